@@ -1,0 +1,122 @@
+"""The contract of sinks: writers that stage, and a committer that publishes.
+
+Two phases: a writer stages what it gets and at barrier *n* cuts its staging; what was staged is
+made durable before the barrier is acknowledged, and is published by the committer once snapshot
+*n* is durable. A committable stays in every later manifest until its commit is confirmed, and
+is committed again after a crash, so committing must be idempotent.
+
+This module is the contract only; sinks are made in `penstock.connectors`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Committable", "Committer", "Sink", "SinkWriter", "WriterContext"]
+
+
+@dataclass(frozen=True)
+class Committable:
+    """Something staged that waits to be published, with its own identity.
+
+    Arguments:
+        lineage: the line of snapshots it belongs to; a fork has a new one.
+        uid: uid of the sink's operator.
+        subtask: index of the writer.
+        snapshot: number of the snapshot at whose barrier it was cut.
+        attempt: number of the execution attempt that staged it.
+        payload: what the committer needs; str, int, float, bool, None, bytes, list, dict.
+    """
+
+    lineage: str
+    uid: str
+    subtask: int
+    snapshot: int
+    attempt: int
+    payload: Any
+
+    @property
+    def identity(self) -> tuple[str, str, int, int, int]:
+        """Everything but the payload; no two committables share it."""
+        return (self.lineage, self.uid, self.subtask, self.snapshot, self.attempt)
+
+
+@dataclass(frozen=True)
+class WriterContext:
+    """Where a writer runs.
+
+    Arguments:
+        uid: uid of the sink's operator.
+        name: its name as shown.
+        subtask: index of the writer.
+        parallelism: how many writers there are.
+        attempt: number of the execution attempt; a restart has a higher one.
+        lineage: the line of snapshots this run belongs to.
+    """
+
+    uid: str
+    name: str
+    subtask: int
+    parallelism: int
+    attempt: int
+    lineage: str
+
+
+class SinkWriter(ABC):
+    """Takes the records of one subtask."""
+
+    @abstractmethod
+    def write(self, batch: list[Any]) -> None:
+        """Take a batch. The list and its records are not the writer's to change."""
+
+    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+        """Cut at barrier `snapshot`: later writes belong to the next snapshot.
+
+        Must be quick. Returns None if nothing was staged, else a function that is called off
+        the event loop, makes what was staged durable and returns the payloads of its
+        committables (none, one or more). Output of an aborted snapshot is kept by the engine
+        and committed with the next one; the writer need not care.
+        """
+        del snapshot
+        return None
+
+    def flush(self) -> None:
+        """The task is idle: hand on what a reader would want to see now (print, sockets)."""
+
+    def close(self) -> None:
+        """Let go of what is open; what was staged and not prepared is thrown away."""
+
+
+class Committer(ABC):
+    """Publishes committables, beside the JobManager."""
+
+    @abstractmethod
+    def commit(self, committables: list[Committable]) -> None:
+        """Publish all of them, in order. Those that already are published are done already.
+
+        Runs off the event loop. Raises if any cannot be published; the job then restarts
+        and tries again.
+        """
+
+    def abandon(self, committables: list[Committable]) -> None:
+        """They will never be committed (the job was discarded); staged data may be removed."""
+
+
+class Sink(ABC):
+    """Where records go. `exactly_once` says whether output is published in two phases."""
+
+    exactly_once: bool = False
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Make the writer of one subtask."""
+
+    def create_committer(self) -> Committer | None:
+        """Make the committer; None for sinks that only append."""
+        return None
+
+    def validate(self) -> None:
+        """Raise a `GraphError` for what can be seen to be wrong before the job starts."""
