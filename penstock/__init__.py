@@ -1,1 +1,122 @@
-"""Penstock."""
+"""Penstock: stateful stream processing in pure Python, exactly once.
+
+This is the face: a program imports what it needs from here. Everything is loaded when it is first
+asked for, so that a worker process does not load what it does not use.
+
+Start reading at `penstock.dataflow.environment`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.connectors import (
+        CollectionSource,
+        CsvRows,
+        FileSink,
+        FileSource,
+        FunctionSink,
+        GeneratorSource,
+        IterableSource,
+        JsonLines,
+        PrintSink,
+        SequenceSource,
+        SocketSource,
+        TextLines,
+    )
+    from penstock.dataflow.config import CheckpointConfig, JobConfig, RestartStrategies
+    from penstock.dataflow.environment import JobExecutionResult, StreamExecutionEnvironment
+    from penstock.dataflow.errors import (
+        GraphError,
+        JobError,
+        PenstockError,
+        ProtocolError,
+        StoreError,
+    )
+    from penstock.dataflow.functions import (
+        FilterFunction,
+        FlatMapFunction,
+        Function,
+        KeyedProcessFunction,
+        KeySelector,
+        MapFunction,
+        Partitioner,
+        ProcessFunction,
+        ReduceFunction,
+        SinkFunction,
+    )
+    from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
+    from penstock.dataflow.stream import DataStream, DataStreamSink, KeyedStream
+    from penstock.dataflow.types import Types
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "penstock.connectors": (
+        "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource IterableSource "
+        "JsonLines PrintSink SequenceSource SocketSource TextLines"
+    ),
+    "penstock.dataflow.config": "CheckpointConfig JobConfig RestartStrategies",
+    "penstock.dataflow.environment": "JobExecutionResult StreamExecutionEnvironment",
+    "penstock.dataflow.errors": "GraphError JobError PenstockError ProtocolError StoreError",
+    "penstock.dataflow.functions": (
+        "FilterFunction FlatMapFunction Function KeyedProcessFunction KeySelector MapFunction "
+        "Partitioner ProcessFunction ReduceFunction SinkFunction"
+    ),
+    "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
+    "penstock.dataflow.stream": "DataStream DataStreamSink KeyedStream",
+    "penstock.dataflow.types": "Types",
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}
+
+__all__ = [
+    "CheckpointConfig",
+    "CollectionSource",
+    "CsvRows",
+    "DataStream",
+    "DataStreamSink",
+    "FileSink",
+    "FileSource",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "FunctionSink",
+    "GeneratorSource",
+    "GraphError",
+    "IterableSource",
+    "JobConfig",
+    "JobError",
+    "JobExecutionResult",
+    "JsonLines",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "MapFunction",
+    "Partitioner",
+    "PenstockError",
+    "PrintSink",
+    "ProcessFunction",
+    "ProtocolError",
+    "ReduceFunction",
+    "RestartStrategies",
+    "RuntimeContext",
+    "SequenceSource",
+    "SinkFunction",
+    "SocketSource",
+    "StoreError",
+    "StreamExecutionEnvironment",
+    "TextLines",
+    "Types",
+    "ValueState",
+    "ValueStateDescriptor",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(import_module(module), name)

@@ -15,7 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["ListEnumerator", "Read", "ReaderContext", "Source", "SourceReader", "Split", "SplitEnumerator"]
+__all__ = [
+    "ListEnumerator",
+    "Read",
+    "ReaderContext",
+    "Source",
+    "SourceReader",
+    "Split",
+    "SplitEnumerator",
+]
 
 
 @dataclass(frozen=True)

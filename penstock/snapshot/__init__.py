@@ -1,1 +1,14 @@
-"""To be filled."""
+"""Snapshots: the protocols, the coordinator, keyed state, and the store.
+
+The protocols are sans-IO: events in, an ordered list of commands out. Whoever drives them keeps
+to this, in this order:
+
+1. state is copied (`CopyState`) before the barrier goes out (`Broadcast`), and no record is
+   processed in between;
+2. a cut is durable, with its files and their folder synced, before it is acknowledged;
+3. the manifest is durable before sinks are told to commit (`Complete`);
+4. a committable stays in every manifest until its commit has been confirmed.
+
+Start reading at `acyclic.py` and `coordinator.py`, then `manifest.py`, `store.py` and
+`state/tables.py`.
+"""

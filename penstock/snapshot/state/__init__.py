@@ -1,1 +1,29 @@
-"""To be filled."""
+"""Keyed state: hot entries in dicts, cold entries in RocksDB, snapshots that cost what changed.
+
+One `KeyedBackend` holds the keyed state of one subtask of one operator; a `KeyedTable` is one
+named state in it. Nothing here schedules: slow work is a generator that the runtime drives (see
+`values.Work`), with records flowing between its steps. Value, list and map state, TTL and timers
+are built upon tables elsewhere.
+
+Start reading at `tables.py` (the levels of a table), then `capture.py` (what a snapshot does),
+`backend.py`, and `rows.py` (the bytes in RocksDB).
+"""
+
+from __future__ import annotations
+
+from penstock.snapshot.state.backend import KeyedBackend
+from penstock.snapshot.state.capture import Capture
+from penstock.snapshot.state.rocks import SharedMemory
+from penstock.snapshot.state.tables import KeyedTable
+from penstock.snapshot.state.values import MISSING, TOMBSTONE, ValueCodec, Work
+
+__all__ = [
+    "MISSING",
+    "TOMBSTONE",
+    "Capture",
+    "KeyedBackend",
+    "KeyedTable",
+    "SharedMemory",
+    "ValueCodec",
+    "Work",
+]

@@ -1,0 +1,137 @@
+"""Sources over what is known from the start: a list of records, a range of numbers.
+
+Both are cut into index ranges, a few per reader, handed out in order: with parallelism 1 there
+is one range and the order is kept. The records of a collection travel inside the source object,
+so this is for small inputs and tests; large ones belong into files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.source import (
+    ListEnumerator,
+    Read,
+    ReaderContext,
+    Source,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+)
+
+__all__ = ["CollectionSource", "SequenceSource"]
+
+# So that a slow reader takes fewer ranges, there are more ranges than readers, but none so small
+# that asking for it costs more than reading it.
+_RANGES_PER_READER = 4
+_SMALLEST_EXTRA_RANGE = 65_536
+
+
+class CollectionSource(Source):
+    """The records of a collection.
+
+    The position is an index. Resuming needs the same collection.
+
+    Arguments:
+        records: any iterable that ends; it is copied into a list at once.
+    """
+
+    def __init__(self, records: Iterable[Any]) -> None:
+        if not isinstance(records, Iterable):
+            raise GraphError(
+                f"a collection source needs an iterable of records, not {type(records).__name__}: "
+                f"put a single record into a list"
+            )
+        self.records = list(records)
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """Index ranges of about equal length."""
+        return ListEnumerator(_ranges(0, len(self.records), parallelism))
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """A reader that slices the list."""
+        del context
+        return _RangeReader(self._slice, lambda: len(self.records))
+
+    def _slice(self, start: int, stop: int) -> list[Any]:
+        return self.records[start:stop]
+
+
+class SequenceSource(Source):
+    """The whole numbers from `start` to `end`, both included.
+
+    The position is the next number.
+
+    Arguments:
+        start: the first number.
+        end: the last number; not below `start`.
+
+    Raises:
+        GraphError: if they are no whole numbers of 64 bits, or `end` is below `start`.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        for number in (start, end):
+            # One more than `end` must also fit, since it is a position in snapshots.
+            if type(number) is not int or not -(2**63) <= number < 2**63 - 1:
+                raise GraphError(
+                    f"a number sequence needs whole numbers of 64 bits, not {number!r}"
+                )
+        if end < start:
+            raise GraphError(f"a number sequence cannot end ({end}) before it starts ({start})")
+        self.start = start
+        self.end = end
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """Ranges of about equal length."""
+        return ListEnumerator(_ranges(self.start, self.end + 1, parallelism))
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """A reader that counts."""
+        del context
+        return _RangeReader(lambda start, stop: list(range(start, stop)), None)
+
+
+class _RangeReader(SourceReader):
+    """Reads ranges by slicing.
+
+    Arguments:
+        slice: gives the records from one index up to another.
+        length: gives how many records there are, if a shorter source is to be noticed.
+    """
+
+    def __init__(
+        self, slice: Callable[[int, int], list[Any]], length: Callable[[], int] | None
+    ) -> None:
+        self._slice = slice
+        self._length = length
+        self._next = self._stop = 0
+
+    def open(self, split: Split, position: Any) -> None:
+        start, self._stop = split.payload
+        self._next = start if position is None else position
+        if self._length is not None and self._stop > self._length():
+            raise JobError(
+                f"the collection has {self._length()} records, but the snapshot knows of "
+                f"{self._stop}: resume with the collection that the job was started with"
+            )
+
+    def read(self, max_records: int) -> Read:
+        start = self._next
+        self._next = min(start + max_records, self._stop)
+        records = self._slice(start, self._next)
+        return Read(records, self._next, finished=self._next >= self._stop)
+
+
+def _ranges(start: int, stop: int, parallelism: int) -> list[Split]:
+    """Cut `start <= number < stop` into splits of about equal length; none if it is empty."""
+    length = stop - start
+    count = parallelism
+    if parallelism > 1:
+        extra = min(length // _SMALLEST_EXTRA_RANGE, _RANGES_PER_READER * parallelism)
+        count = max(parallelism, extra)
+    bounds = [start + length * index // count for index in range(count + 1)]
+    return [Split(f"{first}-{end}", [first, end]) for first, end in pairwise(bounds) if first < end]

@@ -1,0 +1,329 @@
+r"""Reading one file, or a range of it, from a position: the work behind `FileSource`.
+
+Three cursors. Plain line formats are read in chunks cut at a line end, decoded and split once
+per chunk; the position is a byte offset. Compressed lines and CSV can't be entered in the
+middle: there the position is a number of lines or rows, and resuming skips them, in pieces so
+that a long skip doesn't hold up the task. A cursor holds no more than a chunk in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.connectors.formats import CsvRows, LineFormat
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.source import Read
+
+__all__ = ["CsvCursor", "Cursor", "GzipLineCursor", "LineCursor"]
+
+_SMALLEST_CHUNK = 1 << 12
+_LARGEST_CHUNK = 1 << 20
+_BUFFER_BYTES = 1 << 17
+_SKIP = 65_536
+
+
+class Cursor(Protocol):
+    """Where reading stands in one file."""
+
+    def read(self, max_records: int) -> Read:
+        """The next records."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class LineCursor:
+    """Reads the lines that start in a byte range of a plain file.
+
+    Arguments:
+        path: the file.
+        format: what a line is.
+        start, end: the range, in bytes; a line belongs to it if its first byte does.
+        position: byte offset of the line to go on with; None is the first one.
+    """
+
+    def __init__(
+        self, path: Path, format: LineFormat, start: int, end: int, position: int | None
+    ) -> None:
+        self._path = path
+        self._format = format
+        self._end = end
+        self._line_bytes = 64.0
+        self._file = path.open("rb")
+        if position is None:
+            position = start
+            if start > 0:
+                # From the byte before: if that is a line end, a line starts right at `start`.
+                self._file.seek(start - 1)
+                position = start - 1 + len(self._file.readline())
+        self._file.seek(position)
+        self._position = position
+
+    def read(self, max_records: int) -> Read:
+        """Whole lines, decoded and parsed."""
+        if self._position >= self._end:
+            return Read([], self._position, finished=True)
+        data = self._next_lines(max_records)
+        lines = _decode_lines(data, self._position, self._format, self._bad_bytes)
+        try:
+            records = self._format.parse(lines)
+        except ValueError:
+            index = _first_bad(self._format, lines)
+            before = sum(len(line) + 1 for line in data.split(b"\n")[:index])
+            place = f"byte {self._position + before}"
+            raise _bad_line(self._path, place, self._format, lines[index]) from None
+        self._position += len(data)
+        return Read(records, self._position, finished=self._position >= self._end)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _next_lines(self, max_records: int) -> bytes:
+        """Whole lines, `max_records` at most and one at least, as they are in the file."""
+        wanted = int(self._line_bytes * max_records)
+        size = min(max(wanted, _SMALLEST_CHUNK), _LARGEST_CHUNK, self._end - self._position)
+        data = self._file.read(size)
+        if len(data) < size:
+            raise JobError(
+                f"{self._path} ends at byte {self._position + len(data)}, but had {self._end} "
+                f"when the job listed it: it must not change while it is read"
+            )
+        if not data.endswith(b"\n"):
+            data += self._file.readline()
+        count = data.count(b"\n") + (not data.endswith(b"\n"))
+        if count > max_records:
+            rest = data.split(b"\n", max_records)[-1]
+            data = data[: len(data) - len(rest)]
+            self._file.seek(self._position + len(data))
+            count = max_records
+        # A little less than fits, so that cutting a chunk and reading its rest again is rare.
+        self._line_bytes = 0.9 * len(data) / count
+        return data
+
+    def _bad_bytes(self, error: UnicodeDecodeError) -> JobError:
+        return _undecodable(self._path, f"byte {self._position + error.start}", error)
+
+
+class GzipLineCursor:
+    """Reads the lines of a gzip file.
+
+    Arguments:
+        path: the file.
+        format: what a line is.
+        position: how many lines to skip.
+    """
+
+    def __init__(self, path: Path, format: LineFormat, position: int | None) -> None:
+        self._path = path
+        self._format = format
+        self._position = position or 0
+        self._skipped = 0
+        self._file = _open(path)
+
+    def read(self, max_records: int) -> Read:
+        """Lines, or none while there is still something to skip."""
+        try:
+            if self._skipped < self._position:
+                self._skipped += _skip(self._path, self._file, self._skipped, self._position)
+                return Read([], self._position)
+            raw = list(islice(self._file, max_records))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise _bad_gzip(self._path, error) from error
+        data = b"".join(raw)
+        lines = _decode_lines(data, self._position, self._format, self._bad_bytes)
+        try:
+            records = self._format.parse(lines)
+        except ValueError:
+            index = _first_bad(self._format, lines)
+            place = f"line {self._position + index + 1}"
+            raise _bad_line(self._path, place, self._format, lines[index]) from None
+        self._position += len(raw)
+        self._skipped = self._position
+        return Read(records, self._position, finished=len(raw) < max_records)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _bad_bytes(self, error: UnicodeDecodeError) -> JobError:
+        line = self._position + error.object[: error.start].count(b"\n") + 1
+        return _undecodable(self._path, f"line {line}", error)
+
+
+class CsvCursor:
+    """Reads the rows of a CSV file, compressed or not.
+
+    Arguments:
+        path: the file.
+        format: what a row is.
+        position: how many rows to skip after the header.
+    """
+
+    def __init__(self, path: Path, format: CsvRows, position: int | None) -> None:
+        self._path = path
+        self._format = format
+        self._position = position or 0
+        self._skipped = 0
+        encoding = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
+        self._file = io.TextIOWrapper(
+            _open(path), encoding=encoding, errors=format.errors, newline=""
+        )
+        self._rows = csv.reader(self._file, delimiter=format.delimiter, quotechar=format.quote)
+        self._parse: Callable[[list[list[str]]], list[Any]] | None = None
+        self._width: int | None = None
+
+    def read(self, max_records: int) -> Read:
+        """Rows, or none while there is still something to skip."""
+        try:
+            if self._parse is None:
+                self._begin()
+            if self._skipped < self._position:
+                self._skipped += _skip(self._path, self._rows, self._skipped, self._position)
+                return Read([], self._position)
+            rows = list(islice(self._rows, max_records))
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise _bad_gzip(self._path, error) from error
+        except UnicodeDecodeError as error:
+            place = f"a row soon after row {self._position}"
+            raise _undecodable(self._path, place, error) from error
+        except csv.Error as error:
+            raise JobError(
+                f"{self._path}, line {self._rows.line_num}: not valid CSV: {error}. (Fields "
+                f"longer than 128 KiB need a higher csv.field_size_limit.)"
+            ) from error
+        records = self._records(rows)
+        self._position += len(rows)
+        self._skipped = self._position
+        return Read(records, self._position, finished=len(rows) < max_records)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _begin(self) -> None:
+        """Read the header, if there is one, and settle the names of the columns."""
+        names = None if self._format.fields is None else list(self._format.fields)
+        if self._format.header:
+            first = next(filter(None, self._rows), None)
+            if names is not None and first is not None and first != names:
+                raise JobError(f"{self._path}: its header is {first}, but fields= says {names}")
+            names = first if names is None else names
+            if names is not None and len(set(names)) < len(names) and not self._format.tuples:
+                raise JobError(
+                    f"{self._path}: its header names a column twice: {names}; read it with "
+                    f"tuples=True, or with header=False and fields="
+                )
+        self._width = None if names is None else len(names)
+        self._parse = self._format.parser(names)
+
+    def _records(self, rows: list[list[str]]) -> list[Any]:
+        assert self._parse is not None
+        full = list(filter(None, rows))
+        if self._width is not None and not {self._width}.issuperset(map(len, full)):
+            index, row = next(
+                (index, row) for index, row in enumerate(rows) if row and len(row) != self._width
+            )
+            raise JobError(
+                f"{self._path}: row {self._position + index + 1} after the header has "
+                f"{len(row)} fields instead of {self._width}",
+                record=str(row)[:200],
+            )
+        return self._parse(full)
+
+
+def _open(path: Path) -> io.BufferedReader[Any]:
+    """Open a file for reading in order, uncompressed by its name."""
+    raw: io.BufferedReader[Any] = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
+    if path.suffix != ".gz":
+        return raw
+    return _GzipReader(raw)
+
+
+class _GzipReader(io.BufferedReader):
+    """Buffers a gzip stream in C (a `GzipFile` finds lines in Python), and closes its file."""
+
+    def __init__(self, raw: io.BufferedReader[Any]) -> None:
+        self._raw = raw
+        stream: Any = gzip.GzipFile(fileobj=raw, mode="rb")
+        super().__init__(stream, _BUFFER_BYTES)
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
+
+
+def _decode_lines(
+    data: bytes,
+    position: int,
+    format: LineFormat,
+    bad_bytes: Callable[[UnicodeDecodeError], JobError],
+) -> list[str]:
+    r"""Split whole lines (the last may lack its end), decoding them at once.
+
+    `str.splitlines` would split at `\x0b`, U+2028 and others as well.
+    """
+    if position == 0 and format.encoding == "utf-8":
+        data = data.removeprefix(codecs.BOM_UTF8)
+    if not data:
+        return []
+    try:
+        text = data.decode(format.encoding, format.errors)
+    except UnicodeDecodeError as error:
+        raise bad_bytes(error) from error
+    # A last line without an end is given one, which it shares with a "\r" before it.
+    if not data.endswith(b"\n"):
+        text += "\n"
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    return text[:-1].split("\n")
+
+
+def _skip(path: Path, lines: Iterable[Any], skipped: int, position: int) -> int:
+    """Skip the next piece of what comes before `position`; return how much it was."""
+    count = min(_SKIP, position - skipped)
+    if next(islice(lines, count - 1, None), None) is None:
+        raise JobError(
+            f"{path} has fewer lines or rows than the {position} that were read before the "
+            f"snapshot: it was changed; restore it, or start the job afresh"
+        )
+    return count
+
+
+def _undecodable(path: Path, place: str, error: UnicodeDecodeError) -> JobError:
+    return JobError(
+        f"{path}, {place}: cannot be decoded as {error.encoding}: {error.reason}; set encoding= "
+        f"or errors='replace' of the format"
+    )
+
+
+def _bad_line(path: Path, place: str, format: LineFormat, line: str) -> JobError:
+    reason = ""
+    try:
+        format.parse([line])
+    except ValueError as error:
+        reason = f": {error}"
+    name = type(format).__name__
+    return JobError(f"{path}, {place}: a line is not valid {name}{reason}", record=line[:200])
+
+
+def _first_bad(format: LineFormat, lines: list[str]) -> int:
+    """The index of the first line that can't be parsed by itself."""
+    for index, line in enumerate(lines):
+        try:
+            format.parse([line])
+        except ValueError:
+            return index
+    return 0
+
+
+def _bad_gzip(path: Path, error: Exception) -> JobError:
+    return JobError(f"{path} is not a whole gzip file, though its name ends in .gz: {error}")

@@ -1,0 +1,272 @@
+"""A sink that writes files, exactly once, in two phases.
+
+A writer stages into `folder/_staging`, one file per snapshot; a snapshot seals it, and the
+committer publishes it by a hard link under its final name. `link` either makes the name or
+fails, so a file appears whole or not at all; a name that is there already with the recorded
+content was published before a crash. The order link → sync folder → unlink means that at any
+moment the data has at least one durable name. Appending formats and records are in `formats.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.connectors.folders import local_path, make_folder, sync_folder
+from penstock.connectors.formats import FileFormat, TextLines
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
+
+__all__ = ["FileCommitter", "FileSink"]
+
+_STAGING = "_staging"
+_BUFFER_BYTES = 1 << 18
+
+
+class FileSink(Sink):
+    """Files in a folder, one per subtask and snapshot, each published exactly once.
+
+    Names sort by snapshot: `part-<snapshot>-<subtask>-<attempt>-<uid>-<tag>.<extension>`, where
+    the tag stands for lineage and uid, so that several sinks and jobs can share a folder. A
+    snapshot without records makes no file. Readers should skip names beginning with `_`, as
+    Spark and `FileSource` do. The folder's file system must have hard links, and all workers and
+    the JobManager must see it under the same path.
+
+    Arguments:
+        folder: where the files appear; made if it is missing.
+        format: what is written: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
+
+    Raises:
+        GraphError: if an argument is of the wrong kind.
+    """
+
+    exactly_once = True
+
+    def __init__(self, folder: str | os.PathLike[str], format: FileFormat | None = None) -> None:
+        format = TextLines() if format is None else format
+        if not isinstance(format, FileFormat):
+            raise GraphError(
+                f"the format of a file sink is TextLines(), JsonLines() or CsvRows(), "
+                f"not {format!r}"
+            )
+        self.folder = local_path(folder)
+        self.format = format
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer that stages."""
+        return _FileWriter(self.folder, self.format, context)
+
+    def create_committer(self) -> FileCommitter:
+        """The committer that publishes."""
+        return FileCommitter(self.folder)
+
+    def validate(self) -> None:
+        """See whether the folder is one, or can be made.
+
+        Raises:
+            GraphError: if it can't.
+        """
+        existing = next(path for path in (self.folder, *self.folder.parents) if path.exists())
+        if not existing.is_dir():
+            raise GraphError(f"the folder {self.folder} cannot be: {existing} is a file")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise GraphError(f"the folder {self.folder} cannot be written: no access to {existing}")
+
+
+class _FileWriter(SinkWriter):
+    """Stages the records of one subtask."""
+
+    def __init__(self, folder: Path, format: FileFormat, context: WriterContext) -> None:
+        self._folder = folder
+        self._staging = folder / _STAGING
+        self._format = format
+        self._context = context
+        self._tag = _tag(context.lineage, context.uid)
+        self._files = 0
+        self._staged: _StagedFile | None = None
+
+    def write(self, batch: list[Any]) -> None:
+        if not batch:
+            return
+        if self._staged is None:
+            with _naming(self._staging):
+                make_folder(self._staging)
+                self._staged = _StagedFile(self._free_name(), self._format)
+        self._staged.write(batch)
+
+    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+        staged, self._staged = self._staged, None
+        if staged is None:
+            return None
+        ctx = self._context
+        uid = re.sub(r"[^A-Za-z0-9]+", "_", ctx.uid)[:40]
+        name = f"part-{snapshot:010d}-{ctx.subtask:05d}-{ctx.attempt:04d}-{uid}-{self._tag}"
+        target = self._folder / (name + self._format.extension)
+
+        def seal() -> list[Any]:
+            return [{**staged.seal(), "target": str(target)}]
+
+        return seal
+
+    def close(self) -> None:
+        if self._staged is not None:
+            self._staged.discard()
+            self._staged = None
+
+    def _free_name(self) -> Path:
+        """A new name for a staged file. Only this writer makes names that begin like it."""
+        ctx = self._context
+        while True:
+            name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
+            self._files += 1
+            # A job that was stopped and started again may count its attempts anew, and a file
+            # from before may still be waiting for its commit.
+            if not (self._staging / name).exists():
+                return self._staging / name
+
+
+class _StagedFile:
+    """One file that is being staged; its checksum is taken as it is written."""
+
+    def __init__(self, path: Path, format: FileFormat) -> None:
+        self._path = path
+        self._encode = format.create_encoder()
+        self._digest = _digest()
+        self._size = 0
+        self._file = path.open("xb", buffering=_BUFFER_BYTES)
+
+    def write(self, batch: list[Any]) -> None:
+        data = self._encode(batch)
+        self._digest.update(data)
+        self._size += len(data)
+        with _naming(self._path):
+            self._file.write(data)
+
+    def seal(self) -> dict[str, Any]:
+        """Make it durable."""
+        with _naming(self._path), self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            sync_folder(self._path.parent)
+        checksum = self._digest.hexdigest()
+        return {"staged": str(self._path), "size": self._size, "checksum": checksum}
+
+    def discard(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+class FileCommitter(Committer):
+    """Publishes staged files.
+
+    Arguments:
+        folder: the sink's folder. Committables carry their own paths; this is for `clean`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def commit(self, committables: list[Committable]) -> None:
+        """Link every file under its final name, then remove the staged names.
+
+        Raises:
+            JobError: if a staged file was lost or damaged, a name is taken by other content, or
+                the file system can't link.
+        """
+        for committable in committables:
+            _publish(committable)
+        targets = {Path(committable.payload["target"]).parent for committable in committables}
+        for folder in targets:
+            sync_folder(folder)
+        # Only now: until the folder is synced, the staged name is the durable one.
+        self.abandon(committables)
+
+    def abandon(self, committables: list[Committable]) -> None:
+        """Remove the staged files; those that are gone already are fine."""
+        for committable in committables:
+            Path(committable.payload["staged"]).unlink(missing_ok=True)
+
+    def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str]) -> int:
+        """Remove what older attempts staged and no snapshot knows of.
+
+        Arguments:
+            lineage: the line of snapshots whose staged files these are.
+            uid: uid of the sink; files of other sinks in the folder are not touched.
+            before_attempt: staged files of this attempt and later ones stay.
+            keep: paths of staged files (`payload["staged"]`) that some manifest holds.
+
+        Returns:
+            How many files were removed.
+        """
+        removed = 0
+        tag = _tag(lineage, uid)
+        for path in sorted((self._folder / _STAGING).glob(f"{tag}-*")):
+            attempt = int(path.name.split("-")[1])
+            if attempt < before_attempt and str(path) not in keep:
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+
+def _publish(committable: Committable) -> None:
+    """Give a staged file its final name; having done so before is fine."""
+    payload = committable.payload
+    staged, target = Path(payload["staged"]), Path(payload["target"])
+    try:
+        size = staged.stat().st_size
+        if size != payload["size"]:
+            raise JobError(
+                f"the staged file {staged} has {size} bytes instead of {payload['size']}: "
+                f"somebody changed it, so it cannot be published as {target}"
+            )
+        target.hardlink_to(staged)
+    except FileExistsError:
+        if not _has_content(target, payload):
+            raise JobError(
+                f"{target} is there already with other content, so snapshot "
+                f"{committable.snapshot} cannot publish it: move it away and start the job again"
+            ) from None
+    except FileNotFoundError:
+        if not target.exists():
+            raise JobError(
+                f"output of snapshot {committable.snapshot} is lost: {staged} was removed by "
+                f"somebody before it could be published as {target}. Start from an earlier "
+                f"snapshot or afresh"
+            ) from None
+        if not _has_content(target, payload):
+            raise JobError(f"{target} was changed after it was published") from None
+    except OSError as error:
+        raise JobError(
+            f"{staged} cannot be published as {target}: {error.strerror or error}. The folder's "
+            f"file system must allow hard links"
+        ) from error
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the path in errors of writing: that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        raise JobError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _has_content(path: Path, payload: dict[str, Any]) -> bool:
+    if path.stat().st_size != payload["size"]:
+        return False
+    with path.open("rb") as file:
+        return bool(hashlib.file_digest(file, _digest).hexdigest() == payload["checksum"])
+
+
+def _digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+def _tag(lineage: str, uid: str) -> str:
+    """A short name of a sink in a line of snapshots: uids may hold what file names may not."""
+    return hashlib.blake2b(f"{lineage}\0{uid}".encode(), digest_size=5).hexdigest()

@@ -1,0 +1,201 @@
+"""A source that reads files: one, many, a folder, a glob; plain or gzip.
+
+The files are listed once, when the job starts; what appears later is not read. Large plain
+files of lines are cut into byte ranges. A file must not change while the job reads it: its size
+and time are recorded when it is listed and looked at when it is opened. How a file is read is
+in `file_cursors.py`, what a record is in `formats.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from penstock.connectors.file_cursors import CsvCursor, Cursor, GzipLineCursor, LineCursor
+from penstock.connectors.folders import list_files, local_path
+from penstock.connectors.formats import CsvRows, FileFormat, LineFormat, TextLines
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.source import (
+    ListEnumerator,
+    Read,
+    ReaderContext,
+    Source,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+)
+
+__all__ = ["FileSource"]
+
+
+class FileSource(Source):
+    """The records of files, read once and to their ends.
+
+    A path is a file, a folder (searched to any depth) or a glob (`logs/**/*.jsonl.gz`). In
+    folders and globs, names beginning with `_` or `.` are skipped. Files whose names end in
+    `.gz` are decompressed. Files are read in the order of their paths; with parallelism 1 that
+    is the order of the records. The position is a byte offset in plain text and JSON lines, and
+    a number of lines or rows in gzip and CSV files, where resuming reads what it skips.
+
+    Arguments:
+        paths: a path or a list of paths, on a file system that all workers see.
+        format: what the files hold: `TextLines()`, `JsonLines()`, `CsvRows(...)`, or a
+            `LineFormat` of one's own.
+        split_bytes: plain files of lines that are larger are cut into ranges of this many bytes,
+            so that several readers share them.
+        verify_unchanged: refuse to read a file whose time has changed though its size has not.
+            False is for workers that see copies of the files. A file that shrank is always
+            refused; lines appended after the listing may be missed.
+
+    Raises:
+        GraphError: if an argument is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        format: FileFormat | None = None,
+        *,
+        split_bytes: int = 16 << 20,
+        verify_unchanged: bool = True,
+    ) -> None:
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        if not given:
+            raise GraphError("a file source needs at least one path")
+        format = TextLines() if format is None else format
+        if not isinstance(format, (LineFormat, CsvRows)):
+            raise GraphError(
+                f"the format of a file source is TextLines(), JsonLines(), CsvRows() or another "
+                f"LineFormat, not {format!r}"
+            )
+        if split_bytes < 1:
+            raise GraphError(f"split_bytes is a positive number of bytes, not {split_bytes!r}")
+        self.paths = [local_path(path) for path in given]
+        self.format = format
+        self.split_bytes = split_bytes
+        self.verify_unchanged = verify_unchanged
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """One split per file or range."""
+        del parallelism
+        return _FileEnumerator(self)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """A reader of files and ranges."""
+        del context
+        return _FileReader(self.format, self.verify_unchanged)
+
+    def validate(self) -> None:
+        """Look for the paths.
+
+        Raises:
+            GraphError: if one of them names nothing.
+        """
+        for path in self.paths:
+            try:
+                list_files(path)
+            except JobError as error:
+                raise GraphError(error.message) from None
+
+
+class _FileEnumerator(ListEnumerator):
+    """Lists the files when a fresh run starts."""
+
+    def __init__(self, source: FileSource) -> None:
+        super().__init__()
+        self._source = source
+
+    def start(self) -> None:
+        # By name, so that a file which two of the paths name is read once.
+        files = {path: None for given in self._source.paths for path in list_files(given)}
+        self.splits = [split for path in files for split in self._splits_of(path)]
+
+    def _splits_of(self, path: Path) -> list[Split]:
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        size = status.st_size
+        step = size
+        if isinstance(self._source.format, LineFormat) and path.suffix != ".gz":
+            step = self._source.split_bytes
+        return [
+            Split(
+                f"{path}:{start}",
+                {
+                    "path": str(path),
+                    "start": start,
+                    "end": min(start + step, size),
+                    "size": size,
+                    "mtime_ns": status.st_mtime_ns,
+                },
+            )
+            for start in range(0, size, max(step, 1))
+        ]
+
+
+class _FileReader(SourceReader):
+    """Reads splits with the cursor that suits format and file."""
+
+    def __init__(self, format: FileFormat, verify_unchanged: bool) -> None:
+        self._format = format
+        self._verify_unchanged = verify_unchanged
+        self._path = Path()
+        self._cursor: Cursor | None = None
+
+    def open(self, split: Split, position: Any) -> None:
+        self.close()
+        payload = split.payload
+        self._path = path = Path(payload["path"])
+        try:
+            self._check(payload)
+            if isinstance(self._format, CsvRows):
+                self._cursor = CsvCursor(path, self._format, position)
+            elif not isinstance(self._format, LineFormat):
+                raise TypeError(self._format)
+            elif path.suffix == ".gz":
+                self._cursor = GzipLineCursor(path, self._format, position)
+            else:
+                start, end = payload["start"], payload["end"]
+                self._cursor = LineCursor(path, self._format, start, end, position)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    def read(self, max_records: int) -> Read:
+        assert self._cursor is not None, "read before open"
+        try:
+            return self._cursor.read(max_records)
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+
+    def close(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+    def _check(self, payload: dict[str, Any]) -> None:
+        """Raise if the file is not the one that was listed, as far as can be seen."""
+        status = self._path.stat()
+        size = payload["size"]
+        if status.st_size < size:
+            raise JobError(
+                f"{self._path} shrank from {size} to {status.st_size} bytes since the job listed "
+                f"it: restore it, or start the job afresh"
+            )
+        rewritten = status.st_size == size and status.st_mtime_ns != payload["mtime_ns"]
+        if rewritten and self._verify_unchanged:
+            raise JobError(
+                f"{self._path} was written to since the job listed it, so its records may have "
+                f"changed: start the job afresh, or set verify_unchanged=False"
+            )
+
+
+def _unreadable(path: Path, error: OSError) -> JobError:
+    if isinstance(error, FileNotFoundError):
+        return JobError(
+            f"{path} has vanished since the job listed it: restore it, or start the job afresh "
+            f"(every worker must see the file under this path)"
+        )
+    return JobError(f"{path} cannot be read: {error.strerror or error}")

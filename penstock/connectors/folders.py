@@ -1,0 +1,115 @@
+"""Paths and folders of the local file system: naming, listing, making durable.
+
+Names that begin with `_` or `.` are *hidden*, as in Spark and Hadoop: staged output lies under
+such a name, so that whoever reads the folder sees committed files only. Nothing here opens a
+file of records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from penstock.dataflow.errors import GraphError, JobError
+
+__all__ = ["list_files", "local_path", "make_folder", "sync_folder"]
+
+_MAGIC = frozenset("*?[")
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """An absolute path from what a user wrote.
+
+    Arguments:
+        path: a path, or a `file://` URI; `~` is the home folder.
+
+    Raises:
+        GraphError: if it is a URI of another kind, or empty.
+    """
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+    if not isinstance(text, str) or not text:
+        raise GraphError(f"a path must be a text or a pathlib.Path, and not empty: {path!r}")
+    text = text.removeprefix("file://")
+    if "://" in text:
+        raise GraphError(f"{text!r} is not a local path: only the local file system is supported")
+    # Made absolute here, in the program, since a worker may run in another folder.
+    return Path(text).expanduser().absolute()
+
+
+def list_files(path: Path) -> list[Path]:
+    """The files that a path, a folder or a glob pattern names, sorted.
+
+    A folder is searched to any depth; hidden names below it are skipped. A glob (`**` too)
+    skips hidden names unless a part of the pattern begins with the same sign. A file that is
+    named in full is taken whatever its name.
+
+    Raises:
+        JobError: if there is nothing of this name, the pattern matches nothing, or a folder
+            can't be read.
+    """
+    try:
+        return _list_files(path)
+    except (OSError, ValueError) as error:
+        raise JobError(f"{path} cannot be listed: {error}") from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, so that they outlive a power failure."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _list_files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(_files_below(path))
+    if path.exists():
+        return [path]
+    fixed, pattern = _split_pattern(path)
+    found: set[Path] = set()
+    for match in fixed.glob("/".join(pattern)) if pattern and fixed.is_dir() else ():
+        if any(_is_hidden(part, pattern) for part in match.relative_to(fixed).parts):
+            continue
+        found.update(_files_below(match) if match.is_dir() else [match])
+    if not found:
+        reason = "no file matches this pattern" if pattern else "there is no such file or folder"
+        raise JobError(f"{path}: {reason}; check the path, on the machine where the job runs")
+    return sorted(found)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder, onerror=_fail):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        yield from (Path(parent, name) for name in files if name[0] not in "_.")
+
+
+def _fail(error: OSError) -> None:
+    """Don't do as `os.walk` does, which leaves out what it can't read without a word."""
+    raise error
+
+
+def _split_pattern(path: Path) -> tuple[Path, list[str]]:
+    """The part of a path before the first wildcard, and the parts from there on."""
+    parts = path.parts
+    for index, part in enumerate(parts):
+        if _MAGIC.intersection(part):
+            return Path(*parts[:index]), list(parts[index:])
+    return path, []
+
+
+def _is_hidden(name: str, pattern: list[str]) -> bool:
+    return name[0] in "_." and not any(
+        part[0] == name[0] and fnmatch(name, part) for part in pattern
+    )

@@ -1,0 +1,290 @@
+"""A source over any Python iterable.
+
+Sequences are sliced. Other iterables may wait for their next record at any time, so each is run
+by a daemon thread, the *pump*, into a bounded buffer; a read takes what is there and waits only
+if nothing is. Rewinding an iterator means making it anew and skipping, so the factory must give
+the same records in the same order each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from penstock.connectors.enumerators import SubtaskEnumerator
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.source import (
+    Read,
+    ReaderContext,
+    Source,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+)
+
+__all__ = ["IterableSource"]
+
+# Records that the pump may be ahead of the reader.
+_PUMP_LIMIT = 16_384
+
+# Records skipped between two looks at whether the reader was closed, or, without a pump, in one
+# call of `read`.
+_SKIP = 65_536
+
+_NOTHING = object()
+
+
+class IterableSource(Source):
+    """The records of an iterable or sequence that each reader makes for itself.
+
+    The position is the number of records consumed. To resume, the iterable is made again and
+    that many are skipped (a sequence is sliced, at no cost): **it must give the same records in
+    the same order each time**. An exception that it raises is raised by the job as it is.
+
+    Arguments:
+        factory: called as `factory(subtask, parallelism)`, once per reader, and gives that
+            reader's share; or called without arguments, and then there is one share, read by one
+            reader. It should return at once; put slow beginnings into a generator's body. After
+            a change of parallelism it is still called with the numbers of the first run.
+        bounded: whether the iterables end.
+        blocking: whether getting the next record may wait. False spares the threads: for
+            sequences, and for iterables that only compute.
+
+    Raises:
+        GraphError: if the factory cannot be called in either way.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[..., Iterable[Any]],
+        bounded: bool = True,
+        blocking: bool = True,
+    ) -> None:
+        self.factory = factory
+        self.bounded = bounded
+        self.blocking = blocking
+        self.shared = not _takes_subtask(factory)
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """One split per reader; a single one if the factory takes no arguments."""
+        splits = 1 if self.shared else parallelism
+        return SubtaskEnumerator([[i, splits] for i in range(splits)], parallelism)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """A reader of one iterable at a time."""
+        return _IterableReader(self, f"penstock-pump-{context.uid}-{context.subtask}")
+
+
+def _takes_subtask(factory: Callable[..., Any]) -> bool:
+    """Whether the factory wants (subtask, parallelism); raise if it can't be called at all."""
+    if not callable(factory):
+        raise GraphError(
+            f"an iterable source needs a function that makes the iterable, not "
+            f"{type(factory).__name__}: a restart must be able to make it again. "
+            f"For a list use a collection source"
+        )
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # some builtins have none; those take no arguments
+        return False
+    for arguments in ((), (0, 1)):
+        with contextlib.suppress(TypeError):
+            signature.bind(*arguments)
+            return bool(arguments)
+    raise GraphError(
+        f"the factory of an iterable source is called with (subtask, parallelism) or with "
+        f"nothing; {getattr(factory, '__name__', factory)!r} takes {signature}"
+    )
+
+
+class _IterableReader(SourceReader):
+    """Reads one iterable at a time, in the way that suits it."""
+
+    def __init__(self, source: IterableSource, thread_name: str) -> None:
+        self.blocking = source.blocking
+        self._source = source
+        self._thread_name = thread_name
+        self._cursor: _SequenceCursor | _IteratorCursor | _Pump | None = None
+
+    def open(self, split: Split, position: Any) -> None:
+        self.close()
+        subtask, splits = split.payload
+        source = self._source
+        made = source.factory() if source.shared else source.factory(subtask, splits)
+        start = position or 0
+        if not isinstance(made, Iterable):
+            raise JobError(
+                f"the factory of an iterable source must return an iterable, not "
+                f"{type(made).__name__}"
+            )
+        if isinstance(made, Sequence):
+            self._cursor = _SequenceCursor(made, start)
+        elif self.blocking:
+            self._cursor = _Pump(iter(made), start, self._thread_name)
+        else:
+            self._cursor = _IteratorCursor(iter(made), start)
+
+    def read(self, max_records: int) -> Read:
+        assert self._cursor is not None, "read before open"
+        return self._cursor.read(max_records)
+
+    def close(self) -> None:
+        if self._cursor is not None:
+            self._cursor.close()
+
+
+class _SequenceCursor:
+    """Slices a sequence."""
+
+    def __init__(self, sequence: Sequence[Any], start: int) -> None:
+        if start > len(sequence):
+            raise _too_short(start)
+        self._sequence = sequence
+        self._next = start
+
+    def read(self, max_records: int) -> Read:
+        records = list(self._sequence[self._next : self._next + max_records])
+        self._next += len(records)
+        return Read(records, self._next, finished=self._next >= len(self._sequence))
+
+    def close(self) -> None:
+        """A sequence needs no closing."""
+
+
+class _IteratorCursor:
+    """Reads an iterator that never waits, without a thread."""
+
+    def __init__(self, iterator: Iterator[Any], start: int) -> None:
+        self._iterator = iterator
+        self._next = start
+        self._skipped = 0
+
+    def read(self, max_records: int) -> Read:
+        if self._skipped < self._next:
+            # In pieces, so that a long skip doesn't hold up the task.
+            self._skipped += _skip(self._iterator, self._skipped, self._next)
+            return Read([], self._next)
+        records = list(islice(self._iterator, max_records))
+        self._next += len(records)
+        self._skipped = self._next
+        return Read(records, self._next, finished=len(records) < max_records)
+
+    def close(self) -> None:
+        _close(self._iterator)
+
+
+class _Pump:
+    """Runs an iterator in a thread of its own, into a bounded buffer.
+
+    The buffer is a list that only the pump appends to and only the reader takes from; both are
+    single steps under the interpreter lock. The condition is used for waiting alone, so that a
+    record costs an append and two comparisons. Whoever is about to wait raises its flag *before*
+    it looks at the buffer, and the other looks at the flag *after* it changed the buffer; hence
+    no wake-up is lost.
+    """
+
+    def __init__(self, iterator: Iterator[Any], start: int, name: str) -> None:
+        self._iterator = iterator
+        self._start = start
+        self._next = start
+        self._buffer: list[Any] = []
+        self._condition = threading.Condition()
+        self._reader_waits = False
+        self._pump_waits = False
+        self._closed = False
+        self._ended = False
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def read(self, max_records: int) -> Read:
+        buffer = self._buffer
+        with self._condition:
+            self._reader_waits = True
+            while not (buffer or self._ended or self._closed):
+                self._condition.wait()
+                self._reader_waits = True
+            self._reader_waits = False
+        if self._closed:
+            return Read([], self._next)
+        # Before the buffer is read: what the pump appended before it ended is then in it.
+        ended = self._ended
+        records = buffer[:max_records]
+        del buffer[: len(records)]
+        if self._pump_waits:
+            with self._condition:
+                self._condition.notify_all()
+        self._next += len(records)
+        finished = ended and not buffer
+        if finished and self._error is not None:
+            if not records:
+                raise self._error
+            finished = False
+        return Read(records, self._next, finished)
+
+    def close(self) -> None:
+        """Wake both sides; the thread is not waited for, as it may be blocked for good."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        try:
+            self._pump()
+        except BaseException as error:  # also SystemExit: the reader is the one to raise it
+            self._error = error
+        finally:
+            # Here and not in close(): a generator can't be closed while it is running.
+            if self._closed:
+                _close(self._iterator)
+            with self._condition:
+                self._ended = True
+                self._condition.notify_all()
+
+    def _pump(self) -> None:
+        skipped = 0
+        while skipped < self._start and not self._closed:
+            skipped += _skip(self._iterator, skipped, self._start)
+        buffer = self._buffer
+        append = buffer.append
+        for record in self._iterator:
+            append(record)
+            if self._reader_waits:
+                with self._condition:
+                    self._reader_waits = False  # one notification is enough
+                    self._condition.notify_all()
+            if len(buffer) >= _PUMP_LIMIT:
+                with self._condition:
+                    self._pump_waits = True
+                    while len(buffer) >= _PUMP_LIMIT and not self._closed:
+                        self._condition.wait()
+                    self._pump_waits = False
+            if self._closed:
+                return
+
+
+def _skip(iterator: Iterator[Any], skipped: int, position: int) -> int:
+    """Skip the next piece of what comes before `position`; return how much it was."""
+    count = min(_SKIP, position - skipped)
+    if next(islice(iterator, count - 1, None), _NOTHING) is _NOTHING:
+        raise _too_short(position)
+    return count
+
+
+def _close(iterator: Iterator[Any]) -> None:
+    """Close a generator, so that what it holds open is let go of."""
+    close = getattr(iterator, "close", None)
+    if close is not None:
+        # The reader is gone: nobody is left to whom a failing clean-up could be told.
+        with contextlib.suppress(Exception):
+            close()
+
+
+def _too_short(position: int) -> JobError:
+    return JobError(
+        f"the iterable has fewer records this time than the {position} that were consumed "
+        f"before the snapshot: its factory must give the same records each time"
+    )

@@ -1,0 +1,94 @@
+"""The rolling aggregations of a keyed stream (`sum`, `min`, …), as reduce functions.
+
+As in Flink, `sum`, `min` and `max` keep the first record of a key and replace the one field;
+`min_by` and `max_by` keep the whole record that has the extreme field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import ReduceFunction
+
+__all__ = ["FieldAggregation", "FieldChoice"]
+
+Field = int | str | None
+
+
+def _check(field: Field) -> None:
+    if field is not None and (isinstance(field, bool) or not isinstance(field, int | str)):
+        raise GraphError(
+            f"an aggregation needs a field position (int), a field name (str) or None for the "
+            f"record itself, not {field!r}"
+        )
+
+
+def _get(record: Any, field: Field) -> Any:
+    if field is None:
+        return record
+    if isinstance(field, int) or isinstance(record, dict):
+        return record[field]
+    return getattr(record, field)
+
+
+def _replaced(record: Any, field: Field, value: Any) -> Any:
+    """`record` with one field changed, of the same type; `record` itself stays as it was."""
+    if field is None:
+        return value
+    if isinstance(record, dict):
+        return {**record, field: value}
+    if isinstance(record, tuple):
+        if isinstance(field, str):
+            return record._replace(**{field: value})  # type: ignore[attr-defined]
+        position = range(len(record))[field]
+        items = (*record[:position], value, *record[position + 1 :])
+        return items if type(record) is tuple else record._make(items)  # type: ignore[attr-defined]
+    if isinstance(record, list):
+        position = range(len(record))[int(field)]
+        return [*record[:position], value, *record[position + 1 :]]
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return dataclasses.replace(record, **{str(field): value})
+    raise TypeError(
+        f"cannot set field {field!r} of a {type(record).__name__}: records to aggregate by field "
+        f"are tuples, named tuples, lists, dicts or dataclasses"
+    )
+
+
+class FieldAggregation(ReduceFunction):
+    """Combines one field of the records and keeps the rest of the first.
+
+    Arguments:
+        field: position or name of the field; None for records that are plain values.
+        combine: two field values to one.
+    """
+
+    def __init__(self, field: Field, combine: Callable[[Any, Any], Any]) -> None:
+        _check(field)
+        self.field = field
+        self.combine = combine
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """`value1` with its field combined with that of `value2`."""
+        field = self.field
+        return _replaced(value1, field, self.combine(_get(value1, field), _get(value2, field)))
+
+
+class FieldChoice(ReduceFunction):
+    """Keeps the record whose field is the extreme; the earlier one if they are equal.
+
+    Arguments:
+        field: position or name of the field; None for records that are plain values.
+        better: whether the first field value displaces the second.
+    """
+
+    def __init__(self, field: Field, better: Callable[[Any, Any], bool]) -> None:
+        _check(field)
+        self.field = field
+        self.better = better
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """The record to keep."""
+        return value2 if self.better(_get(value2, self.field), _get(value1, self.field)) else value1

@@ -1,0 +1,215 @@
+"""The settings of a job. Plain records, and PyFlink's names for setting them.
+
+`JobConfig` is what is shipped to the JobManager and the workers; `CheckpointConfig` is the face
+that a PyFlink program knows, over the same values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["CheckpointConfig", "JobConfig", "RestartStrategies", "RestartStrategy"]
+
+
+@dataclass(frozen=True)
+class RestartStrategy:
+    """When a failed job is started again; made by `RestartStrategies`.
+
+    Arguments:
+        kind: "none", "fixed_delay", "exponential" or "failure_rate".
+        attempts: restarts allowed (fixed delay: in all; failure rate: per interval); None: any.
+        delay_seconds: wait before a restart (exponential: before the first).
+        max_delay_seconds, multiplier, reset_seconds: exponential: the longest wait, its growth,
+            and after how long without a failure it starts from the first again.
+        interval_seconds: failure rate: the interval in which failures are counted.
+    """
+
+    kind: str
+    attempts: int | None = None
+    delay_seconds: float = 0.0
+    max_delay_seconds: float = 60.0
+    multiplier: float = 2.0
+    reset_seconds: float = 3600.0
+    interval_seconds: float = 60.0
+
+
+class RestartStrategies:
+    """Makes restart strategies, by PyFlink's names; all times in milliseconds."""
+
+    @staticmethod
+    def no_restart() -> RestartStrategy:
+        """A failure ends the job."""
+        return RestartStrategy("none")
+
+    @staticmethod
+    def fixed_delay_restart(
+        restart_attempts: int, delay_between_attempts: int | float
+    ) -> RestartStrategy:
+        """At most so many restarts, each after `delay_between_attempts` milliseconds."""
+        _not_negative("restart_attempts", restart_attempts)
+        _not_negative("delay_between_attempts", delay_between_attempts)
+        return RestartStrategy("fixed_delay", restart_attempts, delay_between_attempts / 1000)
+
+    @staticmethod
+    def exponential_delay_restart(
+        initial_backoff: float = 100,
+        max_backoff: float = 60_000,
+        backoff_multiplier: float = 2.0,
+        reset_backoff_threshold: float = 3_600_000,
+        attempts: int | None = None,
+    ) -> RestartStrategy:
+        """Waits grow by the multiplier, up to `max_backoff`; milliseconds."""
+        _not_negative("initial_backoff", initial_backoff)
+        if backoff_multiplier < 1:
+            raise GraphError(f"backoff_multiplier must be at least 1, not {backoff_multiplier}")
+        return RestartStrategy(
+            "exponential",
+            attempts,
+            initial_backoff / 1000,
+            max_backoff / 1000,
+            backoff_multiplier,
+            reset_backoff_threshold / 1000,
+        )
+
+    @staticmethod
+    def failure_rate_restart(
+        max_failures_per_interval: int, failure_interval: float, delay: float
+    ) -> RestartStrategy:
+        """Up to so many failures within `failure_interval` milliseconds."""
+        _not_negative("max_failures_per_interval", max_failures_per_interval)
+        return RestartStrategy(
+            "failure_rate",
+            max_failures_per_interval,
+            delay / 1000,
+            interval_seconds=failure_interval / 1000,
+        )
+
+
+@dataclass
+class JobConfig:
+    """All settings of a job, with their defaults.
+
+    Arguments:
+        name: shown, and what a checkpoint folder belongs to.
+        parallelism: subtasks of every operator that was not given its own.
+        max_parallelism: number of key groups; fixed for the life of the state.
+        checkpoint_dir: the job's folder; None keeps snapshots in a temporary one.
+        checkpoint_interval_seconds: None takes no snapshots by the clock.
+        checkpoint_timeout_seconds: a snapshot that takes longer is given up.
+        min_pause_seconds: between the end of one snapshot and the start of the next.
+        tolerable_failures: snapshots in a row that may fail before the job restarts.
+        retained: complete checkpoints kept.
+        inline_threshold: keyed state up to so many bytes per subtask travels in the manifest.
+        restart: None: restart after 100 ms, growing, if snapshots are on; else never.
+        batch_records, batch_bytes: a batch is sealed when it has so many records or bytes.
+        buffer_timeout_seconds: or when its oldest record is so old.
+        channel_batches: batches in flight on one channel.
+        memory_bytes: state and buffers of one worker.
+        heartbeat_seconds, heartbeat_timeout_seconds: a worker silent for so long is dead.
+        stop_timeout_seconds: how long a stop waits for its last snapshot.
+    """
+
+    name: str = "penstock job"
+    parallelism: int = 1
+    max_parallelism: int = 128
+    checkpoint_dir: str | None = None
+    checkpoint_interval_seconds: float | None = None
+    checkpoint_timeout_seconds: float = 600.0
+    min_pause_seconds: float = 0.0
+    tolerable_failures: int = 0
+    retained: int = 3
+    inline_threshold: int = 64 * 1024
+    restart: RestartStrategy | None = None
+    batch_records: int = 4096
+    batch_bytes: int = 64 * 1024
+    buffer_timeout_seconds: float = 0.005
+    channel_batches: int = 4
+    memory_bytes: int = 512 * 1024 * 1024
+    heartbeat_seconds: float = 1.0
+    heartbeat_timeout_seconds: float = 50.0
+    stop_timeout_seconds: float = 30.0
+
+    def validate(self) -> None:
+        """Raise `GraphError` for a setting that cannot be."""
+        check_parallelism(self.parallelism, self.max_parallelism, "the job")
+        if not 1 <= self.max_parallelism <= 32768:
+            raise GraphError(
+                f"max_parallelism must be between 1 and 32768, not {self.max_parallelism}"
+            )
+        interval = self.checkpoint_interval_seconds
+        if interval is not None and interval < 0.001:
+            raise GraphError(f"the checkpoint interval must be at least 1 ms, not {interval} s")
+        for name in ("batch_records", "batch_bytes", "channel_batches", "retained"):
+            if getattr(self, name) < 1:
+                raise GraphError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def check_parallelism(parallelism: int, max_parallelism: int, of: str) -> None:
+    """Raise `GraphError` unless `1 <= parallelism <= max_parallelism`."""
+    if not isinstance(parallelism, int) or isinstance(parallelism, bool):
+        raise GraphError(f"the parallelism of {of} must be a whole number, not {parallelism!r}")
+    if parallelism < 1:
+        raise GraphError(f"the parallelism of {of} must be at least 1, not {parallelism}")
+    if parallelism > max_parallelism:
+        raise GraphError(
+            f"the parallelism of {of} is {parallelism}, above the max parallelism "
+            f"{max_parallelism}: there are only so many key groups; raise it with "
+            f"env.set_max_parallelism(...) before the job has state"
+        )
+
+
+@dataclass
+class CheckpointConfig:
+    """PyFlink's face of the checkpoint settings; times in milliseconds."""
+
+    config: JobConfig = field(default_factory=JobConfig)
+
+    def set_checkpoint_interval(self, checkpoint_interval: float) -> CheckpointConfig:
+        """Take a snapshot so often, in milliseconds."""
+        _not_negative("checkpoint_interval", checkpoint_interval)
+        self.config.checkpoint_interval_seconds = checkpoint_interval / 1000
+        return self
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: str | Path) -> CheckpointConfig:
+        """The job's folder; `file://` addresses are accepted."""
+        self.config.checkpoint_dir = str(checkpoint_path).removeprefix("file://")
+        return self
+
+    def set_checkpoint_timeout(self, checkpoint_timeout: float) -> CheckpointConfig:
+        """Give up a snapshot that takes longer, in milliseconds."""
+        _not_negative("checkpoint_timeout", checkpoint_timeout)
+        self.config.checkpoint_timeout_seconds = checkpoint_timeout / 1000
+        return self
+
+    def set_min_pause_between_checkpoints(self, min_pause: float) -> CheckpointConfig:
+        """At least so long between two snapshots, in milliseconds."""
+        _not_negative("min_pause", min_pause)
+        self.config.min_pause_seconds = min_pause / 1000
+        return self
+
+    def set_tolerable_checkpoint_failure_number(self, number: int) -> CheckpointConfig:
+        """So many snapshots in a row may fail before the job restarts."""
+        _not_negative("number", number)
+        self.config.tolerable_failures = number
+        return self
+
+    def set_retained_checkpoints(self, number: int) -> CheckpointConfig:
+        """Keep the newest so many checkpoints; at least 1."""
+        if number < 1:
+            raise GraphError(f"at least 1 checkpoint must be retained, not {number}")
+        self.config.retained = number
+        return self
+
+    def set_inline_threshold(self, size: int) -> CheckpointConfig:
+        """Keyed state of a subtask up to so many bytes is kept inside the manifest."""
+        _not_negative("size", size)
+        self.config.inline_threshold = size
+        return self
+
+
+def _not_negative(name: str, value: float) -> None:
+    if value < 0:
+        raise GraphError(f"{name} must not be negative, and is {value}")

@@ -1,0 +1,334 @@
+"""`StreamExecutionEnvironment`: where a program begins and from where it is executed.
+
+`execute` is the one door from the API down into the runtime. Who runs the program is an
+`Executor`; the command line replaces it to draw a graph or to submit the job elsewhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.dataflow.compile import ExecutionGraph, compile_graph
+from penstock.dataflow.config import CheckpointConfig, JobConfig, RestartStrategy, check_parallelism
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph import JobGraph, Operator, OperatorKind
+from penstock.dataflow.plan import render
+from penstock.dataflow.source import Source
+from penstock.dataflow.stream import CloseableIterator, DataStream, End
+
+__all__ = [
+    "Executor",
+    "JobExecutionResult",
+    "Program",
+    "RunOptions",
+    "StreamExecutionEnvironment",
+    "run_options",
+]
+
+
+@dataclass(frozen=True)
+class JobExecutionResult:
+    """How a job ended.
+
+    Arguments:
+        job_name: its name.
+        wall_seconds: from the call of `execute` to the end.
+        restarts: how often it was restarted, with cause and time, in order.
+        snapshots: those that completed, with number, kind, duration_ms and sizes in bytes.
+        operators: per operator: uid, name, records_in, records_out.
+        lineage: the line of snapshots of this run.
+        stopped: it was stopped with a last snapshot and can be resumed.
+    """
+
+    job_name: str
+    wall_seconds: float
+    restarts: list[dict[str, Any]]
+    snapshots: list[dict[str, Any]]
+    operators: list[dict[str, Any]]
+    lineage: str
+    stopped: bool = False
+
+    def get_net_runtime(self) -> int:
+        """Wall time in milliseconds, as PyFlink has it."""
+        return round(self.wall_seconds * 1000)
+
+
+@dataclass
+class Program:
+    """All that is executed: the job graph, its settings and its record classes."""
+
+    graph: JobGraph
+    config: JobConfig
+    types: list[type] = field(default_factory=list)
+
+
+class Executor(Protocol):
+    """Runs a program."""
+
+    def execute(self, program: Program) -> JobExecutionResult:
+        """Run it to its end."""
+
+    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
+        """Run it and iterate over the records of one stream."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a command line says over what the program says; None leaves the program's word.
+
+    Arguments:
+        parallelism, checkpoint_dir, checkpoint_interval_seconds: replace the program's.
+        resume: None starts afresh, "newest", a snapshot's number, or the path of a snapshot.
+        fork: allow resuming from another than the newest snapshot.
+        report: file to write the report to, as JSON.
+        executor: who runs the program instead of a JobManager of its own.
+        progress: called with each status of the running job.
+    """
+
+    parallelism: int | None = None
+    checkpoint_dir: str | None = None
+    checkpoint_interval_seconds: float | None = None
+    resume: str | int | None = None
+    fork: bool = False
+    allow_dropped: bool = False
+    report: str | None = None
+    executor: Executor | None = None
+    progress: Callable[[dict[str, Any]], None] | None = None
+
+
+_options = RunOptions()
+
+
+@contextmanager
+def run_options(options: RunOptions) -> Iterator[None]:
+    """Let `options` hold for every `execute` in this block."""
+    global _options
+    before, _options = _options, options
+    try:
+        yield
+    finally:
+        _options = before
+
+
+def current_options() -> RunOptions:
+    """The options that hold now."""
+    return _options
+
+
+class StreamExecutionEnvironment:
+    """The context in which a streaming program is built and executed.
+
+    Arguments:
+        config: settings to begin with.
+    """
+
+    def __init__(self, config: JobConfig | None = None) -> None:
+        self._config = config or JobConfig()
+        self._graph = JobGraph()
+        self._types: list[type] = []
+
+    @staticmethod
+    def get_execution_environment(
+        configuration: JobConfig | None = None,
+    ) -> StreamExecutionEnvironment:
+        """A new environment."""
+        return StreamExecutionEnvironment(configuration)
+
+    # ---- settings
+
+    @property
+    def config(self) -> JobConfig:
+        """All settings, to be changed in place."""
+        return self._config
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Subtasks of every operator that is not given its own parallelism."""
+        check_parallelism(parallelism, 32768, "the job")
+        self._config.parallelism = parallelism
+        return self
+
+    def get_parallelism(self) -> int:
+        """The default parallelism."""
+        return self._config.parallelism
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """The number of key groups, 1 to 32768; fixed for the life of the job's state."""
+        self._config.max_parallelism = max_parallelism
+        if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= 32768:
+            raise GraphError(f"max parallelism must be 1 to 32768, not {max_parallelism!r}")
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The number of key groups."""
+        return self._config.max_parallelism
+
+    def enable_checkpointing(self, interval: float) -> StreamExecutionEnvironment:
+        """Take a snapshot every `interval` milliseconds."""
+        self.get_checkpoint_config().set_checkpoint_interval(interval)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The settings of snapshots."""
+        return CheckpointConfig(self._config)
+
+    def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
+        """When a failed job is started again; see `RestartStrategies`."""
+        if not isinstance(strategy, RestartStrategy):
+            raise GraphError(f"a restart strategy is made by RestartStrategies, not {strategy!r}")
+        self._config.restart = strategy
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: float) -> StreamExecutionEnvironment:
+        """A record waits in a batch at most so long, in milliseconds."""
+        self._config.buffer_timeout_seconds = timeout_millis / 1000
+        return self
+
+    def set_buffer_size(self, records: int, size: int = 64 * 1024) -> StreamExecutionEnvironment:
+        """A batch is sealed at so many records or bytes."""
+        self._config.batch_records, self._config.batch_bytes = records, size
+        return self
+
+    def set_memory(self, size: int) -> StreamExecutionEnvironment:
+        """Memory for the state and buffers of one worker, in bytes."""
+        self._config.memory_bytes = size
+        return self
+
+    def register_type(self, *classes: type) -> StreamExecutionEnvironment:
+        """Let records be of these classes (dataclasses, named tuples, enums)."""
+        self._types += [cls for cls in classes if cls not in self._types]
+        return self
+
+    # ---- sources
+
+    def from_source(
+        self, source: Source, watermark_strategy: Any = None, source_name: str | None = None
+    ) -> DataStream:
+        """The records of a source."""
+        del watermark_strategy
+        if not isinstance(source, Source):
+            raise GraphError(f"from_source takes a Source, not {source!r}")
+        source.validate()
+        name = source_name or f"Source: {type(source).__name__}"
+        operator = self._add_operator(OperatorKind.SOURCE, name, source)
+        return DataStream(self, [End(operator)])
+
+    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+        """The elements of a collection."""
+        del type_info
+        from penstock.connectors import CollectionSource
+
+        return self.from_source(CollectionSource(list(collection)), None, "Source: Collection")
+
+    def from_sequence(self, start: int, end: int) -> DataStream:
+        """The whole numbers from `start` to `end`, both included."""
+        from penstock.connectors import SequenceSource
+
+        return self.from_source(SequenceSource(start, end), None, "Source: Sequence")
+
+    def from_generator(
+        self,
+        function: Callable[[int], Any],
+        count: int | None = None,
+        records_per_second: float | None = None,
+    ) -> DataStream:
+        """`function(0)`, `function(1)`, …; `count` of them or for ever, at most at this rate."""
+        from penstock.connectors import GeneratorSource
+
+        source = GeneratorSource(function, count, records_per_second)
+        return self.from_source(source, None, "Source: Generator")
+
+    def from_iterable(self, factory: Callable[..., Iterable[Any]]) -> DataStream:
+        """What `factory(subtask, parallelism)` yields in each subtask."""
+        from penstock.connectors import IterableSource
+
+        return self.from_source(IterableSource(factory), None, "Source: Iterable")
+
+    def read_text_file(
+        self, file_path: str | Path | Sequence[str | Path], charset_name: str = "utf-8"
+    ) -> DataStream:
+        """The lines of a file, a folder's files, a glob or several; `.gz` is unpacked."""
+        from penstock.connectors import FileSource, TextLines
+
+        source = FileSource(file_path, TextLines(encoding=charset_name))
+        return self.from_source(source, None, "Source: Text Files")
+
+    def socket_text_stream(self, host: str, port: int, delimiter: str = "\n") -> DataStream:
+        """Lines from a socket; they cannot be read again, so a crash may lose some."""
+        from penstock.connectors import SocketSource
+
+        stream = self.from_source(SocketSource(host, port, delimiter), None, "Source: Socket")
+        operator = stream._ends[0].operator
+        operator.parallelism, operator.max_one = 1, "a socket has one reader"
+        return stream
+
+    # ---- running
+
+    def get_execution_plan(self, format: str = "text") -> str:
+        """The program's graph, as "text" or "mermaid"."""
+        return render(self._compiled(), format)
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run the program to its end.
+
+        Raises `GraphError` if it cannot be compiled, `JobError` if it fails and the restart
+        strategy gives up, `StoreError` if snapshots cannot be read or written.
+        """
+        program = self._program(job_name)
+        return self._executor().execute(program)
+
+    def _execute_and_collect(
+        self, stream: DataStream, job_name: str | None, limit: int | None
+    ) -> Any:
+        program = self._program(job_name, check=False)
+        records = self._executor().collect(program, stream)
+        if limit is None:
+            return records
+        with records:
+            taken = []
+            for record in records:
+                taken.append(record)
+                if len(taken) >= limit:
+                    break
+            return taken
+
+    def _executor(self) -> Executor:
+        if _options.executor is not None:
+            return _options.executor
+        # The one door from the API down into the runtime.
+        from penstock.runtime.client import LocalExecutor
+
+        return LocalExecutor()
+
+    def _program(self, job_name: str | None, check: bool = True) -> Program:
+        if job_name is not None:
+            self._config.name = job_name
+        config = replace(self._config)
+        if _options.parallelism is not None:
+            config.parallelism = _options.parallelism
+        if _options.checkpoint_dir is not None:
+            config.checkpoint_dir = _options.checkpoint_dir
+        if _options.checkpoint_interval_seconds is not None:
+            config.checkpoint_interval_seconds = _options.checkpoint_interval_seconds
+        program = Program(self._graph, config, list(self._types))
+        if check:
+            compile_graph(self._graph, config)
+        return program
+
+    def _compiled(self) -> ExecutionGraph:
+        return compile_graph(self._graph, self._program(None, check=False).config)
+
+    def _add_operator(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> Operator:
+        if inspect.iscoroutinefunction(function):
+            raise GraphError(f"{name} was given an async function; functions here are plain ones")
+        operator = Operator(
+            len(self._graph.operators), kind, name, function, key_selector=key_selector
+        )
+        self._graph.operators.append(operator)
+        return operator

@@ -1,0 +1,304 @@
+"""From a key to its key group and on to a subtask: canonical bytes, CRC-32, contiguous ranges.
+
+The canonical form follows Python's equality over a closed list of types: for allowed keys,
+`a == b` exactly when `canonical(a) == canonical(b)`, in every process and on every run. That is
+why `hash()` is never used (it is salted), and why a value whose equality can't be told from its
+bytes (NaN, sets, arbitrary objects) is refused and not guessed at. `docs/types.md` has the list.
+
+Each form is one letter for the family of types that can be equal to each other, then the value:
+
+    n  None                           i I d q  numbers, by their exact value, whatever their type
+    s  str                            b  bytes
+    z  aware datetime, the instant    f  aware datetime in an hour that a zone skips or repeats
+    w  naive datetime                 D  date
+    T  naive time                     t  aware time
+    l  timedelta                      u  UUID
+    e  plain enum member              (  tuple and named tuple: each item with its length
+
+This is NOT an encoding: a key can't be read back from it. State keeps the key's own encoding
+beside it. The form is part of the snapshot format; a change to it makes snapshots unreadable.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, Flag
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from penstock.dataflow.errors import JobError
+
+__all__ = [
+    "MAX_DECIMAL_EXPONENT",
+    "MAX_KEY_DEPTH",
+    "KeyRefusedError",
+    "canonical",
+    "group_range",
+    "key_group",
+    "subtask_of_group",
+]
+
+MAX_DECIMAL_EXPONENT = 6144
+"""A Decimal key has no digit further than this many places from its decimal point.
+
+The bound of IEEE 754 decimal128. Without one, `Decimal("1e999999999")` would be asked for its
+exact integer value, which has 400 MB.
+"""
+
+MAX_KEY_DEPTH = 100
+"""How deeply tuples may be nested in a key."""
+
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_SECOND = timedelta(seconds=1)
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+
+
+class KeyRefusedError(JobError):
+    """A key is not of a type whose equality can be kept across processes."""
+
+
+def canonical(key: Any) -> bytes:
+    """The canonical bytes of a key: equal for two allowed keys exactly when the keys are equal.
+
+    Raises `KeyRefusedError` for a value that is not on the closed list of types.
+    """
+    kind = type(key)
+    if kind is str:
+        return _of_str(key)
+    if kind is int:
+        return _of_int(key)
+    if kind is bytes:
+        return _of_bytes(key)
+    return _canonical(key, MAX_KEY_DEPTH)
+
+
+def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
+    """The key group of a key, given its canonical bytes: `0 <= group < max_parallelism`."""
+    return zlib.crc32(canonical_bytes) % max_parallelism
+
+
+def subtask_of_group(group: int, max_parallelism: int, parallelism: int) -> int:
+    """The index of the subtask that owns a key group (Flink: KeyGroupRangeAssignment).
+
+    Raises ValueError if the group or the parallelism is out of range.
+    """
+    _check_parallelism(max_parallelism, parallelism)
+    if not 0 <= group < max_parallelism:
+        raise ValueError(f"key group {group} is not in 0..{max_parallelism - 1}")
+    return group * parallelism // max_parallelism
+
+
+def group_range(subtask: int, max_parallelism: int, parallelism: int) -> range:
+    """The contiguous key groups that a subtask owns; consistent with `subtask_of_group`.
+
+    Raises ValueError if the subtask or the parallelism is out of range.
+    """
+    _check_parallelism(max_parallelism, parallelism)
+    if not 0 <= subtask < parallelism:
+        raise ValueError(f"subtask {subtask} is not in 0..{parallelism - 1}")
+    # Ceilings: the first group g with g * parallelism // max_parallelism == subtask.
+    first = -(-subtask * max_parallelism // parallelism)
+    end = -(-(subtask + 1) * max_parallelism // parallelism)
+    return range(first, end)
+
+
+def _check_parallelism(max_parallelism: int, parallelism: int) -> None:
+    if not 1 <= parallelism <= max_parallelism:
+        raise ValueError(
+            f"parallelism {parallelism} is not in 1..{max_parallelism} (the maximum parallelism)"
+        )
+
+
+def _canonical(key: Any, depth: int) -> bytes:
+    kind = type(key)
+    if kind is tuple:
+        return _of_tuple(key, depth)
+    of_kind = _OF_KIND.get(kind)
+    if of_kind is not None:
+        return of_kind(key)
+    if isinstance(key, Enum):
+        return _of_enum(key)
+    equality: object = kind.__eq__
+    if isinstance(key, tuple) and hasattr(kind, "_fields") and equality is tuple.__eq__:
+        # A named tuple equals its tuple, unless its class says otherwise.
+        return _of_tuple(tuple.__getitem__(key, slice(None)), depth)
+    raise KeyRefusedError(_why_not(key))
+
+
+def _of_str(key: str) -> bytes:
+    try:
+        return b"s" + key.encode()
+    except UnicodeEncodeError:
+        return b"s" + key.encode("utf-8", "surrogatepass")
+
+
+def _of_int(key: int) -> bytes:
+    if _SMALLEST <= key <= _LARGEST:
+        return b"i%d" % key
+    # Not as digits: Python limits their number, and they take quadratic time.
+    return b"I" + key.to_bytes(key.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _of_bytes(key: bytes) -> bytes:
+    return b"b" + key
+
+
+def _of_float(key: float) -> bytes:
+    if key.is_integer():
+        return _of_int(int(key))
+    if key != key:
+        raise KeyRefusedError("NaN can't be a key: it is not equal to itself; use None instead")
+    return b"d" + struct.pack(">d", key)
+
+
+def _of_ratio(numerator: int, denominator: int) -> bytes:
+    if denominator == 1:
+        return _of_int(numerator)
+    try:
+        nearest = numerator / denominator
+    except OverflowError:
+        nearest = 0.0
+    if nearest.as_integer_ratio() == (numerator, denominator):
+        return _of_float(nearest)
+    top, bottom = _of_int(numerator), _of_int(denominator)
+    return b"q%d:" % len(top) + top + bottom
+
+
+def _of_decimal(key: Decimal) -> bytes:
+    if not key.is_finite():
+        return _of_float(float(key)) if key.is_infinite() else _of_float(float("nan"))
+    if not key:
+        return _of_int(0)
+    exponent = key.as_tuple().exponent
+    assert isinstance(exponent, int)
+    if exponent < -MAX_DECIMAL_EXPONENT or key.adjusted() > MAX_DECIMAL_EXPONENT:
+        raise KeyRefusedError(
+            f"a Decimal key may not have digits more than {MAX_DECIMAL_EXPONENT} places from its "
+            f"decimal point (it has exponent {exponent}); round it, or use its string"
+        )
+    return _of_ratio(*key.as_integer_ratio())
+
+
+def _of_fraction(key: Fraction) -> bytes:
+    return _of_ratio(key.numerator, key.denominator)
+
+
+def _of_datetime(key: datetime) -> bytes:
+    local = (key.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
+    zone = key.tzinfo
+    if zone is None:
+        return b"w%d" % local
+    offset = _offset(key, zone)
+    if offset != key.replace(fold=not key.fold).utcoffset():
+        # PEP 495: such a time equals no time in another zone, and equals one in its own zone
+        # whatever the two folds say. Zones are known by their keys.
+        name = getattr(zone, "key", None)
+        if name is None:
+            raise KeyRefusedError(f"the zone of {key!r} has no key; use ZoneInfo(<name>)")
+        return b"f%d:" % local + _of_str(name)
+    return b"z%d" % (local - offset // _MICROSECOND)
+
+
+def _of_date(key: date) -> bytes:
+    return b"D%d" % key.toordinal()
+
+
+def _of_time(key: time) -> bytes:
+    local = ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
+    if key.tzinfo is None or _offset(key, key.tzinfo) is None:
+        # A zone whose offset depends on the date can't give one to a time, which is then naive.
+        return b"T%d" % local
+    # Python compares aware times by the whole seconds of their offsets.
+    return b"t%d" % (local - _offset(key, key.tzinfo) // _SECOND * 1_000_000)
+
+
+def _offset(key: datetime | time, zone: object) -> Any:
+    # Other classes of zones compare as they like, and many don't know the fold at all.
+    if type(zone) is not timezone and type(zone) is not ZoneInfo:
+        raise KeyRefusedError(
+            f"the zone of {key!r} is a {_name(type(zone))}; as a key, use zones of zoneinfo or "
+            "datetime.timezone, or key.astimezone(timezone.utc)"
+        )
+    return key.utcoffset()
+
+
+def _of_enum(key: Enum) -> bytes:
+    # The class decides what its members are equal to: the value of the type mixed in, or
+    # themselves only. Anything else is a rule of the user's own.
+    kind = type(key)
+    equality = kind.__eq__
+    if equality is int.__eq__:
+        return _of_int(int.__int__(key))  # type: ignore[arg-type]
+    if equality is str.__eq__:
+        return _of_str(str.__str__(key))
+    if equality is not object.__eq__:
+        raise KeyRefusedError(
+            f"the enum {_name(kind)} has an equality of its own; use key.name or key.value"
+        )
+    # A combination of flags has a value, not always a name.
+    member = _of_int(key._value_) if isinstance(key, Flag) else _of_str(key._name_)
+    name = _of_str(f"{kind.__module__}:{kind.__qualname__}")
+    return b"e%d:" % len(name) + name + member
+
+
+def _of_tuple(key: tuple[Any, ...], depth: int) -> bytes:
+    if depth == 0:
+        raise KeyRefusedError(f"a key may not nest tuples deeper than {MAX_KEY_DEPTH}")
+    parts = [b"("]
+    for item in key:
+        kind = type(item)
+        if kind is str:
+            part = _of_str(item)
+        elif kind is int:
+            part = _of_int(item)
+        else:
+            part = _canonical(item, depth - 1)
+        # With its length, so that no two sequences of items run together into the same bytes.
+        parts.append(b"%d:" % len(part))
+        parts.append(part)
+    return b"".join(parts)
+
+
+_OF_KIND: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: b"n",
+    str: _of_str,
+    int: _of_int,
+    bool: _of_int,
+    float: _of_float,
+    bytes: _of_bytes,
+    Decimal: _of_decimal,
+    Fraction: _of_fraction,
+    datetime: _of_datetime,
+    date: _of_date,
+    time: _of_time,
+    timedelta: lambda key: b"l%d" % (key // _MICROSECOND),
+    UUID: lambda key: b"u" + key.bytes,
+}
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _why_not(key: Any) -> str:
+    kind = type(key)
+    if isinstance(key, (list, bytearray, memoryview)):
+        advice = "it can change; use a tuple or bytes"
+    elif isinstance(key, (set, frozenset, dict)):
+        advice = "its items have no order; use a tuple of them, sorted"
+    elif kind.__module__.partition(".")[0] == "numpy":
+        advice = "use key.item()"
+    elif hasattr(kind, "__dataclass_fields__"):
+        advice = "use a tuple of its fields, or a named tuple"
+    elif base := next((base for base in kind.__mro__ if base in _OF_KIND or base is tuple), None):
+        advice = f"a subclass may have an equality of its own; convert it to {base.__name__}"
+    else:
+        advice = "its equality can't be kept across processes; use a tuple of what identifies it"
+    return f"a {_name(kind)} can't be a key: {advice} (allowed types: docs/types.md)"

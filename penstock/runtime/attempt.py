@@ -1,0 +1,477 @@
+"""One execution attempt: from starting the workers to the job's end, or the first failure.
+
+The attempt hears everything through one queue, in one loop: messages of workers, their deaths,
+the clock, finished file work. What to do about snapshots is decided by the coordinator; here it
+is carried out. An attempt never survives a failure: the JobManager starts another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from penstock.dataflow.errors import GraphError, JobError, PenstockError, ProtocolError, StoreError
+from penstock.dataflow.sink import Committable
+from penstock.runtime.control import messages as m
+from penstock.runtime.control.wire import AuthenticationError, Frames, accept
+from penstock.runtime.control.world import Signal, WorkerHandle, WorkerSpec
+from penstock.runtime.splits import SplitDealer
+from penstock.snapshot import coordinator as c
+from penstock.snapshot.events import SnapshotKind
+from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
+
+if TYPE_CHECKING:
+    from penstock.runtime.jobmanager import JobManager
+
+__all__ = ["Attempt", "WorkerLost"]
+
+#: How long a worker may take to start and call home.
+START_SECONDS = 60.0
+#: A failure that another worker's death explains is put down to that death, if it is seen soon.
+EXPLAIN_SECONDS = 0.5
+
+
+class WorkerLost(PenstockError):
+    """A worker died, lost its connection, or has been silent for too long."""
+
+
+@dataclass
+class _Worker:
+    """A worker as the attempt sees it."""
+
+    handle: WorkerHandle
+    spec: WorkerSpec
+    address: str | None = None
+    frames: Frames | None = None
+    ready: bool = False
+    heard: float = 0.0
+    reported: float = 0.0
+    outbox: list[bytes] = field(default_factory=list)
+    signal: Signal = field(default_factory=Signal)
+
+
+@dataclass
+class _Flight:
+    """A snapshot in flight: what has been gathered for it."""
+
+    number: int
+    kind: SnapshotKind
+    began: float
+    wall_ms: int
+    enumerators: dict[str, Any] = field(default_factory=dict)
+    handles: list[OperatorHandle] = field(default_factory=list)
+    committables: list[Committable] = field(default_factory=list)
+    size: SnapshotBytes = field(default_factory=SnapshotBytes)
+    aligned_seconds: float = 0.0
+    write_seconds: float = 0.0
+
+
+class Attempt:
+    """One attempt to run the job.
+
+    Arguments:
+        job: the JobManager, with the job's plan, store and world.
+        number: of the attempt, from 0.
+        numbers: reserved snapshot numbers.
+    """
+
+    def __init__(self, job: JobManager, number: int, numbers: range) -> None:
+        self._job = job
+        self._world = job.world
+        self._number = number
+        self._token = secrets.token_bytes(32)
+        self._workers: dict[int, _Worker] = {}
+        self._send_event, self._events = trio.open_memory_channel[Callable[[], None]](float("inf"))
+        self._flights: dict[int, _Flight] = {}
+        self._aborted: list[int] = []
+        self._failure: PenstockError | None = None
+        self._finished = trio.Event()
+        self._started = False
+        config = job.config
+        self._dealer = SplitDealer(job.code, job.plan)
+        self._coordinator = c.Coordinator(
+            job.plan.tasks(),
+            now=self._world.clock(),
+            interval=job.interval,
+            timeout=config.checkpoint_timeout_seconds,
+            min_pause=config.min_pause_seconds,
+            tolerable_failures=config.tolerable_failures,
+            numbers=numbers,
+        )
+
+    async def run(self) -> None:
+        """Run to the job's end. Raises what failed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                try:
+                    await self._run(nursery)
+                finally:
+                    for worker in self._workers.values():
+                        worker.handle.kill()
+                    nursery.cancel_scope.cancel()
+        except* PenstockError as group:
+            raise _first(group) from None
+        finally:
+            self._dealer.close()
+
+    async def _run(self, nursery: trio.Nursery) -> None:
+        job, world = self._job, self._world
+        restore = job.restore_from
+        await world.offload(partial(self._dealer.start, restore))
+        address = await world.transport.listen(f"jm.{self._number}", self._serve, nursery)
+        for slot in range(job.plan.slots):
+            spec = WorkerSpec(
+                address,
+                self._token,
+                slot,
+                self._number,
+                job.config.heartbeat_seconds,
+                job.code.search_path,
+                job.code.folder,
+            )
+            worker = _Worker(await world.launcher.launch(spec), spec, heard=world.clock())
+            self._workers[slot] = worker
+            nursery.start_soon(self._watch_process, slot, worker)
+        nursery.start_soon(self._watch_clock)
+        job.observe({"event": "workers", "pids": [w.handle.pid for w in self._workers.values()]})
+        with contextlib.suppress(trio.EndOfChannel):
+            while not self._finished.is_set():
+                handle = await self._events.receive()
+                try:
+                    handle()
+                except PenstockError as error:
+                    self._fail(error)
+                if self._failure is not None:
+                    raise await self._explained(self._failure)
+        await self._farewell()
+
+    def post(self, handle: Callable[[], None]) -> None:
+        """Have something done in the attempt's loop."""
+        self._send_event.send_nowait(handle)
+
+    def stop(self) -> None:
+        """End the job with a last snapshot."""
+        self.post(lambda: self._coordinate(c.StopRequested()))
+
+    def savepoint(self) -> None:
+        """Take a snapshot that retention never removes."""
+        self.post(lambda: self._coordinate(c.SavepointRequested()))
+
+    # ---- workers
+
+    async def _watch_process(self, slot: int, worker: _Worker) -> None:
+        how = await worker.handle.wait()
+        lost = WorkerLost(f"worker {slot} (pid {worker.handle.pid}) {how}")
+        self.post(lambda: self._fail(lost))
+
+    async def _watch_clock(self) -> None:
+        """Ticks the coordinator, and looks for workers that have fallen silent."""
+        world, config = self._world, self._job.config
+        while True:
+            now = world.clock()
+            due = self._coordinator.next_tick() if self._started else None
+            wake = min(now + 1.0, due) if due is not None else now + 1.0
+            await trio.sleep_until(max(wake, now + 0.0005))
+            if self._started:
+                self.post(lambda: self._coordinate(c.Tick(world.clock())))
+            now = world.clock()
+            for slot, worker in self._workers.items():
+                limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
+                if now - worker.heard > limit:
+                    what = "has sent no heartbeat" if worker.address else "has not called home"
+                    lost = WorkerLost(
+                        f"worker {slot} (pid {worker.handle.pid}) {what} for {limit:g} s"
+                    )
+                    self.post(partial(self._fail, lost))
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
+        """A connection of a worker: its control connection, or its heartbeat thread's."""
+        slot: int | None = None
+        try:
+            frames = await accept(stream, self._token)
+            while True:
+                frame = await frames.receive()
+                if frame is None:
+                    break
+                message = m.decode(frame)
+                if isinstance(message, m.Heartbeat):
+                    if message.attempt == self._number and message.worker in self._workers:
+                        self._workers[message.worker].heard = self._world.clock()
+                    continue
+                if slot is None:
+                    if not isinstance(message, m.Hello) or message.attempt != self._number:
+                        return  # from an older attempt: fenced off
+                    slot = message.worker
+                    self._workers[slot].frames = frames
+                    self._nursery.start_soon(self._write, self._workers[slot])
+                self._workers[slot].heard = self._world.clock()
+                self.post(partial(self._hear, slot, message))
+        except (AuthenticationError, ProtocolError, trio.BrokenResourceError, OSError):
+            pass
+        if slot is not None:
+            pid = self._workers[slot].handle.pid
+            lost = WorkerLost(f"worker {slot} (pid {pid}) lost its connection")
+            self.post(partial(self._fail, lost))
+
+    async def _write(self, worker: _Worker) -> None:
+        assert worker.frames is not None
+        with contextlib.suppress(trio.BrokenResourceError, OSError):
+            while True:
+                while worker.outbox:
+                    queue, worker.outbox = worker.outbox, []
+                    for frame in queue:
+                        await worker.frames.send(frame)
+                await worker.signal.wait()
+
+    def _send(self, slot: int, message: m.Message) -> None:
+        worker = self._workers[slot]
+        worker.outbox.append(m.encode(message))
+        worker.signal.set()
+
+    def _send_all(self, message: m.Message) -> None:
+        for slot in self._workers:
+            self._send(slot, message)
+
+    def _hear(self, slot: int, message: m.Message) -> None:
+        match message:
+            case m.Hello(_, _, _, address):
+                self._workers[slot].address = address
+                if all(worker.address for worker in self._workers.values()):
+                    self._deploy()
+            case m.Ready():
+                self._workers[slot].ready = True
+                if all(worker.ready for worker in self._workers.values()):
+                    self._start()
+            case m.SplitWanted(chain, subtask):
+                self._deal(chain, subtask)
+            case m.Acknowledge():
+                self._acknowledged(message)
+            case m.Decline(chain, subtask, number, reason):
+                self._coordinate(c.Declined((chain, subtask), number, reason))
+            case m.InputEnded(chain, subtask):
+                self._coordinate(c.InputEnded((chain, subtask)))
+            case m.Failed():
+                self._fail(_error(message))
+            case m.Metrics():
+                self._workers[slot].reported = self._world.clock()
+                self._job.metrics.update(self._number, message)
+            case _:
+                raise ProtocolError(f"the JobManager received {message}")
+
+    def _deploy(self) -> None:
+        job = self._job
+        addresses = [worker.address or "" for _, worker in sorted(self._workers.items())]
+        for slot in self._workers:
+            deploy = m.Deploy(
+                self._number,
+                job.blob,
+                job.plan_bytes,
+                job.types,
+                addresses,
+                job.handles_for(slot),
+                job.lineage,
+                str(job.store.paths.root),
+                job.keep,
+            )
+            self._send(slot, deploy)
+
+    def _start(self) -> None:
+        self._started = True
+        self._job.observe({"event": "running", "attempt": self._number})
+        self._send_all(m.Start())
+        self._coordinate(c.Tick(self._world.clock()))
+        self._job.running(self)
+
+    def _deal(self, chain: int, subtask: int) -> None:
+        given = self._dealer.next_split(chain, subtask)
+        if given is None:
+            if self._dealer.exhausted(chain):
+                self._send(subtask, m.NoMoreSplits(chain, subtask))
+            else:
+                self._nursery.start_soon(self._deal_later, chain, subtask)
+            return
+        split, position = given
+        self._send(subtask, m.SplitAssigned(chain, subtask, split.id, split.payload, position))
+
+    async def _deal_later(self, chain: int, subtask: int) -> None:
+        await trio.sleep(0.1)
+        self.post(lambda: self._deal(chain, subtask))
+
+    # ---- snapshots
+
+    def _coordinate(self, event: c.CoordinatorEvent) -> None:
+        for command in self._coordinator.handle(event):
+            match command:
+                case c.Inject(number, kind):
+                    self._flights[number] = _Flight(
+                        number, kind, self._world.clock(), int(time.time() * 1000)
+                    )
+                    self._nursery.start_soon(self._inject, number, kind)
+                case c.Publish(number):
+                    self._nursery.start_soon(self._publish, self._flights[number])
+                case c.Complete(number):
+                    self._complete(number)
+                case c.Finish(number):
+                    self._complete(number, final=True)
+                case c.Abort(number, reason):
+                    self._flights.pop(number, None)
+                    self._aborted.append(number)
+                    self._send_all(m.Abort(number))
+                    self._job.observe({"event": "aborted", "number": number, "reason": reason})
+                case c.ReserveNumbers():
+                    self._nursery.start_soon(self._reserve)
+                case c.Fail(reason):
+                    self._fail(StoreError(reason))
+
+    async def _inject(self, number: int, kind: SnapshotKind) -> None:
+        if self._job.keep:
+            try:
+                await self._world.offload(lambda: self._job.store.create(number))
+            except PenstockError as error:
+                reason = str(error)
+                self.post(lambda: self._coordinate(c.Declined("the store", number, reason)))
+                return
+        flight = self._flights.get(number)
+        if flight is None:
+            return  # given up meanwhile
+        # In one step, with no await: a split that is handed out is either still the enumerator's
+        # or goes to its reader before the barrier.
+        flight.enumerators = self._dealer.snapshot()
+        self._send_all(m.Inject(number, kind.value))
+
+    def _acknowledged(self, message: m.Acknowledge) -> None:
+        flight = self._flights.get(message.number)
+        if flight is None:
+            return
+        flight.handles += map(OperatorHandle.from_wire, message.handles)
+        flight.committables += [Committable(*fields) for fields in message.committables]
+        flight.size += SnapshotBytes(message.new, message.linked)
+        flight.aligned_seconds = max(flight.aligned_seconds, message.aligned_seconds)
+        flight.write_seconds = max(flight.write_seconds, message.write_seconds)
+        task: Hashable = (message.chain, message.subtask)
+        self._coordinate(c.Acknowledged(task, message.number))
+
+    async def _publish(self, flight: _Flight) -> None:
+        number = flight.number
+        try:
+            await self._job.publish(
+                number,
+                flight.kind,
+                attempt=self._number,
+                handles=flight.handles,
+                enumerators=flight.enumerators,
+                committables=flight.committables,
+                size=flight.size,
+                wall_ms=flight.wall_ms,
+                finished=self._coordinator.ended == self._coordinator.tasks,
+            )
+        except PenstockError as error:
+            reason = str(error)
+            self.post(lambda: self._coordinate(c.PublishFailed(number, reason)))
+        else:
+            self.post(lambda: self._coordinate(c.Published(number)))
+
+    def _complete(self, number: int, final: bool = False) -> None:
+        flight = self._flights.pop(number)
+        self._send_all(m.Complete(number))
+        self._job.completed(
+            {
+                "number": number,
+                "kind": flight.kind.value,
+                "created_ms": flight.wall_ms,
+                "duration_ms": round((self._world.clock() - flight.began) * 1000, 3),
+                "aligned_ms": round(flight.aligned_seconds * 1000, 3),
+                "write_ms": round(flight.write_seconds * 1000, 3),
+                "bytes_new": flight.size.new,
+                "bytes_linked": flight.size.linked,
+                "bytes_total": flight.size.total,
+                "attempt": self._number,
+            }
+        )
+        aborted, self._aborted = self._aborted, []
+        self._nursery.start_soon(self._after, aborted, final)
+
+    async def _after(self, aborted: list[int], final: bool) -> None:
+        try:
+            await self._job.commits.commit()
+            await self._job.tidy(aborted)
+        except PenstockError as error:
+            failure = error
+            self.post(lambda: self._fail(failure))
+            return
+        if final:
+            self.post(self._finished.set)
+
+    async def _reserve(self) -> None:
+        try:
+            numbers = await self._job.reserve_numbers()
+        except PenstockError as error:
+            failure = error
+            self.post(lambda: self._fail(failure))
+        else:
+            self.post(lambda: self._coordinate(c.NumbersReserved(numbers)))
+
+    # ---- the end
+
+    def _fail(self, error: PenstockError) -> None:
+        if self._failure is None and not self._finished.is_set():
+            self._failure = error
+
+    async def _explained(self, error: PenstockError) -> PenstockError:
+        """The death of a worker, if that is behind a failure that another worker reported."""
+        broken = isinstance(error, JobError) and "data connection" in error.message
+        if not (broken or (isinstance(error, WorkerLost) and "connection" in str(error))):
+            return error
+        with trio.move_on_after(EXPLAIN_SECONDS):
+            while True:
+                handle = await self._events.receive()
+                self._failure = None
+                with contextlib.suppress(PenstockError):
+                    handle()
+                failure = self._failure
+                if isinstance(failure, WorkerLost) and "connection" not in str(failure):
+                    return failure
+        return error
+
+    async def _farewell(self) -> None:
+        """Let the workers end by themselves: they close functions and flush what they print."""
+        self._send_all(m.Shutdown())
+        with trio.move_on_after(5.0):
+            for worker in self._workers.values():
+                await worker.handle.wait()
+
+
+def _error(message: m.Failed) -> PenstockError:
+    families: dict[str, type[PenstockError]] = {
+        "GraphError": GraphError,
+        "StoreError": StoreError,
+        "ProtocolError": ProtocolError,
+    }
+    family = families.get(message.family)
+    if family is not None:
+        # An error of ours has no user code in it, but its traceback helps to mend it.
+        text = message.message
+        if family is ProtocolError and message.user_traceback:
+            text = f"{message.user_traceback}\n{text}"
+        return family(text)
+    return JobError(
+        message.message,
+        operator=message.operator,
+        record=message.record,
+        user_traceback=message.user_traceback,
+    )
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

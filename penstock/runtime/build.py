@@ -1,0 +1,306 @@
+"""Builds the tasks of one worker from the job's plan: operators, routers, state, channels.
+
+Everything is made here and nothing is run; `taskmanager.py` connects and runs what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.dataflow.compile import Chain, ChannelId, ExecutionGraph, Link, Node
+from penstock.dataflow.functions import method_of
+from penstock.dataflow.graph import Operator, OperatorKind, Partitioning
+from penstock.dataflow.keys import canonical, group_range
+from penstock.dataflow.sink import WriterContext
+from penstock.dataflow.source import ReaderContext
+from penstock.runtime.channel import Channel
+from penstock.runtime.codec import Codec
+from penstock.runtime.control.code import JobCode
+from penstock.runtime.control.world import Signal, World
+from penstock.runtime.gate import InputGate
+from penstock.runtime.operators import (
+    OperatorContext,
+    RunningOperator,
+    SinkOperator,
+    make_operator,
+)
+from penstock.runtime.output import (
+    BroadcastRouter,
+    CustomRouter,
+    ForwardRouter,
+    GlobalRouter,
+    HashRouter,
+    LocalOutlet,
+    Outlet,
+    RebalanceRouter,
+    RemoteOutlet,
+    Router,
+    Sender,
+    ShuffleRouter,
+)
+from penstock.runtime.persist import Persister, Reporter
+from penstock.runtime.source import SourceFeed
+from penstock.runtime.task import ChainNode, Task, TaskListener
+from penstock.snapshot.acyclic import AcyclicProtocol
+from penstock.snapshot.manifest import Paths
+from penstock.snapshot.state import KeyedBackend, SharedMemory
+
+__all__ = ["Builder", "BuiltTask"]
+
+
+@dataclass
+class BuiltTask:
+    """A task with the signals that wake its parts.
+
+    Arguments:
+        task: the task.
+        wake: wakes its loop; `persist` its persister; `pump` the thread reader of a source.
+    """
+
+    task: Task
+    wake: Signal
+    persist: Signal
+    pump: Signal = field(default_factory=Signal)
+
+
+class Builder:
+    """Builds all tasks of one slot.
+
+    Arguments:
+        code: the job.
+        slot: which subtasks: slot i holds subtask i of every chain.
+        attempt: the execution attempt.
+        lineage: of the run's snapshots.
+        root: the job's folder; where state and snapshots are.
+        keep: whether snapshots hold state.
+        world: clock and random numbers.
+        codec: for records and state.
+    """
+
+    def __init__(
+        self,
+        code: JobCode,
+        slot: int,
+        attempt: int,
+        lineage: str,
+        root: Path,
+        keep: bool,
+        world: World,
+        codec: Codec,
+    ) -> None:
+        assert code.plan is not None
+        self.plan: ExecutionGraph = code.plan
+        self.slot, self.attempt, self.lineage, self.keep = slot, attempt, lineage, keep
+        self.paths = Paths(root)
+        self.code, self.world, self.codec = code, world, codec
+        self.config = code.config
+        self.gates: dict[int, InputGate] = {}
+        self.signals: dict[int, tuple[Signal, Signal]] = {}
+        self.chains = [chain for chain in self.plan.chains if slot < chain.parallelism]
+        keyed = [c for c in self.chains if c.root.operator.kind.keyed]
+        memory = self.config.memory_bytes
+        self.state_memory = memory // max(1, len(keyed))
+        self.shared = SharedMemory(memory // 4) if keyed else None
+        self._operators = {operator.id: operator for operator in code.graph.operators}
+
+    def prepare_inputs(self) -> dict[ChannelId, Channel]:
+        """Make the gates and their channels, so that peers can connect to them."""
+        channels: dict[ChannelId, Channel] = {}
+        for chain in self.chains:
+            wake = Signal()
+            self.signals[chain.id] = (wake, Signal())
+            gate = self.gates[chain.id] = InputGate(wake.set, self.world.clock)
+            for number in chain.inputs:
+                for id in self.plan.channels(self.plan.links[number]):
+                    if id.target == self.slot:
+                        channels[id] = gate.add(id, self.config.channel_batches)
+        return channels
+
+    def outgoing(self) -> list[ChannelId]:
+        """The channels from this slot to others, which must be connected before `build`."""
+        return [
+            id
+            for chain in self.chains
+            for number in chain.outputs
+            for id in self.plan.channels(self.plan.links[number])
+            if id.source == self.slot and id.target != self.slot
+        ]
+
+    def build(
+        self,
+        senders: dict[ChannelId, Sender],
+        listener: TaskListener,
+        reporter: Callable[[int], Reporter],
+        request_split: Callable[[int], None],
+    ) -> list[BuiltTask]:
+        """Make the tasks.
+
+        Arguments:
+            senders: the sending halves of `outgoing`.
+            listener: hears of the tasks.
+            reporter: makes, for a chain, what hears of its snapshots.
+            request_split: asks for a split for the source of a chain.
+        """
+        return [
+            self._task(chain, senders, listener, reporter(chain.id), request_split)
+            for chain in self.chains
+        ]
+
+    def _task(
+        self,
+        chain: Chain,
+        senders: dict[ChannelId, Sender],
+        listener: TaskListener,
+        reporter: Reporter,
+        request_split: Callable[[int], None],
+    ) -> BuiltTask:
+        wake, persist = self.signals[chain.id]
+        outlets: list[Outlet] = []
+        backends: dict[str, KeyedBackend] = {}
+        root = self._node(chain.root, senders, outlets, backends, wake)
+        pump = Signal()
+
+        def wake_source() -> None:
+            wake.set()
+            pump.set()
+
+        feed = None
+        if chain.is_source:
+            context = ReaderContext(chain.root.operator.uid, self.slot, chain.parallelism)
+            source = self._operators[chain.root.operator.id].function
+            reader = source.create_reader(context)
+            feed = SourceFeed(
+                reader, self.world.clock, lambda: request_split(chain.id), wake_source
+            )
+        gate = self.gates[chain.id]
+        persister = Persister(
+            subtask=self.slot,
+            lineage=self.lineage,
+            attempt=self.attempt,
+            backends=backends,
+            reporter=reporter,
+            folder=lambda number, uid: self.paths.task(number, uid, self.slot, self.attempt),
+            clock=self.world.clock,
+        )
+        task = Task(
+            id=(chain.id, self.slot),
+            name=chain.name,
+            root=root,
+            gate=gate,
+            outlets=outlets,
+            protocol=AcyclicProtocol(gate.channels),
+            persister=persister,
+            codec=self.codec,
+            listener=listener,
+            clock=self.world.clock,
+            feed=feed,
+            backends=backends,
+            buffer_timeout=self.config.buffer_timeout_seconds,
+            keep_state=self.keep,
+        )
+        return BuiltTask(task, wake, persist, pump)
+
+    def _node(
+        self,
+        node: Node,
+        senders: dict[ChannelId, Sender],
+        outlets: list[Outlet],
+        backends: dict[str, KeyedBackend],
+        wake: Signal,
+    ) -> ChainNode:
+        operator = self._operator(node, backends)
+        routers = [
+            self._router(self.plan.links[number], senders, outlets, wake) for number in node.links
+        ]
+        children = [self._node(child, senders, outlets, backends, wake) for child in node.children]
+        return ChainNode(operator, children, routers)
+
+    def _operator(self, node: Node, backends: dict[str, KeyedBackend]) -> RunningOperator:
+        info = node.operator
+        context = OperatorContext(
+            info.name,
+            info.uid,
+            self.slot,
+            info.parallelism,
+            self.plan.max_parallelism,
+            self.attempt,
+            self.codec,
+        )
+        operator: Operator = self._operators[info.id]
+        if info.kind is OperatorKind.SINK:
+            writer = operator.function.create_writer(
+                WriterContext(
+                    info.uid, info.name, self.slot, info.parallelism, self.attempt, self.lineage
+                )
+            )
+            return SinkOperator(writer, context)
+        if info.kind.keyed:
+            context.backend = backends[info.uid] = KeyedBackend(
+                folder=self.paths.task_work(self.attempt, info.uid, self.slot),
+                codec=self.codec,
+                canonical=canonical,
+                max_parallelism=self.plan.max_parallelism,
+                groups=group_range(self.slot, self.plan.max_parallelism, info.parallelism),
+                inline_threshold=self.config.inline_threshold,
+                memory_budget=self.state_memory,
+                shared=self.shared,
+            )
+        return make_operator(info.kind, operator.function, operator.key_selector, context)
+
+    def _router(
+        self,
+        link: Link,
+        senders: dict[ChannelId, Sender],
+        outlets: list[Outlet],
+        wake: Signal,
+    ) -> Router:
+        own: list[Outlet] = []
+        for id in self.plan.channels(link):
+            if id.source == self.slot:
+                own.append(self._outlet(id, senders, wake))
+        outlets += own
+        edge = self.code.graph.edges[link.edge]
+        match link.partitioning:
+            case Partitioning.FORWARD:
+                return ForwardRouter(own)
+            case Partitioning.HASH:
+                targets = self.plan.chains[link.target].parallelism
+                selector = method_of(edge.selector, "get_key")
+                return HashRouter(own, selector, self.plan.max_parallelism, targets)
+            case Partitioning.REBALANCE | Partitioning.RESCALE:
+                # Subtasks begin at different outlets, or the first would get all of short streams.
+                return RebalanceRouter(own, self.slot)
+            case Partitioning.SHUFFLE:
+                return ShuffleRouter(own, self.world.rng)
+            case Partitioning.BROADCAST:
+                return BroadcastRouter(own)
+            case Partitioning.GLOBAL:
+                return GlobalRouter(own)
+            case Partitioning.CUSTOM:
+                return CustomRouter(
+                    own,
+                    method_of(edge.selector, "get_key"),
+                    method_of(edge.partitioner, "partition"),
+                )
+
+    def _outlet(self, id: ChannelId, senders: dict[ChannelId, Sender], wake: Signal) -> Outlet:
+        if id.target != self.slot:
+            return RemoteOutlet(
+                senders[id],
+                self.codec.encode_batch,
+                self.config.batch_records,
+                self.config.batch_bytes,
+            )
+        link = self.plan.links[id.link]
+        channel = self.gates[link.target].channels[id]
+        outlet = LocalOutlet(channel, self.config.batch_records)
+
+        def give() -> None:
+            # Only a sender that waits needs to be told.
+            if outlet.waiting:
+                wake.set()
+
+        channel.on_credit = give
+        return outlet

@@ -1,0 +1,160 @@
+"""A channel between two processes: one connection, batches one way and credits back.
+
+    sender   → receiver   BATCH · payload     needs a credit
+                          BARRIER · number, kind
+                          END
+    receiver → sender     CREDIT · count, records wanted in a batch
+
+The receiving half reads as fast as the other end sends and never waits for its task: a sender
+sends no more than it has credits for. Frames are handed over without awaiting; a small task per
+half moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgpack
+import trio
+
+from penstock.dataflow.compile import ChannelId
+from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.channel import Channel
+from penstock.runtime.control.wire import Frames
+from penstock.runtime.control.world import Signal
+from penstock.runtime.elements import Barrier, Element, EncodedBatch, EndOfInput
+from penstock.snapshot.events import SnapshotKind
+
+__all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]
+
+BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
+#: The largest number of records that a CREDIT frame names.
+_ANY = 1 << 30
+
+
+def encode_header(attempt: int, channel: ChannelId) -> bytes:
+    """The first frame of a data connection."""
+    packed: bytes = msgpack.packb([attempt, channel.link, channel.source, channel.target])
+    return packed
+
+
+def decode_header(data: bytes) -> tuple[int, ChannelId]:
+    """Attempt and channel of a data connection. Raises `ProtocolError`."""
+    try:
+        attempt, link, source, target = msgpack.unpackb(data)
+        return int(attempt), ChannelId(link, source, target)
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"not the header of a data connection: {data[:40]!r}") from error
+
+
+class SendingHalf:
+    """The sender's end; a `Sender` for a `RemoteOutlet`.
+
+    Arguments:
+        frames: an authenticated connection.
+        credits: batches that may be under way.
+        wake: called when credits came back.
+    """
+
+    def __init__(self, frames: Frames, credits: int, wake: Callable[[], None]) -> None:
+        self.credits = credits
+        self.desired_records = _ANY
+        self._frames = frames
+        self._wake = wake
+        self._queue: list[bytes] = []
+        self._signal = Signal()
+
+    def send_batch(self, payload: bytes) -> None:
+        """Queue a batch; the caller has taken a credit."""
+        self._queue.append(BATCH + payload)
+        self._signal.set()
+
+    def send_marker(self, element: Element) -> None:
+        """Queue a barrier or the end of input."""
+        if isinstance(element, Barrier):
+            self._queue.append(BARRIER + msgpack.packb([element.number, element.kind.value]))
+        else:
+            self._queue.append(END)
+        self._signal.set()
+
+    async def write(self) -> None:
+        """Write what is queued, for ever."""
+        while True:
+            while self._queue:
+                queue, self._queue = self._queue, []
+                for frame in queue:
+                    await self._frames.send(frame)
+            await self._signal.wait()
+
+    async def read(self) -> None:
+        """Take credits until the other end closes."""
+        while True:
+            frame = await self._frames.receive()
+            if frame is None:
+                return
+            if frame[:1] != CREDIT:
+                raise ProtocolError(f"a sender received frame kind {frame[0]}")
+            count, desired = msgpack.unpackb(frame[1:])
+            self.credits += count
+            self.desired_records = desired
+            self._wake()
+
+
+class ReceivingHalf:
+    """The receiver's end of a connection.
+
+    Arguments:
+        frames: an authenticated connection.
+        channel: where the elements go.
+    """
+
+    def __init__(self, frames: Frames, channel: Channel) -> None:
+        self._frames = frames
+        self._channel = channel
+        self._owed = 0
+        self._signal = Signal()
+        channel.on_credit = self._give
+
+    def _give(self) -> None:
+        self._owed += 1
+        self._signal.set()
+
+    async def write(self) -> None:
+        """Give credits back, for ever."""
+        while True:
+            await self._signal.wait()
+            while self._owed:
+                owed, self._owed = self._owed, 0
+                desired = min(self._channel.desired_records, _ANY)
+                await self._frames.send(CREDIT + msgpack.packb([owed, desired]))
+
+    async def read(self) -> None:
+        """Put what arrives into the channel until the other end closes."""
+        receive, put = self._frames.receive, self._channel.put
+        while True:
+            frame = await receive()
+            if frame is None:
+                return
+            kind = frame[:1]
+            if kind == BATCH:
+                put(EncodedBatch(frame[1:]))
+            elif kind == BARRIER:
+                number, name = msgpack.unpackb(frame[1:])
+                put(Barrier(number, SnapshotKind(name)))
+            elif kind == END:
+                put(EndOfInput())
+            else:
+                raise ProtocolError(f"a receiver got frame kind {frame[0]}")
+
+
+async def run_half(half: SendingHalf | ReceivingHalf, lost: Callable[[str], None]) -> None:
+    """Run one half until its connection ends; `lost` is told how, unless it was cancelled."""
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(half.write)
+            await half.read()
+            nursery.cancel_scope.cancel()
+    except* (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as broken:
+        lost(f"a data connection broke: {broken.exceptions[0]}")
+    else:
+        lost("a data connection was closed by the other end")

@@ -1,0 +1,264 @@
+"""The messages between JobManager and TaskManagers: a closed set of frozen records.
+
+On the wire a message is a msgpack list of its number and its fields; nothing is looked up by a
+name that came over a connection. Tasks are (chain, subtask).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgpack
+
+from penstock.dataflow.errors import ProtocolError
+
+__all__ = [
+    "Abort",
+    "Acknowledge",
+    "Complete",
+    "Decline",
+    "Deploy",
+    "Failed",
+    "Heartbeat",
+    "Hello",
+    "Inject",
+    "InputEnded",
+    "Message",
+    "Metrics",
+    "NoMoreSplits",
+    "Ready",
+    "Shutdown",
+    "SplitAssigned",
+    "SplitWanted",
+    "Start",
+    "decode",
+    "encode",
+]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A worker calls home: which it is, of which attempt, and where its data channels listen."""
+
+    worker: int
+    attempt: int
+    pid: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """What a worker is to run.
+
+    Arguments:
+        attempt: the execution attempt.
+        code: the job's functions (cloudpickle; see `code.py`).
+        plan: the execution graph, pickled: it is code of ours, made by the JobManager.
+        types: the table of record classes by name, in the order that the snapshots know.
+        addresses: where each worker's data channels listen.
+        handles: per task "chain:subtask", the operator handles to restore, each with the folder
+            of the snapshot that holds it.
+        lineage: of the snapshots of this run.
+        root: the job's folder.
+        keep: whether snapshots hold state.
+    """
+
+    attempt: int
+    code: bytes
+    plan: bytes
+    types: list[str]
+    addresses: list[str]
+    handles: dict[str, list[Any]]
+    lineage: str
+    root: str
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Ready:
+    """All tasks of the worker are open and its channels connected."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """All workers are ready: begin."""
+
+
+@dataclass(frozen=True)
+class SplitWanted:
+    """A source task wants a split."""
+
+    chain: int
+    subtask: int
+
+
+@dataclass(frozen=True)
+class SplitAssigned:
+    """A split for a source task, from a position (None: its start)."""
+
+    chain: int
+    subtask: int
+    id: str
+    payload: Any
+    position: Any
+
+
+@dataclass(frozen=True)
+class NoMoreSplits:
+    """There are no more splits for a source task."""
+
+    chain: int
+    subtask: int
+
+
+@dataclass(frozen=True)
+class Inject:
+    """Barrier `number` for all sources of the worker."""
+
+    number: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Snapshot `number` was given up."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Snapshot `number` is complete."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Acknowledge:
+    """A task's part of snapshot `number` is durable.
+
+    Arguments:
+        handles: `OperatorHandle.to_wire` of each.
+        committables: (lineage, uid, subtask, snapshot, attempt, payload) of each.
+        new, linked: bytes.
+        aligned_seconds, write_seconds: how long it took.
+    """
+
+    chain: int
+    subtask: int
+    number: int
+    handles: list[Any]
+    committables: list[Any]
+    new: int
+    linked: int
+    aligned_seconds: float
+    write_seconds: float
+
+
+@dataclass(frozen=True)
+class Decline:
+    """A task cannot take part in snapshot `number`."""
+
+    chain: int
+    subtask: int
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class InputEnded:
+    """A task has processed all of its input."""
+
+    chain: int
+    subtask: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A task failed.
+
+    Arguments:
+        family: "JobError", "StoreError", "GraphError" or "ProtocolError".
+        message, operator, record, user_traceback: see `JobError`.
+    """
+
+    chain: int
+    subtask: int
+    family: str
+    message: str
+    operator: str | None
+    record: str | None
+    user_traceback: str | None
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """A look at a worker.
+
+    Arguments:
+        operators: [uid, subtask, records in, records out] of each.
+        tasks: [chain, subtask, busy seconds, blocked seconds, queued] of each.
+        rss, peak: resident memory in bytes, now and at most.
+    """
+
+    worker: int
+    operators: list[Any]
+    tasks: list[Any]
+    rss: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The worker's process lives; sent by a thread of its own."""
+
+    worker: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """End the process."""
+
+
+Message = (
+    Hello
+    | Deploy
+    | Ready
+    | Start
+    | SplitWanted
+    | SplitAssigned
+    | NoMoreSplits
+    | Inject
+    | Abort
+    | Complete
+    | Acknowledge
+    | Decline
+    | InputEnded
+    | Failed
+    | Metrics
+    | Heartbeat
+    | Shutdown
+)
+_KINDS: tuple[type, ...] = Message.__args__
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+
+
+def encode(message: Message) -> bytes:
+    """A message as bytes."""
+    values = [getattr(message, field.name) for field in fields(message)]
+    packed: bytes = msgpack.packb([_NUMBERS[type(message)], *values])
+    return packed
+
+
+def decode(data: bytes) -> Message:
+    """The message again. Raises `ProtocolError` for what is none."""
+    try:
+        number, *values = msgpack.unpackb(data, strict_map_key=False)
+        message: Message = _KINDS[number](*values)
+    except (ValueError, TypeError, IndexError) as error:
+        raise ProtocolError(f"not a message: {data[:40]!r} ({error})") from error
+    return message

@@ -1,0 +1,305 @@
+"""What the runtime needs from outside, as parameters: clock, connections, processes, threads.
+
+`real_world` is the operating system's; a simulation passes its own, and then a whole cluster
+runs inside one trio run under a virtual clock. Everything that leaves the event loop (RocksDB,
+files, source threads) goes through `offload`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import trio
+
+from penstock.dataflow.errors import JobError
+
+__all__ = [
+    "Launcher",
+    "Signal",
+    "Transport",
+    "WorkerHandle",
+    "WorkerSpec",
+    "World",
+    "real_world",
+    "seed_scheduler",
+]
+
+Handler = Callable[[trio.abc.Stream], Awaitable[None]]
+Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class Transport(Protocol):
+    """Makes connections."""
+
+    async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
+        """Serve connections in `nursery`; returns the address to connect to."""
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        """Open a connection. Raises `OSError`."""
+
+    def close(self) -> None:
+        """Remove what listening left behind."""
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """What a new worker must know to call home.
+
+    Arguments:
+        address: of the JobManager.
+        token: the job's secret.
+        worker: its index, which is its slot.
+        attempt: the execution attempt it is started for.
+        heartbeat_seconds: how often its thread says that it lives.
+        search_path: `sys.path` of the program.
+        folder: the program's working directory.
+    """
+
+    address: str
+    token: bytes
+    worker: int
+    attempt: int
+    heartbeat_seconds: float
+    search_path: tuple[str, ...] = ()
+    folder: str | None = None
+
+
+class WorkerHandle(Protocol):
+    """A started worker."""
+
+    pid: int
+
+    async def wait(self) -> str:
+        """Wait for its end; says how it ended."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class Launcher(Protocol):
+    """Starts workers."""
+
+    async def launch(self, spec: WorkerSpec) -> WorkerHandle:
+        """Start one."""
+
+
+@dataclass
+class World:
+    """All that the runtime takes from outside.
+
+    Arguments:
+        clock: seconds on trio's clock, which is virtual in a simulation.
+        transport: connections.
+        launcher: processes.
+        offload: runs a blocking function off the event loop.
+        pid: of this process.
+        rng: for random partitioning.
+        heart: starts the thread that says that a worker lives; None if it needs none.
+    """
+
+    clock: Callable[[], float]
+    transport: Transport
+    launcher: Launcher
+    offload: Offload
+    pid: int = field(default_factory=os.getpid)
+    rng: random.Random = field(default_factory=random.Random)
+    heart: Callable[[WorkerSpec], None] | None = None
+
+
+class Signal:
+    """Wakes the one trio task that waits for it; remembered if none does."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiter: trio.lowlevel.Task | None = None
+
+    def set(self) -> None:
+        """Wake the waiter, or let its next wait return at once."""
+        self._set = True
+        if self._waiter is not None:
+            waiter, self._waiter = self._waiter, None
+            trio.lowlevel.reschedule(waiter)
+
+    async def wait(self, until: float | None = None) -> None:
+        """Wait until it was set since the last wait, or until a time on trio's clock."""
+        if until is None:
+            await self._wait()
+        else:
+            with trio.move_on_at(until):
+                await self._wait()
+
+    async def _wait(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._set:
+
+            def abort(_: Any) -> trio.lowlevel.Abort:
+                self._waiter = None
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            self._waiter = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        self._set = False
+
+
+class SocketTransport:
+    """Unix sockets in a short private folder, or TCP.
+
+    Arguments:
+        host: an address to listen on with TCP; None uses Unix sockets.
+    """
+
+    def __init__(self, host: str | None = None) -> None:
+        self._host = host
+        self._folder: str | None = None
+
+    async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
+        """Serve connections in `nursery`; `unix:PATH` or `tcp:HOST:PORT`."""
+        if self._host is not None:
+            listeners = await trio.open_tcp_listeners(0, host=self._host)
+            port = listeners[0].socket.getsockname()[1]
+            nursery.start_soon(_serve, handler, listeners)
+            return f"tcp:{self._host}:{port}"
+        if self._folder is None:
+            # Paths of Unix sockets are limited to 107 bytes, so not below the job's folder.
+            base = "/tmp" if os.path.isdir("/tmp") else None  # noqa: PTH112
+            self._folder = tempfile.mkdtemp(prefix="penstock-", dir=base)
+        path = f"{self._folder}/{name}"
+        bound = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        await bound.bind(path)
+        bound.listen(256)
+        nursery.start_soon(_serve, handler, [trio.SocketListener(bound)])
+        return f"unix:{path}"
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        """Open a connection to an address that `listen` returned."""
+        kind, _, rest = address.partition(":")
+        if kind == "unix":
+            return await trio.open_unix_socket(rest)
+        host, _, port = rest.rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
+    def close(self) -> None:
+        """Remove the folder of the sockets."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+async def _serve(handler: Handler, listeners: list[Any]) -> None:
+    async def safely(stream: trio.abc.Stream) -> None:
+        try:
+            await handler(stream)
+        finally:
+            with trio.move_on_after(1) as scope:
+                scope.shield = True
+                await trio.aclose_forcefully(stream)
+
+    await trio.serve_listeners(safely, listeners)
+
+
+class ProcessHandle:
+    """A worker as a child process."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def wait(self) -> str:
+        """Wait for its end; says how it ended."""
+        code = await self._process.wait()
+        if code < 0:
+            return f"killed by signal {-code}"
+        return f"exited with code {code}"
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+
+class ProcessLauncher:
+    """Starts workers on this machine by our own command line."""
+
+    async def launch(self, spec: WorkerSpec) -> WorkerHandle:
+        """Start `python -m penstock.runtime.taskmanager`; the token goes over its input."""
+        import msgpack
+
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-m", "penstock.runtime.taskmanager"],
+            stdin=subprocess.PIPE,
+            # A Ctrl-C at the terminal is for the client, which stops the job in order.
+            start_new_session=True,
+            cwd=spec.folder if spec.folder and Path(spec.folder).is_dir() else None,
+            env={**os.environ, "PYTHONPATH": _python_path()},
+        )
+        assert process.stdin is not None
+        await process.stdin.send_all(
+            msgpack.packb(
+                [
+                    spec.address,
+                    spec.token,
+                    spec.worker,
+                    spec.attempt,
+                    spec.heartbeat_seconds,
+                    list(spec.search_path),
+                    spec.folder,
+                ]
+            )
+        )
+        await process.stdin.aclose()
+        return ProcessHandle(process)
+
+
+def _python_path() -> str:
+    """A PYTHONPATH with which a child finds this very package."""
+    own = str(Path(__file__).resolve().parents[3])
+    return os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+async def _offload(function: Callable[[], Any]) -> Any:
+    return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+
+def real_world(host: str | None = None) -> World:
+    """The operating system's clock, sockets, processes and threads.
+
+    Arguments:
+        host: address to listen on with TCP; None for Unix sockets.
+    """
+    return World(trio.current_time, SocketTransport(host), ProcessLauncher(), _offload)
+
+
+def check_descriptors(needed: int) -> None:
+    """Raise the limit of open files if `needed` are more; `JobError` if that cannot be."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise JobError(
+            f"the job needs about {needed} open files in one process, but the limit is {hard}: "
+            f"raise it (ulimit -n), or lower the parallelism"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def seed_scheduler(seed: int) -> None:
+    """Let trio schedule the same way for the same seed; for simulations.
+
+    The one place that touches trio's private random generator, which is why the version of
+    trio is bounded in `pyproject.toml`; `tests/test_simulation.py` shows that it works.
+    """
+    from trio._core import _run
+
+    _run._r.seed(seed)
+    _run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]

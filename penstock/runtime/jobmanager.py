@@ -1,0 +1,416 @@
+"""The JobManager: one job, from its code to its end, over as many attempts as it takes.
+
+It compiles the program, holds the lock on the job's folder, decides what to resume from, runs
+attempts (`attempt.py`), asks the restart strategy after each failure, and publishes what sinks
+staged. It is a process of its own (`jobprocess.py`), but nothing in here depends on that.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from penstock.dataflow.compile import compile_graph
+from penstock.dataflow.errors import GraphError, PenstockError, StoreError
+from penstock.dataflow.graph import OperatorKind
+from penstock.dataflow.sink import Committable
+from penstock.runtime.attempt import Attempt
+from penstock.runtime.commits import Commits
+from penstock.runtime.control.code import type_names, unpack
+from penstock.runtime.control.restart import DEFAULT, Restarts
+from penstock.runtime.control.world import World
+from penstock.runtime.metrics import JobMetrics
+from penstock.runtime.splits import rescaled
+from penstock.snapshot.events import SnapshotKind
+from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.manifest import FORMAT, Manifest, OperatorEntry, Paths, SnapshotNumber
+from penstock.snapshot.resolve import (
+    Fork,
+    FreshStart,
+    Refuse,
+    RestoreNewest,
+    check_graph,
+    decide_resume,
+    needed_numbers,
+    pending_committables,
+    require_compatible,
+)
+from penstock.snapshot.store import Store
+
+__all__ = ["JobManager", "JobOptions", "JobOutcome"]
+
+#: How many snapshot numbers are reserved at a time; each time is one fsync.
+RESERVE = 64
+#: How often sinks commit in a job that keeps no snapshots but hands results to its client.
+COMMIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """How a job is to be run.
+
+    Arguments:
+        resume: None, "newest", a snapshot's number, or the path of a snapshot or job folder.
+        fork: resuming from another than the newest snapshot is meant.
+        allow_dropped: state of operators that the program no longer has may be dropped.
+        collecting: commit often even if no snapshots are kept.
+    """
+
+    resume: str | int | None = None
+    fork: bool = False
+    allow_dropped: bool = False
+    collecting: bool = False
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """How a job ended, if it did not fail.
+
+    Arguments:
+        stopped: it was stopped before its input had ended.
+        restarts, snapshots, operators: for the report.
+        lineage: of its snapshots.
+        peak_bytes: highest resident memory of each worker.
+    """
+
+    stopped: bool
+    restarts: list[dict[str, Any]]
+    snapshots: list[dict[str, Any]]
+    operators: list[dict[str, Any]]
+    lineage: str
+    peak_bytes: list[int]
+
+
+class JobManager:
+    """Runs one job.
+
+    Arguments:
+        blob: the job's code, packed.
+        world: clock, connections, processes, threads.
+        options: how to run it.
+        observe: called with each event of interest (a plain dict).
+        store: for simulations; made from the job's settings otherwise.
+    """
+
+    def __init__(
+        self,
+        blob: bytes,
+        world: World,
+        options: JobOptions,
+        observe: Callable[[dict[str, Any]], None] = lambda _: None,
+        store: Callable[[Path], Store] = Store,
+    ) -> None:
+        self.blob = blob
+        self.world = world
+        self.observe = observe
+        self.code = unpack(blob)
+        self.config = self.code.config
+        self.plan = compile_graph(self.code.graph, self.config)
+        self.plan_bytes = pickle.dumps(self.plan)
+        self.keep = (
+            self.config.checkpoint_dir is not None
+            or self.config.checkpoint_interval_seconds is not None
+        )
+        self.interval = self.config.checkpoint_interval_seconds
+        if options.collecting and self.interval is None:
+            self.interval = COMMIT_SECONDS
+        self._options = options
+        self._temporary: Path | None = None
+        if self.config.checkpoint_dir is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="penstock-job-"))
+        root = self._temporary or Path(self.code.folder) / str(self.config.checkpoint_dir)
+        self.store = store(root)
+        operators = {operator.id: operator for operator in self.code.graph.operators}
+        sinks = {
+            info.uid: operators[info.id].function
+            for info in self.plan.operators
+            if info.kind is OperatorKind.SINK
+        }
+        self.commits = Commits(sinks, world.offload)
+        self.metrics = JobMetrics(self.plan)
+        self.restore_from: Manifest | None = None
+        self.lineage = ""
+        self.types: list[str] = []
+        self._folder = self.store.paths
+        self._parent: tuple[str, int] | None = None
+        self._own = False
+        self._restarts: list[dict[str, Any]] = []
+        self._snapshots: list[dict[str, Any]] = []
+        self._attempt: Attempt | None = None
+        self._stopping = False
+        self._stopped_waiting = trio.Event()
+        self._tidying = trio.Lock()
+
+    async def run(self) -> JobOutcome:
+        """Run the job to its end. Raises the `PenstockError` that ended it."""
+        offload = self.world.offload
+        try:
+            await offload(lambda: self.store.open(self.config.name))
+            await offload(self.store.lock)
+            try:
+                await offload(self._resolve)
+                return await self._run()
+            finally:
+                with trio.CancelScope(shield=True):
+                    shutil.rmtree(self.store.paths.root / "work", ignore_errors=True)
+                    await offload(self.store.unlock)
+        finally:
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+            self.world.transport.close()
+
+    def stop(self) -> None:
+        """End the job in order: with a last snapshot, if it keeps any."""
+        self._stopping = True
+        if self._attempt is not None:
+            self._attempt.stop()
+        else:
+            self._stopped_waiting.set()
+
+    def savepoint(self) -> None:
+        """Take a snapshot that is never deleted by retention."""
+        if self._attempt is not None:
+            self._attempt.savepoint()
+
+    def running(self, attempt: Attempt) -> None:
+        """An attempt has started to process records."""
+        self._attempt = attempt
+        if self._restarts and "seconds" not in self._restarts[-1]:
+            last = self._restarts[-1]
+            last["seconds"] = round(self.world.clock() - last.pop("_at"), 3)
+            self.observe({"event": "restarted", **last})
+        if self._stopping:
+            attempt.stop()
+
+    # ---- resuming
+
+    def _resolve(self) -> None:
+        """Decide what to start from, and check that the program fits it."""
+        request, store = self._options.resume, self.store
+        chosen, chosen_store = None, store
+        wanted: str | int | Path | None = request
+        if isinstance(request, str) and request != "newest":
+            path = Path(self.code.folder) / request
+            paths, number = Paths.locate(path)
+            if paths.root == store.paths.root and number is not None:
+                wanted = int(number)
+            else:
+                wanted, chosen_store = path, Store(paths.root)
+                chosen = chosen_store.load(number) if number is not None else chosen_store.newest()
+                if chosen is None:
+                    raise StoreError("there is no snapshot to resume from", path)
+        infos = store.list()
+        if isinstance(wanted, int) and any(i.number == wanted and i.published for i in infos):
+            chosen = store.load(wanted)
+        decision = decide_resume(
+            wanted,
+            infos,
+            store.newest() if wanted == "newest" else None,
+            fresh_lineage=secrets.token_hex(8),
+            fork=self._options.fork,
+            chosen=chosen,
+            chosen_infos=chosen_store.list() if isinstance(wanted, Path) else (),
+        )
+        match decision:
+            case Refuse(reason):
+                raise GraphError(f"{reason} [{store.paths.root}]")
+            case FreshStart(lineage):
+                self.lineage = lineage
+            case RestoreNewest(manifest, lineage):
+                self.lineage, self._parent, self._own = lineage, manifest.parent, True
+                self._restore(manifest, store)
+            case Fork(manifest, lineage, parent, later):
+                self.lineage, self._parent = lineage, parent
+                self._restore(manifest, chosen_store)
+                if later:
+                    self.observe(
+                        {
+                            "event": "note",
+                            "text": "output of the later snapshots "
+                            f"{', '.join(map(str, later))} exists and will be produced again",
+                        }
+                    )
+        before = self.restore_from.types if self.restore_from else ()
+        self.types = type_names(self.code.types, before)
+        store.clean_debris()
+        shutil.rmtree(store.paths.root / "work", ignore_errors=True)
+
+    def _restore(self, manifest: Manifest, store: Store) -> None:
+        differences = check_graph(manifest, self._entries())
+        require_compatible(differences, allow_dropped=self._options.allow_dropped)
+        store.verify(manifest, checksums=True)
+        self.restore_from, self._folder = manifest, store.paths
+        if self._own:
+            self.commits.add(pending_committables(manifest))
+        self.observe({"event": "resumed", "number": manifest.number, "lineage": manifest.lineage})
+
+    def _entries(self) -> list[OperatorEntry]:
+        return [
+            OperatorEntry(
+                info.uid,
+                info.name,
+                info.kind.value,
+                info.parallelism,
+                self.plan.max_parallelism,
+                stateful=info.kind.keyed or info.kind is OperatorKind.SOURCE,
+            )
+            for info in self.plan.operators
+        ]
+
+    def handles_for(self, slot: int) -> dict[str, list[Any]]:
+        """What each task of a slot restores: [folder, handle] of each handle it needs."""
+        manifest = self.restore_from
+        if manifest is None:
+            return {}
+        folder = str(self._folder.snapshot(manifest.number))
+        result: dict[str, list[Any]] = {}
+        for chain in self.plan.chains:
+            if slot >= chain.parallelism:
+                continue
+            mine: list[Any] = []
+            for node in chain.root.walk():
+                info = node.operator
+                handles = [h for h in manifest.handles if h.uid == info.uid]
+                if not handles:
+                    continue
+                if rescaled(manifest, info.uid, info.parallelism):
+                    # Begun splits are dealt by the JobManager, keyed state by key group.
+                    handles = [h for h in handles if h.keyed is not None]
+                else:
+                    handles = [h for h in handles if h.subtask == slot]
+                mine += [[folder, handle.to_wire()] for handle in handles]
+            if mine:
+                result[f"{chain.id}:{slot}"] = mine
+        return result
+
+    # ---- attempts
+
+    async def _run(self) -> JobOutcome:
+        await self.commits.commit()
+        if self.restore_from is not None and self.restore_from.finished and self._own:
+            self.observe({"event": "note", "text": "the job had already read all of its input"})
+            return self._outcome()
+        strategy = self.config.restart
+        if strategy is None:
+            strategy = DEFAULT if self.keep and self.interval is not None else None
+        restarts = Restarts(strategy) if strategy is not None else None
+        number = 0
+        while True:
+            numbers = await self.reserve_numbers()
+            try:
+                await Attempt(self, number, numbers).run()
+                return self._outcome()
+            except PenstockError as error:
+                self._attempt = None
+                now = self.world.clock()
+                delay = None if restarts is None else restarts.failed(now)
+                if delay is None or self._stopping:
+                    raise
+                await self._prepare_restart(error, delay, now)
+                if self._stopping:
+                    return self._outcome()
+            number += 1
+
+    async def _prepare_restart(self, error: PenstockError, delay: float, now: float) -> None:
+        cause = str(error)
+        restart = {"cause": cause, "time": time.time(), "delay_seconds": delay, "_at": now}
+        self._restarts.append(restart)
+        self.observe({"event": "restarting", "cause": cause, "delay_seconds": delay})
+        with trio.move_on_after(delay):
+            await self._stopped_waiting.wait()
+        await self.commits.commit()
+        if self.keep:
+            newest = await self.world.offload(self._newest_own)
+            if newest is not None:
+                self.restore_from, self._folder = newest, self.store.paths
+                self._own = True
+                self.commits.add(pending_committables(newest))
+                await self.commits.commit()
+
+    def _newest_own(self) -> Manifest | None:
+        """The newest snapshot of this run's lineage, with its files checked."""
+        newest = self.store.newest()
+        if newest is None or newest.lineage != self.lineage:
+            return None
+        self.store.verify(newest)
+        return newest
+
+    def _outcome(self) -> JobOutcome:
+        return JobOutcome(
+            self._stopping,
+            [{k: v for k, v in r.items() if k != "_at"} for r in self._restarts],
+            self._snapshots,
+            self.metrics.operators(),
+            self.lineage,
+            list(self.metrics.peaks.values()),
+        )
+
+    # ---- snapshots
+
+    async def reserve_numbers(self) -> range:
+        """Reserve snapshot numbers durably."""
+        return await self.world.offload(lambda: self.store.reserve_numbers(RESERVE))  # type: ignore[no-any-return]
+
+    async def publish(
+        self,
+        number: int,
+        kind: SnapshotKind,
+        *,
+        attempt: int,
+        handles: Sequence[OperatorHandle],
+        enumerators: dict[str, Any],
+        committables: Sequence[Committable],
+        size: SnapshotBytes,
+        wall_ms: int,
+        finished: bool,
+    ) -> None:
+        """Make a snapshot's manifest durable, and what it stages pending."""
+        if self.keep:
+            from penstock import __version__
+
+            manifest = Manifest(
+                job=self.config.name,
+                lineage=self.lineage,
+                parent=self._parent,
+                number=SnapshotNumber(number),
+                kind=kind,
+                created_ms=wall_ms,
+                attempt=attempt,
+                version=__version__,
+                fingerprint=self.plan.fingerprint,
+                operators=tuple(self._entries()),
+                handles=tuple(handles),
+                enumerators=enumerators,
+                committables=self.commits.held(committables),
+                types=tuple(self.types),
+                sizes=size,
+                finished=finished and not self._stopping,
+                format=FORMAT,
+            )
+            await self.world.offload(partial(self.store.publish, manifest))
+        self.commits.add(committables)
+
+    def completed(self, snapshot: dict[str, Any]) -> None:
+        """A snapshot is complete."""
+        self._snapshots.append(snapshot)
+        self.observe({"event": "snapshot", **snapshot})
+
+    async def tidy(self, aborted: Sequence[int]) -> None:
+        """Remove what retention no longer keeps, and what given-up snapshots left."""
+        if not self.keep:
+            return
+        async with self._tidying:
+            protect = needed_numbers(self.commits.pending)
+            for number in aborted:
+                await self.world.offload(partial(self.store.discard, number))
+            await self.world.offload(partial(self.store.retain, self.config.retained, protect))

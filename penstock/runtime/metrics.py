@@ -1,0 +1,66 @@
+"""What a job's workers have reported, added up over subtasks and attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.compile import ExecutionGraph
+from penstock.runtime.control.messages import Metrics
+
+__all__ = ["JobMetrics"]
+
+
+class JobMetrics:
+    """The newest figures of each worker of each attempt.
+
+    Arguments:
+        plan: the execution graph, for names.
+    """
+
+    def __init__(self, plan: ExecutionGraph) -> None:
+        self._plan = plan
+        self._operators: dict[tuple[int, str, int], tuple[int, int]] = {}
+        self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
+        self._attempt = 0
+        #: Highest resident memory in bytes of each worker of the job, dead ones included.
+        self.peaks: dict[tuple[int, int], int] = {}
+
+    def update(self, attempt: int, metrics: Metrics) -> None:
+        """Take what a worker says."""
+        if attempt != self._attempt:
+            self._attempt, self._tasks = attempt, {}
+        for uid, subtask, records_in, records_out in metrics.operators:
+            self._operators[attempt, uid, subtask] = (records_in, records_out)
+        for chain, subtask, busy, blocked, queued in metrics.tasks:
+            self._tasks[chain, subtask] = (busy, blocked, queued)
+        key = (attempt, metrics.worker)
+        self.peaks[key] = max(self.peaks.get(key, 0), metrics.peak)
+
+    def operators(self) -> list[dict[str, Any]]:
+        """Per operator: records in and out, over all attempts; replayed ones count again."""
+        totals: dict[str, list[int]] = {}
+        for (_, uid, _), (records_in, records_out) in self._operators.items():
+            total = totals.setdefault(uid, [0, 0])
+            total[0] += records_in
+            total[1] += records_out
+        chain_of = {
+            node.operator.uid: chain.id for chain in self._plan.chains for node in chain.root.walk()
+        }
+        rows = []
+        for info in self._plan.operators:
+            records_in, records_out = totals.get(info.uid, [0, 0])
+            chain = chain_of[info.uid]
+            tasks = [figures for (c, _), figures in self._tasks.items() if c == chain]
+            rows.append(
+                {
+                    "uid": info.uid,
+                    "name": info.name,
+                    "parallelism": info.parallelism,
+                    "records_in": records_in,
+                    "records_out": records_out,
+                    "busy_seconds": round(sum(t[0] for t in tasks), 3),
+                    "blocked_seconds": round(sum(t[1] for t in tasks), 3),
+                    "queued": sum(t[2] for t in tasks),
+                }
+            )
+        return rows

@@ -1,0 +1,392 @@
+"""Operators at work: each takes a list of records and returns a list of records.
+
+Everything that happens per record is a loop inside one `process`, over one batch; the engine
+costs something per batch only. `iterator` is consumed in step with the user's function, so that
+when an exception escapes, its length hint tells which record was at hand.
+
+No trio, no channels: a chain is a tree of these, and `penstock.runtime.task` feeds it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.functions import Function, KeyedProcessFunction, ProcessFunction, method_of
+from penstock.dataflow.graph import OperatorKind
+from penstock.dataflow.sink import SinkWriter
+from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
+from penstock.runtime.codec import Codec
+from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
+
+__all__ = ["OperatorContext", "RunningOperator", "SinkOperator", "make_operator"]
+
+
+class OperatorContext(RuntimeContext):
+    """What an operator knows of where it runs; also the user's `RuntimeContext`.
+
+    Arguments:
+        name, uid: of the operator.
+        subtask, parallelism, max_parallelism, attempt: where it runs.
+        codec: copies and encodes records.
+        backend: its keyed state, if it has any.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        uid: str,
+        subtask: int,
+        parallelism: int,
+        max_parallelism: int,
+        attempt: int,
+        codec: Codec,
+        backend: KeyedBackend | None = None,
+    ) -> None:
+        self.name, self.uid = name, uid
+        self.subtask, self.parallelism = subtask, parallelism
+        self.max_parallelism, self.attempt = max_parallelism, attempt
+        self.codec = codec
+        self.backend = backend
+        #: The key of the record at hand, in a keyed process function.
+        self.key: Any = None
+
+    def get_task_name(self) -> str:
+        """Name of the operator."""
+        return self.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """How many subtasks the operator has."""
+        return self.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """The number of key groups."""
+        return self.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        """Which of them this is, from 0."""
+        return self.subtask
+
+    def get_attempt_number(self) -> int:
+        """How often the job has been started before, from 0."""
+        return self.attempt
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        """The state with that name. `GraphError` outside a keyed stream."""
+        if self.backend is None:
+            raise GraphError(
+                f"operator {self.name!r} asked for state {state_descriptor.name!r}, but keyed "
+                f"state exists only on a keyed stream: use key_by(...).process(...)"
+            )
+        return _ValueState(self.backend.table(state_descriptor.name), self)
+
+
+class _ValueState(ValueState):
+    """A value state over a table of the backend."""
+
+    def __init__(self, table: KeyedTable, context: OperatorContext) -> None:
+        self._table = table
+        self._context = context
+
+    def value(self) -> Any:
+        key = self._context.key
+        value = self._table.dirty.get(key, MISSING)
+        if value is MISSING:
+            value = self._table.lookup(key)
+        return None if value is MISSING or value is TOMBSTONE else value
+
+    def update(self, value: Any) -> None:
+        self._table.dirty[self._context.key] = TOMBSTONE if value is None else value
+
+    def clear(self) -> None:
+        self._table.dirty[self._context.key] = TOMBSTONE
+
+
+class RunningOperator(ABC):
+    """One operator in one task.
+
+    Arguments:
+        function: the user's function object or callable.
+        context: where it runs.
+    """
+
+    def __init__(self, function: Any, context: OperatorContext) -> None:
+        self.function = function
+        self.context = context
+        self.iterator: Any = None
+        self.records_in = 0
+        self.records_out = 0
+
+    def open(self) -> None:
+        """Open the user's function."""
+        if isinstance(self.function, Function):
+            self.function.open(self.context)
+
+    def close(self) -> None:
+        """Close the user's function."""
+        if isinstance(self.function, Function):
+            self.function.close()
+
+    @abstractmethod
+    def process(self, records: list[Any]) -> list[Any]:
+        """What the operator emits for these records."""
+
+
+class MapOperator(RunningOperator):
+    """One record for each."""
+
+    def __init__(self, function: Any, context: OperatorContext) -> None:
+        super().__init__(function, context)
+        self._call = method_of(function, "map")
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """The mapped records."""
+        self.iterator = iterator = iter(records)
+        return list(map(self._call, iterator))
+
+
+class FlatMapOperator(RunningOperator):
+    """Any number of records for each."""
+
+    def __init__(self, function: Any, context: OperatorContext) -> None:
+        super().__init__(function, context)
+        self._call = method_of(function, "flat_map")
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """All records of what the function returned, in order."""
+        self.iterator = iterator = iter(records)
+        return list(chain.from_iterable(map(self._call, iterator)))
+
+
+class FilterOperator(RunningOperator):
+    """Some of the records."""
+
+    def __init__(self, function: Any, context: OperatorContext) -> None:
+        super().__init__(function, context)
+        self._call = method_of(function, "filter")
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """Those for which the function is true."""
+        self.iterator = iterator = iter(records)
+        return list(filter(self._call, iterator))
+
+
+class ProcessOperator(RunningOperator):
+    """A `ProcessFunction`."""
+
+    class _Context(ProcessFunction.Context):
+        pass
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """All that the function emitted."""
+        self.iterator = iterator = iter(records)
+        call, context = self.function.process_element, self._Context()
+        return [out for record in iterator for out in call(record, context) or ()]
+
+
+class KeyedOperator(RunningOperator):
+    """An operator with keyed state; always the first of its chain.
+
+    A record that is also state (what `reduce` emits) must not change under whoever got it, so
+    mutable ones are copied. *Mutable* is what has no hash, which is checked at the record, before
+    the function can touch it again; classes that are hashable and mutable all the same are in
+    the codec's table and turn the check into a copy always.
+    """
+
+    STATE = "value"
+
+    def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
+        super().__init__(function, context)
+        assert context.backend is not None
+        self.backend = context.backend
+        self._key_of = key_of
+        self._copy = self._always if context.codec.hashable_mutables else hash
+
+    def copied(self, record: Any) -> Any:
+        """A copy of a mutable record; the record itself if it is immutable."""
+        return self.context.codec.copy_mutable([record])[0]
+
+    def _always(self, _: Any) -> int:
+        raise TypeError
+
+
+class KeyedReduceOperator(KeyedOperator):
+    """The running combination of each key's records."""
+
+    def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
+        super().__init__(function, context, key_of)
+        self._call = method_of(function, "reduce")
+        self._table = self.backend.table(self.STATE)
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """The new value of each record's key."""
+        table = self._table
+        dirty, lookup = table.dirty, table.lookup
+        get, combine, check = dirty.get, self._call, self._copy
+        out: list[Any] = []
+        emit = out.append
+        self.iterator = iterator = iter(records)
+        for key, record in zip(map(self._key_of, iterator), records, strict=False):
+            value = get(key, MISSING)
+            if value is MISSING:
+                value = lookup(key)
+            if value is not MISSING:
+                record = combine(value, record)
+            dirty[key] = record
+            try:
+                check(record)
+            except TypeError:
+                emit(self.copied(record))
+            else:
+                emit(record)
+        return out
+
+
+class KeyedCountOperator(KeyedOperator):
+    """The running number of each key's records."""
+
+    def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
+        super().__init__(function, context, key_of)
+        self._table = self.backend.table(self.STATE)
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """A pair (key, count) for each record."""
+        table = self._table
+        dirty, lookup = table.dirty, table.lookup
+        get = dirty.get
+        out: list[Any] = []
+        self.iterator = iterator = iter(records)
+        for key in map(self._key_of, iterator):
+            count = get(key, MISSING)
+            if count is MISSING:
+                count = lookup(key)
+                if count is MISSING:
+                    count = 0
+            dirty[key] = count = count + 1
+            out.append((key, count))
+        return out
+
+
+class KeyedProcessOperator(KeyedOperator):
+    """A `KeyedProcessFunction`."""
+
+    class _Context(KeyedProcessFunction.Context):
+        def __init__(self, context: OperatorContext) -> None:
+            self._context = context
+
+        def get_current_key(self) -> Any:
+            return self._context.key
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """All that the function emitted."""
+        context, check = self.context, self._copy
+        call, shown = self.function.process_element, self._Context(self.context)
+        out: list[Any] = []
+        emit = out.append
+        self.iterator = iterator = iter(records)
+        for context.key, record in zip(map(self._key_of, iterator), records, strict=False):
+            for emitted in call(record, shown) or ():
+                try:
+                    check(emitted)
+                except TypeError:
+                    emit(self.copied(emitted))
+                else:
+                    emit(emitted)
+        return out
+
+
+class SinkOperator(RunningOperator):
+    """Hands records to a sink's writer.
+
+    Arguments:
+        writer: the sink's writer.
+    """
+
+    def __init__(self, writer: SinkWriter, context: OperatorContext) -> None:
+        super().__init__(None, context)
+        self.writer = writer
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """Write; nothing is emitted."""
+        self.iterator = None
+        try:
+            self.writer.write(records)
+        finally:
+            self.iterator = getattr(self.writer, "iterator", None)
+        return []
+
+    def close(self) -> None:
+        """Close the writer."""
+        self.writer.close()
+
+
+class SourceOperator(RunningOperator):
+    """Stands at the head of a source's chain; the task reads, this only passes on."""
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """The same records."""
+        return records
+
+
+_SIMPLE: dict[OperatorKind, Callable[[Any, OperatorContext], RunningOperator]] = {
+    OperatorKind.SOURCE: SourceOperator,
+    OperatorKind.MAP: MapOperator,
+    OperatorKind.FLAT_MAP: FlatMapOperator,
+    OperatorKind.FILTER: FilterOperator,
+    OperatorKind.PROCESS: ProcessOperator,
+}
+_KEYED: dict[OperatorKind, Callable[..., RunningOperator]] = {
+    OperatorKind.KEYED_REDUCE: KeyedReduceOperator,
+    OperatorKind.KEYED_COUNT: KeyedCountOperator,
+    OperatorKind.KEYED_PROCESS: KeyedProcessOperator,
+}
+
+
+def make_operator(
+    kind: OperatorKind, function: Any, key_selector: Any, context: OperatorContext
+) -> RunningOperator:
+    """Make an operator other than a sink."""
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](function, context)
+    return _KEYED[kind](function, context, method_of(key_selector, "get_key"))
+
+
+def record_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> str | None:
+    """A short rendering of the record that was being processed, if it can be told."""
+    hint = getattr(iterator, "__length_hint__", None)
+    if hint is None:
+        return None
+    index = len(records) - hint() - 1
+    if not 0 <= index < len(records):
+        return None
+    try:
+        text = repr(records[index])
+    except Exception as error:  # the user's own __repr__ may fail, too
+        text = f"<{type(records[index]).__name__} whose repr fails: {error}>"
+    return text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)"
+
+
+def explain(error: Exception, operator: RunningOperator, records: list[Any]) -> JobError:
+    """The user's exception as a `JobError` that names operator and record."""
+    import traceback
+
+    record = record_at_hand(operator.iterator, records)
+    name = operator.context.name
+    if isinstance(error, JobError):
+        error.operator = error.operator or name
+        error.record = error.record or record
+        return error
+    # Our own frame comes first in the traceback and says nothing to the user.
+    own = error.__traceback__
+    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith("penstock."):
+        own = own.tb_next
+    text = "".join(traceback.format_exception(type(error), error, own or error.__traceback__))
+    return JobError(
+        f"{type(error).__name__} in operator {name!r}",
+        operator=name,
+        record=record,
+        user_traceback=text,
+    )

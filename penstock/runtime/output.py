@@ -1,0 +1,378 @@
+"""The sending side: outlets (one per channel) and routers (one per link).
+
+A router spreads a batch over the buffers of its outlets, in one loop. An outlet seals its buffer
+into batches when it is large enough, when its oldest record is old enough, or when the task has
+nothing else to do; sealed elements wait in the outlet until there is a credit for them. A task
+whose outlets hold sealed elements takes no more input: that is backpressure.
+
+Nothing here awaits; what goes over a socket is handed to a `Sender`.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.keys import canonical, key_group, subtask_of_group
+from penstock.runtime.channel import Channel
+from penstock.runtime.elements import Batch, Element
+
+__all__ = [
+    "BroadcastRouter",
+    "CustomRouter",
+    "ForwardRouter",
+    "GlobalRouter",
+    "HashRouter",
+    "LocalOutlet",
+    "Outlet",
+    "RebalanceRouter",
+    "RemoteOutlet",
+    "Router",
+    "Sender",
+    "ShuffleRouter",
+]
+
+
+class Outlet(ABC):
+    """The sending end of one channel.
+
+    Arguments:
+        batch_records: a batch is sealed at so many records.
+    """
+
+    def __init__(self, batch_records: int) -> None:
+        #: Records not yet sealed. Always the same list: routers keep its `append`.
+        self.buffer: list[Any] = []
+        #: When the oldest record of the buffer came; None if it is empty or was not looked at.
+        self.since: float | None = None
+        #: How many records make a batch; lowered for large records and slow consumers.
+        self.limit = batch_records
+        self._sealed: deque[Element] = deque()
+
+    def seal(self) -> None:
+        """Make batches of all that is in the buffer."""
+        buffer, limit = self.buffer, self.limit
+        if buffer:
+            if len(buffer) <= limit:
+                self._sealed.append(Batch(buffer[:]))
+            else:
+                for start in range(0, len(buffer), limit):
+                    self._sealed.append(Batch(buffer[start : start + limit]))
+            buffer.clear()
+        self.since = None
+
+    def seal_full(self) -> None:
+        """Make batches of full size; what is left stays in the buffer."""
+        buffer, limit = self.buffer, self.limit
+        full = len(buffer) - len(buffer) % limit
+        for start in range(0, full, limit):
+            self._sealed.append(Batch(buffer[start : start + limit]))
+        del buffer[:full]
+        self.since = None
+
+    def mark(self, element: Element) -> None:
+        """Put a marker behind everything that was emitted."""
+        self.seal()
+        self._sealed.append(element)
+
+    def push(self) -> bool:
+        """Send what is sealed as far as credits go; True if nothing is left."""
+        while self._sealed:
+            element = self._sealed[0]
+            if isinstance(element, Batch):
+                if not self.has_credit():
+                    return False
+                self.send(element)
+            else:
+                self.mark_sent(element)
+            self._sealed.popleft()
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """Sealed elements that wait for a credit."""
+        return len(self._sealed)
+
+    @abstractmethod
+    def has_credit(self) -> bool:
+        """Whether a batch may be sent now."""
+
+    @abstractmethod
+    def send(self, batch: Batch) -> None:
+        """Send a batch, for which there is a credit."""
+
+    @abstractmethod
+    def mark_sent(self, element: Element) -> None:
+        """Send a marker."""
+
+
+class LocalOutlet(Outlet):
+    """To a task in the same process.
+
+    Arguments:
+        channel: the receiving end.
+    """
+
+    def __init__(self, channel: Channel, batch_records: int) -> None:
+        super().__init__(batch_records)
+        self.channel = channel
+        self._records = batch_records
+
+    def has_credit(self) -> bool:
+        """Whether the channel has room."""
+        return self.channel.room > 0
+
+    def send(self, batch: Batch) -> None:
+        """Hand the batch over as it is."""
+        self.channel.put(batch)
+        self.limit = min(self._records, self.channel.desired_records)
+
+    def mark_sent(self, element: Element) -> None:
+        """Hand a marker over."""
+        self.channel.put(element)
+
+
+class Sender(Protocol):
+    """The sending half of a connection; made by `penstock.runtime.connection`."""
+
+    credits: int
+    desired_records: int
+
+    def send_batch(self, payload: bytes) -> None:
+        """Queue an encoded batch."""
+
+    def send_marker(self, element: Element) -> None:
+        """Queue a marker."""
+
+
+class RemoteOutlet(Outlet):
+    """To a task in another process.
+
+    Arguments:
+        sender: the connection's sending half.
+        encode: makes bytes of a batch.
+        batch_records, batch_bytes: a batch is sealed at so many records, or about so many bytes.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        encode: Callable[[list[Any]], bytes],
+        batch_records: int,
+        batch_bytes: int,
+    ) -> None:
+        super().__init__(batch_records)
+        self.sender = sender
+        self._encode = encode
+        self._records, self._bytes = batch_records, batch_bytes
+
+    def has_credit(self) -> bool:
+        """Whether the other side has room."""
+        return self.sender.credits > 0
+
+    def send(self, batch: Batch) -> None:
+        """Encode and queue a batch; learn how many records fit into the wanted size."""
+        records = batch.records
+        payload = self._encode(records)
+        self.sender.credits -= 1
+        self.sender.send_batch(payload)
+        fit = max(1, self._bytes * len(records) // max(1, len(payload)))
+        self.limit = max(1, min(self._records, fit, self.sender.desired_records))
+
+    def mark_sent(self, element: Element) -> None:
+        """Queue a marker."""
+        self.sender.send_marker(element)
+
+
+class Router(ABC):
+    """Spreads the records of one link over its outlets.
+
+    Arguments:
+        outlets: one per channel from this task, in order of the target subtask.
+    """
+
+    def __init__(self, outlets: list[Outlet]) -> None:
+        self.outlets = outlets
+        #: Consumed by the record at hand, so that an error can name it.
+        self.iterator: Any = None
+
+    @abstractmethod
+    def route(self, records: list[Any]) -> None:
+        """Put every record into the buffer of its outlet (or outlets)."""
+
+
+class ForwardRouter(Router):
+    """To the one outlet there is."""
+
+    def route(self, records: list[Any]) -> None:
+        """Append all."""
+        self.outlets[0].buffer.extend(records)
+
+
+class GlobalRouter(Router):
+    """To the first subtask."""
+
+    def route(self, records: list[Any]) -> None:
+        """Append all to the first."""
+        self.outlets[0].buffer.extend(records)
+
+
+class BroadcastRouter(Router):
+    """To every subtask."""
+
+    def route(self, records: list[Any]) -> None:
+        """Append all to each."""
+        for outlet in self.outlets:
+            outlet.buffer.extend(records)
+
+
+class RebalanceRouter(Router):
+    """Round robin, going on where the last batch stopped. Also rescale, over fewer outlets."""
+
+    def __init__(self, outlets: list[Outlet], start: int = 0) -> None:
+        super().__init__(outlets)
+        self._next = start % len(outlets)
+
+    def route(self, records: list[Any]) -> None:
+        """Every n-th record to each of n outlets."""
+        count = len(self.outlets)
+        for offset in range(min(count, len(records))):
+            self.outlets[(self._next + offset) % count].buffer.extend(records[offset::count])
+        self._next = (self._next + len(records)) % count
+
+
+class ShuffleRouter(Router):
+    """At random, uniformly."""
+
+    def __init__(self, outlets: list[Outlet], rng: random.Random) -> None:
+        super().__init__(outlets)
+        self._rng = rng
+
+    def route(self, records: list[Any]) -> None:
+        """Each record to an outlet drawn for it."""
+        appends = [outlet.buffer.append for outlet in self.outlets]
+        for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
+            append(record)
+
+
+class _Memo(dict[Any, Callable[[Any], None]]):
+    """key → `append` of its outlet's buffer, for keys of one type; filled when first asked.
+
+    Bounded: emptied when it is full, since a job whose keys are all new gains nothing from it.
+    """
+
+    BOUND = 1 << 18
+
+    def __init__(self, find: Callable[[Any], Callable[[Any], None]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, key: Any) -> Callable[[Any], None]:
+        if len(self) >= self.BOUND:
+            self.clear()
+        append = self[key] = self._find(key)
+        return append
+
+
+class HashRouter(Router):
+    """By key group. The hash is computed once per (type, key), not once per record.
+
+    Arguments:
+        selector: takes the key from a record.
+        max_parallelism: number of key groups.
+        parallelism: number of target subtasks; there is an outlet for each.
+    """
+
+    def __init__(
+        self,
+        outlets: list[Outlet],
+        selector: Callable[[Any], Any],
+        max_parallelism: int,
+        parallelism: int,
+    ) -> None:
+        super().__init__(outlets)
+        self._selector = selector
+        self._max, self._parallelism = max_parallelism, parallelism
+        self._appends = [outlet.buffer.append for outlet in outlets]
+        # By type, because keys of a type that is refused can be equal to keys of one that is not.
+        self._memos: dict[type, _Memo] = {}
+
+    def route(self, records: list[Any]) -> None:
+        """Append each record to the outlet of its key."""
+        self.iterator = iterator = iter(records)
+        keys = list(map(self._selector, iterator))
+        self.iterator = None
+        types = set(map(type, keys))
+        if len(types) == 1:
+            memo = self._memo(types.pop())
+            try:
+                for append, record in zip(map(memo.__getitem__, keys), records, strict=True):
+                    append(record)
+                return
+            except TypeError as error:
+                raise self._refusal(keys, error) from None
+        for key, record in zip(keys, records, strict=True):
+            try:
+                self._memo(type(key))[key](record)
+            except TypeError as error:
+                raise self._refusal([key], error) from None
+
+    def _memo(self, cls: type) -> _Memo:
+        memo = self._memos.get(cls)
+        if memo is None:
+            memo = self._memos[cls] = _Memo(self._find)
+        return memo
+
+    def _find(self, key: Any) -> Callable[[Any], None]:
+        group = key_group(canonical(key), self._max)
+        return self._appends[subtask_of_group(group, self._max, self._parallelism)]
+
+    def _refusal(self, keys: list[Any], error: TypeError) -> Exception:
+        """The reason that `canonical` gives for the key that cannot be hashed."""
+        for key in keys:
+            try:
+                hash(key)
+            except TypeError:
+                try:
+                    canonical(key)
+                except JobError as refused:
+                    return refused
+        return error
+
+
+class CustomRouter(Router):
+    """To the subtask that the user's partitioner says.
+
+    Arguments:
+        selector: takes the key from a record.
+        partition: (key, number of subtasks) to an index.
+    """
+
+    def __init__(
+        self,
+        outlets: list[Outlet],
+        selector: Callable[[Any], Any],
+        partition: Callable[[Any, int], int],
+    ) -> None:
+        super().__init__(outlets)
+        self._selector = selector
+        self._partition = partition
+
+    def route(self, records: list[Any]) -> None:
+        """Append each record where the partitioner says; `JobError` if that is nowhere."""
+        outlets, count = self.outlets, len(self.outlets)
+        selector, partition = self._selector, self._partition
+        self.iterator = iterator = iter(records)
+        for record in iterator:
+            index = partition(selector(record), count)
+            if not 0 <= index < count:
+                raise JobError(
+                    f"the partitioner returned {index!r}; it must return a whole number from 0 "
+                    f"to {count - 1}, the index of one of the {count} subtasks"
+                )
+            outlets[index].buffer.append(record)
+        self.iterator = None

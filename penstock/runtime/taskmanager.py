@@ -1,0 +1,459 @@
+"""A TaskManager: the worker process that runs one slot of a job.
+
+It calls home to the JobManager, is given the job's code and one slot, builds and connects its
+tasks, says that it is ready, and runs until the connection to the JobManager ends. It decides
+nothing: what fails is reported, and the JobManager decides. One attempt per process: a restart
+starts new ones, so nothing of an old attempt can be left in them.
+
+Started as `python -m penstock.runtime.taskmanager`, with a `WorkerSpec` on its input.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from penstock.dataflow.compile import ChannelId
+from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
+from penstock.dataflow.source import Split
+from penstock.runtime.build import Builder, BuiltTask
+from penstock.runtime.channel import Channel
+from penstock.runtime.codec import Codec
+from penstock.runtime.connection import (
+    ReceivingHalf,
+    SendingHalf,
+    decode_header,
+    encode_header,
+    run_half,
+)
+from penstock.runtime.control import messages as m
+from penstock.runtime.control.code import ordered_types, unpack
+from penstock.runtime.control.wire import AuthenticationError, Frames, accept, greet
+from penstock.runtime.control.world import Signal, WorkerSpec, World, check_descriptors
+from penstock.runtime.extensions import TypeTable
+from penstock.runtime.operators import explain
+from penstock.runtime.output import Sender
+from penstock.runtime.persist import Acknowledgement, Reporter, drive
+from penstock.runtime.task import Task
+from penstock.snapshot.events import SnapshotKind
+from penstock.snapshot.handles import OperatorHandle
+
+__all__ = ["TaskManager", "main"]
+
+METRICS_SECONDS = 0.5
+
+
+class _TaskReporter(Reporter):
+    """Reports a task's snapshots to the JobManager."""
+
+    def __init__(
+        self,
+        chain: int,
+        subtask: int,
+        send: Callable[[m.Message], None],
+        last_words: Callable[[], None],
+    ) -> None:
+        self._task = (chain, subtask)
+        self._send = send
+        self._last_words = last_words
+
+    def acknowledge(self, acknowledgement: Acknowledgement) -> None:
+        if acknowledgement.final:
+            self._last_words()
+        committables = [
+            [c.lineage, c.uid, c.subtask, c.snapshot, c.attempt, c.payload]
+            for c in acknowledgement.committables
+        ]
+        self._send(
+            m.Acknowledge(
+                *self._task,
+                acknowledgement.number,
+                [handle.to_wire() for handle in acknowledgement.handles],
+                committables,
+                acknowledgement.size.new,
+                acknowledgement.size.linked,
+                acknowledgement.aligned_seconds,
+                acknowledgement.write_seconds,
+            )
+        )
+
+    def decline(self, number: int, reason: str) -> None:
+        self._send(m.Decline(*self._task, number, reason))
+
+
+class TaskManager:
+    """One worker.
+
+    Arguments:
+        spec: how to call home, and as whom.
+        world: clock, connections and threads.
+    """
+
+    def __init__(self, spec: WorkerSpec, world: World) -> None:
+        self._spec = spec
+        self._world = world
+        self._outbox: deque[bytes] = deque()
+        self._outgoing = Signal()
+        self._built: list[BuiltTask] = []
+        self._tasks: dict[int, BuiltTask] = {}
+        self._inputs: dict[ChannelId, Channel] = {}
+        self._connected: set[ChannelId] = set()
+        self._attached = Signal()
+        self._inputs_ready = trio.Event()
+        self._start = trio.Event()
+        self._over = False
+
+    async def run(self) -> None:
+        """Work until the JobManager ends it or is gone."""
+        spec = self._spec
+        async with trio.open_nursery() as nursery:
+            name = f"w{spec.worker}.{spec.attempt}"
+            address = await self._world.transport.listen(name, self._serve, nursery)
+            stream = await self._world.transport.connect(spec.address)
+            home = await greet(stream, spec.token)
+            if self._world.heart is not None:
+                self._world.heart(spec)
+            nursery.start_soon(self._write, home)
+            self.send(m.Hello(spec.worker, spec.attempt, self._world.pid, address))
+            try:
+                await self._listen(home, nursery)
+            except (trio.BrokenResourceError, OSError, ProtocolError):
+                pass  # the JobManager is gone, and nobody is left to be told
+            self._over = True
+            nursery.cancel_scope.cancel()
+        self._world.transport.close()
+
+    def send(self, message: m.Message) -> None:
+        """Queue a message to the JobManager."""
+        self._outbox.append(m.encode(message))
+        self._outgoing.set()
+
+    async def _write(self, home: Frames) -> None:
+        try:
+            while True:
+                while self._outbox:
+                    await home.send(self._outbox.popleft())
+                await self._outgoing.wait()
+        except (trio.BrokenResourceError, OSError):
+            return  # the reading side ends the process
+
+    async def _listen(self, home: Frames, nursery: trio.Nursery) -> None:
+        while True:
+            frame = await home.receive()
+            if frame is None:
+                return
+            message = m.decode(frame)
+            match message:
+                case m.Deploy():
+                    nursery.start_soon(self._guard, partial(self._deploy, message, nursery))
+                case m.Start():
+                    self._start.set()
+                case m.Shutdown():
+                    return
+                case m.SplitAssigned(chain, _, id, payload, position):
+                    self._tasks[chain].task.assign(Split(id, payload), position)
+                    self._wake(chain)
+                case m.NoMoreSplits(chain, _):
+                    self._tasks[chain].task.no_more_splits()
+                    self._wake(chain)
+                case m.Inject(number, kind):
+                    for built in self._built:
+                        if built.task.feed is not None:
+                            built.task.inject(number, SnapshotKind(kind))
+                            built.wake.set()
+                case m.Abort(number):
+                    for built in self._built:
+                        built.task.abort(number)
+                        built.wake.set()
+                case m.Complete(number):
+                    for built in self._built:
+                        built.task.persister.complete(number)
+                case _:
+                    raise ProtocolError(f"a worker received {message}")
+
+    def _wake(self, chain: int) -> None:
+        self._tasks[chain].wake.set()
+        self._tasks[chain].pump.set()
+
+    # ---- deployment
+
+    async def _deploy(self, deploy: m.Deploy, nursery: trio.Nursery) -> None:
+        if deploy.attempt != self._spec.attempt:
+            raise ProtocolError(f"deployment of attempt {deploy.attempt} to {self._spec.attempt}")
+        code = unpack(deploy.code)
+        code.plan = pickle.loads(deploy.plan)
+        codec = Codec(TypeTable(ordered_types(code.types, deploy.types)))
+        builder = Builder(
+            code,
+            self._spec.worker,
+            deploy.attempt,
+            deploy.lineage,
+            Path(deploy.root),
+            deploy.keep,
+            self._world,
+            codec,
+        )
+        self._inputs = builder.prepare_inputs()
+        outgoing = builder.outgoing()
+        check_descriptors(64 + len(outgoing) + len(self._inputs))
+        self._inputs_ready.set()
+        senders: dict[ChannelId, Sender] = {}
+        for id in outgoing:
+            link = builder.plan.links[id.link]
+            wake = builder.signals[link.source][0]
+            stream = await self._world.transport.connect(deploy.addresses[id.target])
+            frames = await greet(stream, self._spec.token)
+            await frames.send(encode_header(deploy.attempt, id))
+            half = SendingHalf(frames, builder.config.channel_batches, wake.set)
+            senders[id] = half
+            nursery.start_soon(run_half, half, self._lost)
+        subtask = self._spec.worker
+        self._built = builder.build(
+            senders,
+            self,
+            lambda chain: _TaskReporter(chain, subtask, self.send, self._send_metrics),
+            lambda chain: self.send(m.SplitWanted(chain, subtask)),
+        )
+        self._tasks = {built.task.id[0]: built for built in self._built}
+        for built in self._built:
+            await self._guard(partial(self._open, built, deploy), built.task)
+        remote = {id for id in self._inputs if id.source != subtask}
+        while not remote <= self._connected:
+            await self._attached.wait()
+        self.send(m.Ready(subtask))
+        await self._start.wait()
+        for built in self._built:
+            self._launch(built, nursery)
+        nursery.start_soon(self._report_metrics)
+
+    async def _open(self, built: BuiltTask, deploy: m.Deploy) -> None:
+        task = built.task
+        restored = deploy.handles.get(f"{task.id[0]}:{task.id[1]}", [])
+        by_uid: dict[str, list[tuple[Path, OperatorHandle]]] = {}
+        for folder, wire in restored:
+            handle = OperatorHandle.from_wire(wire)
+            by_uid.setdefault(handle.uid, []).append((Path(folder), handle))
+        for uid, backend in task.backends.items():
+            keyed = [(folder, h.keyed) for folder, h in by_uid.get(uid, []) if h.keyed is not None]
+            if keyed:
+                await drive(backend.restore(keyed), self._world.offload, trio.lowlevel.checkpoint)
+        if task.feed is not None:
+            for _, handle in by_uid.get(task.root.operator.context.uid, []):
+                task.feed.restore(handle.small)
+        task.open()
+
+    def _launch(self, built: BuiltTask, nursery: trio.Nursery) -> None:
+        task = built.task
+        nursery.start_soon(self._guard, partial(self._run_task, built), task)
+        nursery.start_soon(self._guard, partial(self._run_persister, built), task)
+        if task.feed is not None and task.feed.pumping:
+
+            async def wait(condition: Callable[[], bool], until: float | None) -> None:
+                while not condition():
+                    await built.pump.wait(until)
+                    if until is not None and self._world.clock() >= until:
+                        return
+
+            nursery.start_soon(
+                self._guard, partial(task.feed.pump, self._world.offload, wait), task
+            )
+
+    async def _run_task(self, built: BuiltTask) -> None:
+        async def wait(until: float | None) -> None:
+            if built.task.persister.has_work():
+                built.persist.set()
+            await built.wake.wait(until)
+
+        async def pause() -> None:
+            if built.task.persister.has_work():
+                built.persist.set()
+            await trio.lowlevel.checkpoint()
+
+        try:
+            await built.task.run(wait, pause)
+        finally:
+            try:
+                built.task.close()
+            except Exception as error:
+                if not self._over:
+                    raise explain(error, built.task.root.operator, []) from error
+
+    async def _run_persister(self, built: BuiltTask) -> None:
+        persister = built.task.persister
+        while True:
+            while persister.has_work():
+                await persister.work(self._world.offload, trio.lowlevel.checkpoint)
+                built.wake.set()  # it may have waited for memory
+            await built.persist.wait()
+
+    # ---- connections of other workers
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
+        try:
+            frames = await accept(stream, self._spec.token)
+            header = await frames.receive()
+        except (AuthenticationError, ProtocolError, trio.BrokenResourceError, OSError):
+            return
+        if header is None:
+            return
+        attempt, id = decode_header(header)
+        if attempt != self._spec.attempt:
+            return  # from an older attempt: fenced off
+        await self._inputs_ready.wait()
+        channel = self._inputs.get(id)
+        if channel is None or id in self._connected:
+            self._lost(f"a second or unknown data connection for {id}")
+            return
+        self._connected.add(id)
+        self._attached.set()
+        await self._guard(partial(run_half, ReceivingHalf(frames, channel), self._lost))
+
+    def _lost(self, reason: str) -> None:
+        # Most often the other worker has died, which the JobManager sees by itself and sooner;
+        # the message is for when only the connection has.
+        if not self._over:
+            self._fail(JobError(reason), None)
+
+    # ---- outcomes
+
+    async def _guard(
+        self, function: Callable[[], Awaitable[None]], task: Task | None = None
+    ) -> None:
+        try:
+            await function()
+        except trio.Cancelled:
+            raise
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                error = JobError(f"the worker ended with {type(error).__name__}: {error}")
+            self._fail(error, task)
+
+    def _fail(self, error: BaseException, task: Task | None) -> None:
+        chain, subtask = task.id if task is not None else (-1, self._spec.worker)
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, JobError):
+            self.send(
+                m.Failed(
+                    chain,
+                    subtask,
+                    "JobError",
+                    error.message,
+                    error.operator,
+                    error.record,
+                    error.user_traceback,
+                )
+            )
+            return
+        import traceback
+
+        family = type(error).__name__ if isinstance(error, PenstockError) else "ProtocolError"
+        text = "".join(traceback.format_exception(error))
+        name = task.name if task is not None else None
+        self.send(m.Failed(chain, subtask, family, f"{error}", name, None, text))
+
+    def input_ended(self, task: Task) -> None:
+        """A task has processed all its input."""
+        self.send(m.InputEnded(*task.id))
+
+    async def _report_metrics(self) -> None:
+        while True:
+            self._send_metrics()
+            await trio.sleep(METRICS_SECONDS)
+
+    def _send_metrics(self) -> None:
+        operators, tasks = [], []
+        for built in self._built:
+            task = built.task
+            for operator in task.operators:
+                counts = [operator.records_in, operator.records_out]
+                operators.append([operator.context.uid, task.id[1], *counts])
+            queued = sum(len(channel) for channel in task.gate.channels.values())
+            tasks.append([*task.id, task.busy_seconds, task.blocked_seconds, queued])
+        self.send(m.Metrics(self._spec.worker, operators, tasks, *_memory()))
+
+
+def _memory() -> tuple[int, int]:
+    """Resident memory of this process in bytes: now, and at most."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":
+        return peak, peak  # in bytes there, and the current size is not to be had
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), peak * 1024
+
+
+def _beat(spec: WorkerSpec) -> None:
+    """Start the thread that says that this process lives, on a connection of its own."""
+    import socket
+    import threading
+
+    from penstock.runtime.control.wire import connect_blocking, send_blocking
+
+    def beat() -> None:
+        kind, _, rest = spec.address.partition(":")
+        pause = threading.Event()
+        try:
+            if kind == "unix":
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(rest)
+            else:
+                host, _, port = rest.rpartition(":")
+                connection = socket.create_connection((host, int(port)))
+            with connection:
+                connect_blocking(connection, spec.token)
+                while True:
+                    send_blocking(connection, m.encode(m.Heartbeat(spec.worker, spec.attempt)))
+                    pause.wait(spec.heartbeat_seconds)
+        except (OSError, AuthenticationError):
+            # The JobManager is gone. A task loop that computes for long would not notice before
+            # it is done, and the process must not outlive its job.
+            os._exit(3)
+
+    threading.Thread(target=beat, daemon=True, name="heartbeat").start()
+
+
+def main() -> None:
+    """Run one worker, as the WorkerSpec on standard input says."""
+    import gc
+    import signal
+
+    import msgpack
+
+    from penstock.runtime.control.world import real_world
+
+    address, token, worker, attempt, heartbeat, search_path, folder = msgpack.unpackb(
+        sys.stdin.buffer.read()
+    )
+    # The JobManager ends its workers; signals meant for it or for a terminal do not.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path[:] = search_path + [path for path in sys.path if path not in search_path]
+    spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder)
+    world = real_world()
+    world.heart = _beat
+    # Batches are many short-lived tuples: the default threshold would collect every 700 of them.
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 20)
+    code = 0
+    try:
+        trio.run(TaskManager(spec, world).run)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads blocked in a read must not hold up the end of the process.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

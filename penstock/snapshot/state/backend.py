@@ -1,0 +1,374 @@
+"""The keyed state of one subtask of one operator.
+
+A small state lies in dicts only, is captured whole at each barrier and travels in the handle.
+When it outgrows `inline_threshold` RocksDB is opened, the whole state is captured into it, and
+from then on a capture takes what changed. It does not switch back.
+
+Invariants: an epoch enters RocksDB only after the checkpoint of the one before is linked. While
+RocksDB is open, a clean entry is in it. Only clean entries are evicted, and RocksDB is made
+readable before the first. At most one generator of slow work is amid an off-loop step at a time;
+captures may be taken, and records processed, between any two steps.
+
+This module does no scheduling: see `values.Work`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.handles import KeyedHandle
+from penstock.snapshot.state.capture import Capture
+from penstock.snapshot.state.checkpoint import CheckpointFiles
+from penstock.snapshot.state.restore import restore_into
+from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch
+from penstock.snapshot.state.rows import (
+    REMEMBERED_BYTES,
+    ROW_PREFIX,
+    RowKeys,
+    original_key,
+    value_offset,
+)
+from penstock.snapshot.state.tables import SAMPLE_ENTRIES, KeyedTable
+from penstock.snapshot.state.values import MISSING, TOMBSTONE, ValueCodec, Work, encode_entries
+
+__all__ = ["KeyedBackend", "SliceTimer"]
+
+# With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
+PREWRITE_ENTRIES = 4096
+# A bound for slices beside the time, for clocks that stand still.
+MAX_SLICE_ENTRIES = 8192
+MAX_PRIVATE_CACHE_BYTES = 32 * 1024 * 1024
+MIN_PRIVATE_CACHE_BYTES = 1024 * 1024
+
+
+class SliceTimer:
+    """Tells when a slice of work on the event loop should end.
+
+    Arguments:
+        clock: seconds, monotonic.
+        seconds: how long a slice may be.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock = clock
+        # The step that crosses the line is not to overshoot it.
+        self._seconds = seconds * 0.85
+        self.restart()
+
+    def restart(self) -> None:
+        """A new slice begins."""
+        self._entries = 0
+        self._begin = self._clock()
+
+    def is_over(self, entries: int) -> bool:
+        """Whether the slice should end, after `entries` more."""
+        self._entries += entries
+        return self._entries >= MAX_SLICE_ENTRIES or self._clock() - self._begin >= self._seconds
+
+
+class KeyedBackend:
+    """The keyed state of one subtask.
+
+    Arguments:
+        folder: local working folder, of this attempt alone; made when it is needed, left when
+            closed.
+        codec: for keys and values.
+        canonical: canonical bytes of a key, equal exactly for equal keys.
+        max_parallelism: how many key groups there are, at most 32768.
+        groups: the key groups of this subtask.
+        inline_threshold: largest packed size in bytes of a state that travels in its handle; 0
+            for RocksDB from the first capture on, even when empty.
+        memory_budget: bytes for hot entries, remembered keys, and the share of `shared`; an
+            estimate. At least half of it is left to hot entries.
+        clock: seconds, monotonic.
+        slice_seconds: how long a slice of work on the event loop may be.
+        shared: block cache and write buffers; its own if None, a quarter of the budget.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        codec: ValueCodec,
+        canonical: Callable[[Any], bytes],
+        max_parallelism: int,
+        groups: range,
+        inline_threshold: int = 64 * 1024,
+        memory_budget: int = 256 * 1024 * 1024,
+        clock: Callable[[], float] = time.perf_counter,
+        slice_seconds: float = 0.002,
+        shared: SharedMemory | None = None,
+    ) -> None:
+        self.folder = folder
+        self.codec = codec
+        self.groups = groups
+        self.inline_threshold = inline_threshold
+        self.memory_budget = memory_budget
+        self.tables: list[KeyedTable] = []
+        self.captures: deque[Capture] = deque()
+        self.store: RocksStore | None = None
+        self.files = CheckpointFiles(folder / "upload")
+        self.row_keys = RowKeys(
+            codec, canonical, max_parallelism, max(4096, memory_budget // 8 // REMEMBERED_BYTES)
+        )
+        self._shared = shared
+        self._joined = False
+        self._clock = clock
+        self._slice_seconds = slice_seconds
+        self._last_number = -1
+        self._offloading = False
+        self._cold_possible = False
+
+    @property
+    def cold_possible(self) -> bool:
+        """Whether an entry may be in RocksDB only."""
+        return self._cold_possible
+
+    def table(self, name: str) -> KeyedTable:
+        """The state `name`, registered if it is new; a restored one keeps its id."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        table = KeyedTable(name, len(self.tables), self.codec)
+        table.cold = self if self._cold_possible else None
+        self.tables.append(table)
+        return table
+
+    # --- snapshots ---
+
+    def capture(self, number: int) -> Capture:
+        """Takes the state as it is for snapshot `number`; O(1) once RocksDB is open.
+
+        Raises:
+            ProtocolError: if `number` isn't higher than all before.
+        """
+        if number <= self._last_number:
+            raise ProtocolError(f"snapshot {number} is captured after {self._last_number}")
+        self._last_number = number
+        whole = self.store is None
+        sealed = [(table, table.seal(whole=whole)) for table in self.tables]
+        capture = Capture(self, number, [(table, entries) for table, entries in sealed if entries])
+        self.captures.append(capture)
+        return capture
+
+    def prewrite(self) -> Work[None]:
+        """Writes the oldest dirty entries ahead, while the task is idle; yields None only.
+
+        So that the next snapshot finds most of them written. May be given up at any step; ends by
+        itself when little is left, when a capture was taken, or while RocksDB isn't open.
+        """
+        while self.store is not None and not self.captures:
+            if sum(len(table.dirty) for table in self.tables) <= PREWRITE_ENTRIES:
+                return
+            self._move_slice()
+            yield None
+
+    def restore(self, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:
+        """Takes over the state that a snapshot holds for the key groups of this subtask.
+
+        Arguments:
+            handles: handles that together cover them, each with the snapshot's folder. Those
+                folders are only read.
+
+        Raises:
+            ProtocolError: if the backend is not new.
+            StoreError: if a file is missing or can't be read.
+        """
+        if self.tables or self.store is not None or self._last_number >= 0:
+            raise ProtocolError("a backend was restored after it had been used")
+        yield from restore_into(self, handles)
+
+    # --- reading ---
+
+    def read(self, table_id: int, key: Any) -> Any:
+        """The value of `key` in RocksDB, or `MISSING`; tables ask this."""
+        assert self.store is not None
+        data = self.store.get(self.row_keys.row_key(table_id, key))
+        return MISSING if data is None else self.codec.decode_value(data[value_offset(data) :])
+
+    def scan(self, state: str) -> Iterator[tuple[Any, Any]]:
+        """All entries of a state as they are now, in no order; values must not be changed."""
+        table = self.table(state)
+        hot = dict(table.clean)
+        for entries in (*table.captured, table.dirty):
+            hot.update(entries)
+        rows = []
+        if self._cold_possible and self.store is not None:
+            for group in self.groups:
+                rows.append(self.store.rows_of(ROW_PREFIX.pack(group, table.table_id)))
+        return self._scan(hot, rows)
+
+    def _scan(
+        self, hot: dict[Any, Any], rows: list[Iterator[tuple[bytes, bytes]]]
+    ) -> Iterator[tuple[Any, Any]]:
+        for key, value in hot.items():
+            if value is not TOMBSTONE:
+                yield key, value
+        decode = self.codec.decode_value
+        for group in rows:
+            for row_key, data in group:
+                key = decode(original_key(row_key, data))
+                if key not in hot:
+                    yield key, decode(data[value_offset(data) :])
+
+    # --- memory ---
+
+    def hot_bytes(self) -> int:
+        """An estimate of the memory that hot entries and remembered keys take, in bytes."""
+        return sum(table.hot_bytes() for table in self.tables) + self.row_keys.memory_bytes()
+
+    def hot_budget(self) -> int:
+        """The part of the budget that they may take, in bytes."""
+        share = 0 if self._shared is None else self._shared.share_bytes()
+        return max(self.memory_budget // 2, self.memory_budget - share)
+
+    def over_budget(self) -> bool:
+        """Whether they take more."""
+        return self.hot_bytes() > self.hot_budget()
+
+    @property
+    def must_relieve(self) -> bool:
+        """Whether to process no more records until memory is relieved.
+
+        Captures that are pending are driven to their end first, then `relieve`.
+        """
+        return self.over_budget()
+
+    def evict(self) -> int:
+        """Drops some of the oldest clean entries, if over budget; returns how many.
+
+        Only when RocksDB is open and readable; `relieve` sees to that.
+        """
+        if self.store is None or not self.store.readable or not self.over_budget():
+            return 0
+        self.enable_cold()
+        largest = max(self.tables, key=lambda table: len(table.clean), default=None)
+        return 0 if largest is None else largest.evict(MAX_SLICE_ENTRIES // 16)
+
+    def relieve(self) -> Work[None]:
+        """Brings memory back within three quarters of the budget.
+
+        Evicts clean entries; when those are gone, writes dirty ones and evicts them. Ends early
+        when a capture is taken, which must be written first.
+        """
+        if not self.over_budget() or self.captures:
+            return
+        if self.store is None:
+            yield from self.open_store(readable=True)
+            for table in self.tables:
+                # Nothing of it is in RocksDB yet, so nothing is clean.
+                table.dirty, table.clean = {**table.clean, **table.dirty}, {}
+        elif not self.store.readable:
+            yield from self.offload(self.store.make_readable)
+        self.enable_cold()
+        timer = self.timer()
+        while not self.captures and self.hot_bytes() > self.hot_budget() * 3 // 4:
+            largest = max(self.tables, key=lambda table: len(table.clean))
+            evicted = largest.evict(MAX_SLICE_ENTRIES // 16)
+            if not evicted:
+                if not self._move_slice():
+                    self.row_keys.forget()
+                    return
+                evicted = MAX_SLICE_ENTRIES
+            if timer.is_over(evicted):
+                yield None
+                timer.restart()
+
+    def close(self) -> None:
+        """Closes RocksDB; slow, and nothing may be at work."""
+        if self.store is not None:
+            self.store.close()
+            self.store = None
+        if self._joined and self._shared is not None:
+            self._shared.users -= 1
+            self._joined = False
+
+    # --- for the other modules of this package ---
+
+    def timer(self) -> SliceTimer:
+        """A timer whose first slice begins now."""
+        return SliceTimer(self._clock, self._slice_seconds)
+
+    def offload(self, work: Callable[[], Any]) -> Work[Any]:
+        """Has `work` run off the loop and returns its result."""
+        if self._offloading:
+            raise ProtocolError("two generators of a state backend are driven at the same time")
+        self._offloading = True
+        try:
+            return (yield work)
+        finally:
+            self._offloading = False
+
+    def shared_memory(self) -> SharedMemory:
+        """The block cache and write buffers, made or joined with the first RocksDB."""
+        if self._shared is None:
+            capacity = min(MAX_PRIVATE_CACHE_BYTES, self.memory_budget // 4)
+            self._shared = SharedMemory(max(MIN_PRIVATE_CACHE_BYTES, capacity))
+        if not self._joined:
+            self._joined = True
+            self._shared.users += 1
+        return self._shared
+
+    def open_store(self, *, readable: bool = False) -> Work[None]:
+        """Opens an empty RocksDB."""
+        create = partial(
+            RocksStore.create, self.folder / "db", self.shared_memory(), readable=readable
+        )
+        self.store = yield from self.offload(create)
+
+    def enable_cold(self) -> None:
+        """From now on an entry may be in RocksDB only."""
+        if not self._cold_possible:
+            self._cold_possible = True
+            for table in self.tables:
+                table.cold = self
+
+    def write_entries(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
+        """Writes dirty or captured entries of a table, and makes them clean.
+
+        Without RocksDB they become clean only, since the next capture takes the whole state.
+        """
+        if self.store is None:
+            table.absorb(keys, values, marked=True)
+            return
+        encoded, marked = encode_entries(self.codec, values)
+        batch = new_batch()
+        rows = self.row_keys.rows(table.table_id, keys)
+        if marked:
+            for (row_key, opening), data in zip(rows, encoded, strict=True):
+                if data is None:
+                    del batch[row_key]
+                else:
+                    batch[row_key] = opening + data
+        else:
+            for (row_key, opening), data in zip(rows, encoded, strict=True):
+                batch[row_key] = opening + data  # type: ignore[operator]
+        self.store.write(batch)
+        table.note_encoded([data for data in encoded[:SAMPLE_ENTRIES] if data is not None])
+        table.absorb(keys, values, marked=marked)
+
+    def _move_slice(self) -> int:
+        """Writes a slice of the oldest dirty entries and makes them clean; returns how many."""
+        if self._offloading:
+            raise ProtocolError("two generators of a state backend are driven at the same time")
+        table = max(self.tables, key=lambda table: len(table.dirty))
+        dirty = table.dirty
+        oldest = list(islice(dirty, MAX_SLICE_ENTRIES // 2))
+        timer = self.timer()
+        begin = 0
+        while begin < len(oldest):
+            keys = oldest[begin : begin + table.chunk_entries()]
+            self.write_entries(table, keys, [dirty[key] for key in keys])
+            for key in keys:
+                del dirty[key]
+            begin += len(keys)
+            if timer.is_over(len(keys)):
+                break
+        return begin

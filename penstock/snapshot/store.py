@@ -1,0 +1,501 @@
+"""The store of a job's snapshots: a folder in which a manifest makes a snapshot.
+
+The order of the file operations is what this module is about. Invariants:
+
+* a snapshot is complete because its manifest exists; nothing else records it;
+* a manifest appears whole or not at all, after everything it names, and at most once;
+* a snapshot's manifest is gone for good before the first of its files is;
+* a number that was given out is never given out again, crash or not.
+
+They hold on a file system that forgets, in a crash, any part of what was not synced; `MemoryFiles`
+is one, for tests and simulation. All functions block, and expect one caller at a time. Nothing
+here knows what the files of a task contain, nor what to start from (`resolve.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.errors import ProtocolError, StoreError
+from penstock.snapshot.files import Files, MemoryFiles
+from penstock.snapshot.manifest import (
+    Manifest,
+    Paths,
+    SnapshotInfo,
+    SnapshotKind,
+    SnapshotNumber,
+    decode,
+    encode,
+)
+
+__all__ = ["MemoryStore", "Store"]
+
+_LAYOUT = 1  # of the job's folder; on disk, never change what 1 means
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; make room, or keep fewer checkpoints",
+    errno.EDQUOT: "the quota is used up; make room, or keep fewer checkpoints",
+    errno.EACCES: "not permitted; check owner and mode of the folder",
+    errno.EPERM: "not permitted; check owner and mode of the folder",
+    errno.EROFS: "the file system is mounted read-only; use a folder that can be written",
+    errno.ENOENT: "it is not there; was the folder removed or moved while the job ran?",
+    errno.ENOTDIR: "a part of the path is a file; use another folder",
+    errno.EIO: "the disk failed; look at the system's log",
+    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+}
+
+
+class Store:
+    """The snapshots of one job, in its checkpoint folder.
+
+    Reading (`list`, `load`, `newest`, `verify`) may be done by anyone at any time; all that
+    changes the folder needs the lock, except `open`.
+
+    Arguments:
+        root: the job's checkpoint folder.
+        files: the file system; the disk's by default.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, root: Path, files: Files | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.paths = Paths(root.absolute())
+        self._files = Files() if files is None else files
+        self._clock = clock
+        self._token: int | None = None
+
+    def open(self, job_name: str) -> None:
+        """Make the folder if there is none, and see that it is this job's and fit for use.
+
+        Raises `StoreError` if it cannot be written, is full, knows no hard links, or is another
+        job's.
+        """
+        with _faults("use the checkpoint folder", self.paths.root):
+            self._make_folders(self.paths.checkpoints)
+            self._probe()
+            if not self._files.exists(self.paths.job):
+                self._sync_parents()
+                # Numbers first: a folder with an identity and no numbers has lost its numbers.
+                self._write_once(self.paths.numbers, {"next": 1})
+                created_ms = int(self._clock() * 1000)
+                identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
+                self._write_once(self.paths.job, identity)
+        owner = self.job_name()
+        if owner != job_name:
+            raise StoreError(
+                f"the folder belongs to job {owner!r}, not to {job_name!r}; use another folder",
+                self.paths.root,
+            )
+        self._next_number()
+
+    def job_name(self) -> str:
+        """The job whose folder this is; raises `StoreError` if it is none."""
+        if not self._files.exists(self.paths.job):
+            raise StoreError("this is not a job's checkpoint folder", self.paths.root)
+        identity = self._read_record(self.paths.job, "job", str)
+        if identity["layout"] > _LAYOUT:
+            raise StoreError(
+                f"the folder has layout {identity['layout']}, and this Penstock knows up to "
+                f"{_LAYOUT}: upgrade Penstock",
+                self.paths.root,
+            )
+        name: str = identity["job"]
+        return name
+
+    def lock(self) -> None:
+        """Take the folder for this process, until `unlock` or the end of the process.
+
+        What is seen in it from then on outlives a crash, whatever its last holder left undone.
+        Raises `StoreError` if another process has it, or if locks do not work there.
+        """
+        if self._token is not None:
+            raise ProtocolError("the store is locked already")
+        holder = {"pid": os.getpid(), "host": os.uname().nodename}
+        path = self.paths.lock
+        try:
+            self._token = self._files.lock(path, json.dumps(holder).encode())
+        except BlockingIOError:
+            raise StoreError(
+                f"the folder is in use by {self._holder()}; stop that first, or use another folder",
+                path,
+            ) from None
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
+                raise StoreError(
+                    f"locks do not work on this file system ({error.strerror}), so nothing would "
+                    "keep two JobManagers apart; use a folder on a local disk",
+                    path,
+                ) from error
+            raise _fault("lock the checkpoint folder", path, error) from error
+        try:
+            with _faults("take over the checkpoint folder", self.paths.checkpoints):
+                self._settle()
+        except StoreError:
+            self.unlock()
+            raise
+
+    def unlock(self) -> None:
+        """Let the folder go; does nothing if it is not held."""
+        if self._token is not None:
+            token, self._token = self._token, None
+            self._files.unlock(self.paths.lock, token)
+
+    def clean_debris(self) -> tuple[SnapshotNumber, ...]:
+        """Remove snapshots without a manifest, and temporary files; returns those numbers."""
+        self._require_lock()
+        removed = []
+        with _faults("remove what crashes left", self.paths.checkpoints):
+            self._remove_temporary(self.paths.root)
+            for number in self._numbers():
+                if self._files.exists(self.paths.manifest(number)):
+                    self._remove_temporary(self.paths.snapshot(number))
+                    continue
+                try:
+                    self._files.remove_tree(self.paths.snapshot(number))
+                except OSError as error:
+                    # A worker that has not yet noticed that it is dead still writes there.
+                    if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                        raise
+                removed.append(number)
+        return tuple(removed)
+
+    def reserve_numbers(self, count: int) -> range:
+        """Give out `count` new snapshot numbers, durably: they are never given out again.
+
+        Raises `StoreError` if that cannot be recorded; then none are given out.
+        """
+        if count < 1:
+            raise ValueError(f"count must be at least 1, not {count}")
+        self._require_lock()
+        with _faults("reserve snapshot numbers", self.paths.numbers):
+            # The folders have a say too, in case an old record was copied back from a backup.
+            first = max([self._next_number(), *(number + 1 for number in self._numbers())])
+            self._replace(self.paths.numbers, {"next": first + count})
+        return range(first, first + count)
+
+    def create(self, number: int) -> Path:
+        """Make the folder of a snapshot to be, and return it."""
+        self._require_lock()
+        folder = self.paths.snapshot(number)
+        with _faults(f"create snapshot {number}", folder):
+            try:
+                self._files.make_folder(folder)
+            except FileExistsError:
+                raise _fenced(number, folder) from None
+        return folder
+
+    def publish(self, manifest: Manifest) -> Path:
+        """Make a snapshot complete: write its manifest, durably, and return its path.
+
+        The files it names must be durable before, up to and including the names of the tasks'
+        folders' contents; those of the snapshot's own folder are seen to here.
+
+        Raises `StoreError` if there is a manifest already, or it cannot be written. Then the
+        snapshot counts as aborted. It may still be there after a crash right now, and restoring
+        from it would be right, since what it staged stays in the next manifest.
+        """
+        self._require_lock()
+        number, files = manifest.number, self._files
+        folder, final = self.paths.snapshot(number), self.paths.manifest(number)
+        data = encode(manifest)
+        temporary = self.paths.temporary(final, os.getpid())
+        with _faults(f"publish snapshot {number}", final):
+            try:
+                files.write(temporary, data)
+                files.sync(temporary)
+                # The manifest must not survive a crash that the tasks' folders do not survive.
+                files.sync(folder)
+                # Not rename, which would replace the manifest of one who has fenced us off.
+                files.link(temporary, final)
+            except FileExistsError:
+                self._remove_if_possible(temporary)
+                raise _fenced(number, final) from None
+            except OSError:
+                self._remove_if_possible(temporary)
+                raise
+            try:
+                files.remove(temporary)
+                files.sync(folder)
+                files.sync(self.paths.checkpoints)
+            except OSError:
+                # Nobody was told of it, so it can be taken back.
+                self._remove_if_possible(final)
+                raise
+        return final
+
+    def list(self) -> Sequence[SnapshotInfo]:
+        """All snapshots and what is left of some, oldest first."""
+        with _faults("list the snapshots", self.paths.checkpoints):
+            return [self._info(number) for number in self._numbers()]
+
+    def load(self, number: int) -> Manifest:
+        """The manifest of one snapshot; raises `StoreError` if there is none or it is damaged."""
+        path = self.paths.manifest(number)
+        with _faults(f"read snapshot {number}", path):
+            if not self._files.exists(path):
+                raise StoreError(f"there is no complete snapshot {number}", path)
+            manifest = decode(self._files.read(path), path)
+        if manifest.number != number:
+            raise StoreError(
+                f"the folder says snapshot {number} and its manifest {manifest.number}: it was "
+                "copied or renamed; give it its own name back",
+                path,
+            )
+        return manifest
+
+    def newest(self) -> Manifest | None:
+        """The newest snapshot, or None if there is none.
+
+        Raises `StoreError` if it is damaged: an older one would produce output a second time, so
+        that is for a person to decide.
+        """
+        with _faults("look for the newest snapshot", self.paths.checkpoints):
+            for number in reversed(self._numbers()):
+                if self._files.exists(self.paths.manifest(number)):
+                    return self.load(number)
+        return None
+
+    def verify(self, manifest: Manifest, *, checksums: bool = False) -> None:
+        """See that all files of a snapshot are there with their sizes, and checksums if asked.
+
+        Raises `StoreError` naming the first file that is not as the manifest says.
+        """
+        folder = self.paths.snapshot(manifest.number)
+        for handle in manifest.handles:
+            for record in handle.keyed.files if handle.keyed else ():
+                path = folder / record.name
+                with _faults(f"read snapshot {manifest.number}", path):
+                    if not self._files.exists(path):
+                        problem = "is missing"
+                    elif (size := self._files.size(path)) != record.size:
+                        problem = f"has {size} bytes instead of {record.size}"
+                    elif checksums and self._files.checksum(path) != record.checksum:
+                        problem = "has another checksum than recorded: its content was altered"
+                    else:
+                        continue
+                raise StoreError(
+                    f"snapshot {manifest.number} is damaged: a file of operator {handle.uid!r}, "
+                    f"subtask {handle.subtask}, {problem}; resume from another snapshot",
+                    path,
+                )
+
+    def discard(self, number: int) -> None:
+        """Remove one snapshot, whatever its kind and however much of it there is."""
+        self._require_lock()
+        folder, manifest = self.paths.snapshot(number), self.paths.manifest(number)
+        with _faults(f"remove snapshot {number}", folder):
+            if self._files.exists(manifest):
+                # First and for good: from here on it is debris and no longer a snapshot.
+                self._files.remove(manifest)
+                self._files.sync(folder)
+            if self._files.exists(folder):
+                self._files.remove_tree(folder)
+
+    def retain(self, keep: int, protect: AbstractSet[int] = frozenset()) -> tuple[int, ...]:
+        """Remove all checkpoints but the newest `keep` and those in `protect`; returns which.
+
+        Savepoints, final snapshots and damaged ones are left alone.
+
+        Arguments:
+            keep: how many checkpoints to keep, at least 1.
+            protect: numbers that unconfirmed committables need (`resolve.needed_numbers`).
+        """
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, not {keep}")
+        self._require_lock()
+        checkpoints = [i.number for i in self.list() if i.kind is SnapshotKind.CHECKPOINT]
+        removed = tuple(number for number in checkpoints[:-keep] if number not in protect)
+        for number in removed:
+            self.discard(number)
+        return removed
+
+    def _info(self, number: SnapshotNumber) -> SnapshotInfo:
+        if not self._files.exists(self.paths.manifest(number)):
+            problem = "it has no manifest: it is being taken, or was never completed"
+            return SnapshotInfo(number, published=False, problem=problem)
+        try:
+            manifest = self.load(number)
+        except StoreError as error:
+            return SnapshotInfo(number, published=True, problem=str(error))
+        return SnapshotInfo(
+            number,
+            True,
+            manifest.kind,
+            manifest.lineage,
+            manifest.created_ms,
+            manifest.sizes.total,
+        )
+
+    def _numbers(self) -> Sequence[SnapshotNumber]:
+        if not self._files.exists(self.paths.checkpoints):
+            return []
+        found = map(Paths.number_of, self._files.names(self.paths.checkpoints))
+        return sorted(number for number in found if number is not None)
+
+    def _next_number(self) -> int:
+        if not self._files.exists(self.paths.numbers):
+            raise StoreError(
+                "the record of snapshot numbers is missing, so numbers might be used twice; "
+                "put it back, or use another folder",
+                self.paths.numbers,
+            )
+        number: int = self._read_record(self.paths.numbers, "next", int)["next"]
+        return number
+
+    def _read_record(self, path: Path, key: str, type_: type) -> dict[str, Any]:
+        with _faults("read the checkpoint folder", path):
+            data = self._files.read(path)
+        try:
+            record: dict[str, Any] = json.loads(data)
+            if isinstance(record[key], type_):
+                return record
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise StoreError("the file is damaged; put it back from a backup", path)
+
+    def _require_lock(self) -> None:
+        if self._token is None:
+            raise ProtocolError("the store must be locked before its folder is changed")
+        with _faults("look at the lock", self.paths.lock):
+            if not self._files.holds(self.paths.lock, self._token):
+                raise StoreError(
+                    "the lock was removed or replaced while this job ran, and another job may "
+                    "have taken the folder; stop this one",
+                    self.paths.lock,
+                )
+
+    def _holder(self) -> str:
+        try:
+            record = json.loads(self._files.read(self.paths.lock))
+            return f"process {record['pid']} on host {record['host']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"
+
+    def _make_folders(self, path: Path) -> None:
+        missing = []
+        while not self._files.exists(path):
+            missing.append(path)
+            path = path.parent
+        for folder in reversed(missing):
+            with suppress(FileExistsError):
+                self._files.make_folder(folder)
+
+    def _sync_parents(self) -> None:
+        # Those that were there as well: who made them may have been killed before syncing them.
+        # The root itself is synced with what is written into it next.
+        for folder in self.paths.root.parents:
+            # Folders of other people may not be readable, or on a file system without sync.
+            with suppress(OSError):
+                self._files.sync(folder)
+
+    def _settle(self) -> None:
+        # One that was killed between a change and its sync has left what can be seen and could
+        # yet be forgotten: a manifest whose output a restore commits, or the lack of one.
+        if self._files.exists(self.paths.checkpoints):
+            for number in self._numbers():
+                self._files.sync(self.paths.snapshot(number))
+            self._files.sync(self.paths.checkpoints)
+
+    def _probe(self) -> None:
+        """Fail now rather than at the first snapshot."""
+        probe = self.paths.temporary(self.paths.root / "probe", os.getpid())
+        second = self.paths.temporary(self.paths.root / "probe2", os.getpid())
+        for left in (probe, second):
+            with suppress(FileNotFoundError):
+                self._files.remove(left)
+        self._files.write(probe, bytes(4096))
+        self._files.sync(probe)
+        try:
+            self._files.link(probe, second)
+            self._files.remove(second)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+            raise StoreError(
+                f"the file system has no hard links ({error.strerror}), which snapshots are "
+                "published with; use a folder on another file system",
+                self.paths.root,
+            ) from error
+        finally:
+            self._remove_if_possible(probe)
+
+    def _write_once(self, path: Path, record: dict[str, Any]) -> None:
+        temporary = self._write_temporary(path, record)
+        # Another process may be opening the folder too: the first one's record stays.
+        with suppress(FileExistsError):
+            self._files.link(temporary, path)
+        self._files.remove(temporary)
+        self._files.sync(path.parent)
+
+    def _replace(self, path: Path, record: dict[str, Any]) -> None:
+        self._files.rename(self._write_temporary(path, record), path)
+        self._files.sync(path.parent)
+
+    def _write_temporary(self, path: Path, record: dict[str, Any]) -> Path:
+        temporary = self.paths.temporary(path, os.getpid())
+        self._files.write(temporary, json.dumps(record).encode() + b"\n")
+        self._files.sync(temporary)
+        return temporary
+
+    def _remove_temporary(self, folder: Path) -> None:
+        for name in self._files.names(folder):
+            if Paths.is_temporary(name):
+                self._files.remove(folder / name)
+
+    def _remove_if_possible(self, path: Path) -> None:
+        with suppress(OSError):
+            self._files.remove(path)
+
+
+@contextmanager
+def _faults(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _fault(doing, path, error) from error
+
+
+def _fault(doing: str, path: Path, error: OSError) -> StoreError:
+    advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
+    return StoreError(f"cannot {doing}: {advice}", error.filename or path)
+
+
+def _fenced(number: int, path: Path) -> StoreError:
+    return StoreError(
+        f"snapshot {number} is there already, and this JobManager did not make it: another one "
+        "has taken the job over, so this one must stop",
+        path,
+    )
+
+
+class MemoryStore(Store):
+    """A store for jobs without a checkpoint folder, and for simulation: gone with the process.
+
+    It holds manifests, and so the state that travels in them. State in RocksDB lies in files of
+    the disk, which this store does not have; such jobs take a `Store` on a temporary folder.
+
+    Arguments:
+        seed: of all random choices.
+        failure_rate: how likely a changing operation is to fail, 0 to 1.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, seed: int = 0, failure_rate: float = 0.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.files = MemoryFiles(seed, failure_rate)
+        super().__init__(Path("/memory"), self.files, clock)
+
+    def crash(self, keep: float = 0.0) -> None:
+        """The machine of the store stops and starts again; see `MemoryFiles.crash`."""
+        self.files.crash(keep)
+        self._token = None
