@@ -36,6 +36,8 @@ __all__ = ["Attempt", "WorkerLost"]
 START_SECONDS = 60.0
 #: A failure that another worker's death explains is put down to that death, if it is seen soon.
 EXPLAIN_SECONDS = 0.5
+#: A worker whose heartbeat comes and whose loop has not reported for so long is busy.
+BUSY_SECONDS = 3.0
 
 
 class WorkerLost(PenstockError):
@@ -94,17 +96,8 @@ class Attempt:
         self._failure: PenstockError | None = None
         self._finished = trio.Event()
         self._started = False
-        config = job.config
+        self._numbers = numbers
         self._dealer = SplitDealer(job.code, job.plan)
-        self._coordinator = c.Coordinator(
-            job.plan.tasks(),
-            now=self._world.clock(),
-            interval=job.interval,
-            timeout=config.checkpoint_timeout_seconds,
-            min_pause=config.min_pause_seconds,
-            tolerable_failures=config.tolerable_failures,
-            numbers=numbers,
-        )
 
     async def run(self) -> None:
         """Run to the job's end. Raises what failed."""
@@ -160,6 +153,15 @@ class Attempt:
     def stop(self) -> None:
         """End the job with a last snapshot."""
         self.post(lambda: self._coordinate(c.StopRequested()))
+
+    def busy_workers(self) -> list[int]:
+        """Workers that live and have not reported for a while."""
+        now = self._world.clock()
+        return [
+            slot
+            for slot, worker in self._workers.items()
+            if worker.reported and now - worker.reported > BUSY_SECONDS
+        ]
 
     def savepoint(self) -> None:
         """Take a snapshot that retention never removes."""
@@ -284,6 +286,17 @@ class Attempt:
             self._send(slot, deploy)
 
     def _start(self) -> None:
+        job, config = self._job, self._job.config
+        # Its clock starts now, and not while workers were being started.
+        self._coordinator = c.Coordinator(
+            job.plan.tasks(),
+            now=self._world.clock(),
+            interval=job.interval,
+            timeout=config.checkpoint_timeout_seconds,
+            min_pause=config.min_pause_seconds,
+            tolerable_failures=config.tolerable_failures,
+            numbers=self._numbers,
+        )
         self._started = True
         self._job.observe({"event": "running", "attempt": self._number})
         self._send_all(m.Start())
@@ -402,6 +415,7 @@ class Attempt:
     async def _after(self, aborted: list[int], final: bool) -> None:
         try:
             await self._job.commits.commit()
+            self._job.observe({"event": "committed"})
             await self._job.tidy(aborted)
         except PenstockError as error:
             failure = error

@@ -17,6 +17,7 @@ from penstock.dataflow.sink import WriterContext
 from penstock.dataflow.source import ReaderContext
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
+from penstock.runtime.collect import CollectWriter
 from penstock.runtime.control.code import JobCode
 from penstock.runtime.control.world import Signal, World
 from penstock.runtime.gate import InputGate
@@ -235,6 +236,8 @@ class Builder:
                     info.uid, info.name, self.slot, info.parallelism, self.attempt, self.lineage
                 )
             )
+            if isinstance(writer, CollectWriter):
+                writer.codec = self.codec
             return SinkOperator(writer, context)
         if info.kind.keyed:
             context.backend = backends[info.uid] = KeyedBackend(

@@ -225,6 +225,11 @@ class Codec:
 
     # Copies
 
+    @property
+    def hashable_mutables(self) -> bool:
+        """Whether a registered class has a hash and can change all the same (`eq=False`)."""
+        return self._table.has_hashable_mutables()
+
     def is_immutable(self, value: Any) -> bool:
         """Whether neither the value nor anything in it can change. False where not known."""
         return type(value) in IMMUTABLE or self._all_immutable((value,), MAX_DEPTH)

@@ -296,6 +296,12 @@ class TypeTable:
             )
         return entry
 
+    def has_hashable_mutables(self) -> bool:
+        """Whether a class here has a hash and can change all the same."""
+        return any(
+            not shape.frozen and kind.__hash__ is not None for kind, shape in self._by_class.items()
+        )
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -26,9 +26,10 @@ from penstock.dataflow.graph import OperatorKind
 from penstock.dataflow.sink import Committable
 from penstock.runtime.attempt import Attempt
 from penstock.runtime.commits import Commits
-from penstock.runtime.control.code import type_names, unpack
+from penstock.runtime.control.code import unpack
 from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
+from penstock.runtime.extensions import TypeTable
 from penstock.runtime.metrics import JobMetrics
 from penstock.runtime.splits import rescaled
 from penstock.snapshot.events import SnapshotKind
@@ -158,7 +159,8 @@ class JobManager:
             await offload(lambda: self.store.open(self.config.name))
             await offload(self.store.lock)
             try:
-                await offload(self._resolve)
+                for event in await offload(self._resolve):
+                    self.observe(event)
                 return await self._run()
             finally:
                 with trio.CancelScope(shield=True):
@@ -177,6 +179,10 @@ class JobManager:
         else:
             self._stopped_waiting.set()
 
+    def busy_workers(self) -> list[int]:
+        """Workers that live and whose task loop has been silent: a function computes for long."""
+        return [] if self._attempt is None else self._attempt.busy_workers()
+
     def savepoint(self) -> None:
         """Take a snapshot that is never deleted by retention."""
         if self._attempt is not None:
@@ -194,8 +200,12 @@ class JobManager:
 
     # ---- resuming
 
-    def _resolve(self) -> None:
-        """Decide what to start from, and check that the program fits it."""
+    def _resolve(self) -> list[dict[str, Any]]:
+        """Decide what to start from, and check that the program fits it; returns what to tell.
+
+        Runs off the event loop, so it tells nobody itself.
+        """
+        events: list[dict[str, Any]] = []
         request, store = self._options.resume, self.store
         chosen, chosen_store = None, store
         wanted: str | int | Path | None = request
@@ -233,7 +243,7 @@ class JobManager:
                 self.lineage, self._parent = lineage, parent
                 self._restore(manifest, chosen_store)
                 if later:
-                    self.observe(
+                    events.append(
                         {
                             "event": "note",
                             "text": "output of the later snapshots "
@@ -241,9 +251,15 @@ class JobManager:
                         }
                     )
         before = self.restore_from.types if self.restore_from else ()
-        self.types = type_names(self.code.types, before)
+        self.types = TypeTable(self.code.types).arranged(before).names()
+        events.append({"event": "types", "names": self.types})
         store.clean_debris()
         shutil.rmtree(store.paths.root / "work", ignore_errors=True)
+        restored = self.restore_from
+        if restored is not None:
+            number = restored.number
+            events.append({"event": "resumed", "number": number, "lineage": restored.lineage})
+        return events
 
     def _restore(self, manifest: Manifest, store: Store) -> None:
         differences = check_graph(manifest, self._entries())
@@ -252,7 +268,6 @@ class JobManager:
         self.restore_from, self._folder = manifest, store.paths
         if self._own:
             self.commits.add(pending_committables(manifest))
-        self.observe({"event": "resumed", "number": manifest.number, "lineage": manifest.lineage})
 
     def _entries(self) -> list[OperatorEntry]:
         return [
@@ -299,7 +314,7 @@ class JobManager:
         await self.commits.commit()
         if self.restore_from is not None and self.restore_from.finished and self._own:
             self.observe({"event": "note", "text": "the job had already read all of its input"})
-            return self._outcome()
+            return self.outcome()
         strategy = self.config.restart
         if strategy is None:
             strategy = DEFAULT if self.keep and self.interval is not None else None
@@ -309,7 +324,7 @@ class JobManager:
             numbers = await self.reserve_numbers()
             try:
                 await Attempt(self, number, numbers).run()
-                return self._outcome()
+                return self.outcome()
             except PenstockError as error:
                 self._attempt = None
                 now = self.world.clock()
@@ -318,7 +333,7 @@ class JobManager:
                     raise
                 await self._prepare_restart(error, delay, now)
                 if self._stopping:
-                    return self._outcome()
+                    return self.outcome()
             number += 1
 
     async def _prepare_restart(self, error: PenstockError, delay: float, now: float) -> None:
@@ -345,7 +360,8 @@ class JobManager:
         self.store.verify(newest)
         return newest
 
-    def _outcome(self) -> JobOutcome:
+    def outcome(self) -> JobOutcome:
+        """How the job stands; for its end and its report."""
         return JobOutcome(
             self._stopping,
             [{k: v for k, v in r.items() if k != "_at"} for r in self._restarts],

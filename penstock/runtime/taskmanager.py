@@ -35,7 +35,7 @@ from penstock.runtime.connection import (
     run_half,
 )
 from penstock.runtime.control import messages as m
-from penstock.runtime.control.code import ordered_types, unpack
+from penstock.runtime.control.code import unpack
 from penstock.runtime.control.wire import AuthenticationError, Frames, accept, greet
 from penstock.runtime.control.world import Signal, WorkerSpec, World, check_descriptors
 from penstock.runtime.extensions import TypeTable
@@ -190,7 +190,7 @@ class TaskManager:
             raise ProtocolError(f"deployment of attempt {deploy.attempt} to {self._spec.attempt}")
         code = unpack(deploy.code)
         code.plan = pickle.loads(deploy.plan)
-        codec = Codec(TypeTable(ordered_types(code.types, deploy.types)))
+        codec = Codec(TypeTable(code.types).arranged(deploy.types))
         builder = Builder(
             code,
             self._spec.worker,

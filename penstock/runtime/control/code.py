@@ -23,7 +23,7 @@ from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph import JobGraph
 
-__all__ = ["JobCode", "ordered_types", "pack", "record_classes", "type_names", "unpack"]
+__all__ = ["JobCode", "pack", "record_classes", "unpack"]
 
 
 @dataclass
@@ -126,28 +126,6 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
     for cls in sorted(mentioned, key=lambda cls: (cls.__module__, cls.__qualname__)):
         found[cls] = None
     return list(found)
-
-
-def type_names(types: Iterable[type], before: Iterable[str] = ()) -> list[str]:
-    """The table of record classes by name: those of a snapshot keep their places, new ones follow.
-
-    Raises `GraphError` for a class that the snapshot knows and the program does not.
-    """
-    names = [f"{cls.__module__}:{cls.__qualname__}" for cls in types]
-    table = list(before)
-    missing = [name for name in table if name not in names]
-    if missing:
-        raise GraphError(
-            f"the snapshot may hold records of {', '.join(missing)}, which the program does not "
-            f"mention any more: keep the class and pass it to env.register_type(...)"
-        )
-    return table + [name for name in names if name not in table]
-
-
-def ordered_types(types: Iterable[type], names: Iterable[str]) -> list[type]:
-    """The classes in the order of a table made by `type_names`."""
-    by_name = {f"{cls.__module__}:{cls.__qualname__}": cls for cls in types}
-    return [by_name[name] for name in names]
 
 
 def _names(code: Any) -> set[str]:

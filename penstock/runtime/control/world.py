@@ -239,7 +239,7 @@ class ProcessLauncher:
             # A Ctrl-C at the terminal is for the client, which stops the job in order.
             start_new_session=True,
             cwd=spec.folder if spec.folder and Path(spec.folder).is_dir() else None,
-            env={**os.environ, "PYTHONPATH": _python_path()},
+            env=child_environment(),
         )
         assert process.stdin is not None
         await process.stdin.send_all(
@@ -259,10 +259,11 @@ class ProcessLauncher:
         return ProcessHandle(process)
 
 
-def _python_path() -> str:
-    """A PYTHONPATH with which a child finds this very package."""
+def child_environment() -> dict[str, str]:
+    """The environment for a process of ours: it must find this very package."""
     own = str(Path(__file__).resolve().parents[3])
-    return os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
 
 
 async def _offload(function: Callable[[], Any]) -> Any:

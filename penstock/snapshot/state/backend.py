@@ -158,6 +158,13 @@ class KeyedBackend:
         self.captures.append(capture)
         return capture
 
+    @property
+    def wants_prewrite(self) -> bool:
+        """Whether `prewrite` would write something now."""
+        if self.store is None or self.captures:
+            return False
+        return sum(len(table.dirty) for table in self.tables) > PREWRITE_ENTRIES
+
     def prewrite(self) -> Work[None]:
         """Writes the oldest dirty entries ahead, while the task is idle; yields None only.
 

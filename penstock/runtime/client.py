@@ -1,0 +1,299 @@
+"""The client: what `execute()` does in the process of the program.
+
+It packs the program, starts a JobManager process for it, and passes on what that says. Blocking
+code and no event loop, since the program may have one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from penstock.dataflow.compile import compile_graph
+from penstock.dataflow.environment import (
+    JobExecutionResult,
+    Program,
+    RunOptions,
+    current_options,
+)
+from penstock.dataflow.errors import (
+    GraphError,
+    JobError,
+    PenstockError,
+    ProtocolError,
+    StoreError,
+)
+from penstock.dataflow.stream import CloseableIterator, DataStream
+from penstock.runtime.codec import Codec
+from penstock.runtime.collect import CollectSink, read_committed
+from penstock.runtime.control.code import JobCode, pack, record_classes
+from penstock.runtime.control.wire import receive_blocking, send_blocking
+from penstock.runtime.extensions import TypeTable
+
+__all__ = ["JobProcess", "LocalExecutor", "job_request", "raise_failure"]
+
+
+def job_request(program: Program, options: RunOptions, collecting: bool = False) -> bytes:
+    """The first frame to a JobManager process: the job's code and how to run it."""
+    if options.resume is not None and program.config.checkpoint_dir is None:
+        raise GraphError("there is nothing to resume from: give a folder with --checkpoint-dir")
+    types = record_classes(program.graph, program.types)
+    code = JobCode(program.graph, program.config, types=types)
+    request: bytes = msgpack.packb(
+        {
+            "code": pack(code),
+            "search_path": list(code.search_path),
+            "options": {
+                "resume": options.resume,
+                "fork": options.fork,
+                "allow_dropped": options.allow_dropped,
+                "collecting": collecting,
+            },
+        }
+    )
+    return request
+
+
+class JobProcess:
+    """A JobManager process and the connection to it.
+
+    Arguments:
+        request: from `job_request`.
+        output: where its standard output and error go; None for this process's.
+    """
+
+    def __init__(self, request: bytes, output: Any = None) -> None:
+        from penstock.runtime.control.world import child_environment
+
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.runtime.jobprocess", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                # A Ctrl-C at the terminal is for this process, which stops the job in order.
+                start_new_session=True,
+                env=child_environment(),
+            )
+        self._socket = ours
+        self._sending = threading.Lock()
+        send_blocking(ours, request)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What the JobManager says, until its process ends."""
+        while True:
+            frame = receive_blocking(self._socket)
+            if frame is None:
+                return
+            yield msgpack.unpackb(frame, strict_map_key=False)
+
+    def do(self, what: str) -> None:
+        """Ask for "stop" or "savepoint"; nothing happens if the process has ended."""
+        try:
+            with self._sending:
+                send_blocking(self._socket, msgpack.packb({"do": what}))
+        except OSError:
+            return
+
+    def end(self) -> str:
+        """Wait for the process; says how it ended."""
+        code = self.process.wait()
+        self._socket.close()
+        return f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+class LocalExecutor:
+    """Runs programs with a JobManager process and workers on this machine."""
+
+    def execute(self, program: Program) -> JobExecutionResult:
+        """Run a program to its end."""
+        options = current_options()
+        began = time.perf_counter()
+        process = JobProcess(job_request(program, options))
+        follower = Follower(program, options, began)
+        with _stopping_on_signals(process) as received:
+            for event in process.events():
+                follower.take(event)
+            ended = process.end()
+        result = follower.result(ended)
+        if received:
+            # Stopped in order; now the signal does what it does to any program.
+            if received[0] == signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(128 + received[0])
+        return result
+
+    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
+        """Run a program and iterate over the records of one stream."""
+        spool = tempfile.TemporaryDirectory(prefix="penstock-collect-")
+        stream.sink_to(CollectSink(spool.name)).name("Collect")
+        compile_graph(program.graph, program.config)
+        options = current_options()
+        began = time.perf_counter()
+        process = JobProcess(job_request(program, options, collecting=True))
+        follower = Follower(program, options, began)
+        folder = Path(spool.name)
+        types = record_classes(program.graph, program.types)
+
+        def records() -> Iterator[Any]:
+            codec = Codec(TypeTable(types))
+            for event in process.events():
+                follower.take(event)
+                if event["event"] == "types":
+                    codec = Codec(TypeTable(types).arranged(event["names"]))
+                if event["event"] in ("committed", "finished"):
+                    yield from read_committed(folder, codec)
+            follower.result(process.end())
+
+        def close() -> None:
+            if process.process.poll() is None:
+                process.do("stop")
+                for _ in process.events():
+                    pass
+                process.end()
+            spool.cleanup()
+
+        return CloseableIterator(_then(records(), spool.cleanup), close)
+
+
+def _then(records: Iterator[Any], cleanup: Callable[[], None]) -> Iterator[Any]:
+    try:
+        yield from records
+    finally:
+        cleanup()
+
+
+class Follower:
+    """Follows the events of one job, and makes the result and the report of them.
+
+    Arguments:
+        program: what runs.
+        options: where progress and the report go.
+        began: `time.perf_counter()` at the start.
+    """
+
+    def __init__(self, program: Program, options: RunOptions, began: float) -> None:
+        self._program = program
+        self._options = options
+        self._began = began
+        self._last: dict[str, Any] | None = None
+        self.pids: dict[str, Any] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Take an event."""
+        kind = event["event"]
+        if kind in ("finished", "failed"):
+            self._last = event
+        elif kind == "started":
+            self.pids["jobmanager"] = event["pid"]
+        elif kind == "workers":
+            self.pids["workers"] = event["pids"]
+        if self._options.progress is not None:
+            self._options.progress(event)
+
+    def result(self, ended: str) -> JobExecutionResult:
+        """The result of the job, whose process has ended. Raises what the job failed with."""
+        wall = round(time.perf_counter() - self._began, 3)
+        last = self._last or {
+            "event": "failed",
+            "family": "StoreError",
+            "message": f"the JobManager process {ended}"
+            + (
+                "; the job can be resumed from its last snapshot with --resume"
+                if self._program.config.checkpoint_dir
+                else ""
+            ),
+        }
+        self._write_report(last, wall)
+        if last["event"] == "failed":
+            raise_failure(last)
+        return JobExecutionResult(
+            self._program.config.name,
+            wall,
+            last["restarts"],
+            last["snapshots"],
+            last["operators"],
+            last["lineage"],
+            last["stopped"],
+        )
+
+    def _write_report(self, last: dict[str, Any], wall: float) -> None:
+        if self._options.report is None:
+            return
+        figures = last if last["event"] == "finished" else last.get("report", {})
+        status = "failed"
+        if last["event"] == "finished":
+            status = "stopped" if last["stopped"] else "finished"
+        report = {
+            "job": self._program.config.name,
+            "status": status,
+            "error": last.get("message"),
+            "wall_seconds": wall,
+            "operators": figures.get("operators", []),
+            "snapshots": figures.get("snapshots", []),
+            "restarts": figures.get("restarts", []),
+            "lineage": figures.get("lineage"),
+            "peak_worker_bytes": figures.get("peak_bytes", []),
+            "pids": self.pids,
+        }
+        path = Path(self._options.report)
+        try:
+            path.write_text(json.dumps(report, indent=2) + "\n")
+        except OSError as error:
+            raise StoreError(f"the report cannot be written: {error.strerror}", path) from error
+
+
+def raise_failure(event: dict[str, Any]) -> None:
+    """Raise the error that a "failed" event describes."""
+    families: dict[str, type[PenstockError]] = {
+        "GraphError": GraphError,
+        "StoreError": StoreError,
+        "ProtocolError": ProtocolError,
+    }
+    family = families.get(event["family"])
+    if family is not None:
+        raise family(event["message"])
+    raise JobError(
+        event["message"],
+        operator=event.get("operator"),
+        record=event.get("record"),
+        user_traceback=event.get("user_traceback"),
+    )
+
+
+@contextmanager
+def _stopping_on_signals(process: JobProcess) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM stop the job; a second one kills it. Yields the signals received."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def handle(number: int, _: Any) -> None:
+        received.append(number)
+        if len(received) == 1:
+            # Not from the handler itself: it may have interrupted a send.
+            threading.Thread(target=process.do, args=("stop",), daemon=True).start()
+        else:
+            process.process.kill()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

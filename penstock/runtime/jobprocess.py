@@ -1,0 +1,186 @@
+"""The JobManager as a process of its own, talking to the client that started it.
+
+Started as `python -m penstock.runtime.jobprocess FD`, where FD is one end of a socket pair whose
+other end the client holds; nobody else can reach it. Frames of msgpack go both ways: first the
+job, then `{"do": "stop"}` and the like from the client and events from the JobManager. When the
+client is gone, the job is stopped in order and stays resumable.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import msgpack
+import trio
+
+from penstock.dataflow.errors import JobError, PenstockError
+from penstock.runtime.control.wire import Frames
+from penstock.runtime.control.world import Signal, real_world
+from penstock.runtime.jobmanager import JobManager, JobOptions
+
+__all__ = ["describe", "main"]
+
+STATUS_SECONDS = 0.5
+
+
+class _Process:
+    """Serves one client and runs one job."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._outbox: list[dict[str, Any]] = []
+        self._signal = Signal()
+        self._job: JobManager | None = None
+        self._stop_scope = trio.CancelScope()
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Send an event to the client."""
+        self._outbox.append(event)
+        self._signal.set()
+
+    async def run(self) -> int:
+        """Run the job that the client sends; returns the exit code."""
+        request = await self._frames.receive()
+        if request is None:
+            return 2
+        wire = msgpack.unpackb(request)
+        sys.path[:] = wire["search_path"] + [p for p in sys.path if p not in wire["search_path"]]
+        code = 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write)
+            try:
+                self._job = JobManager(
+                    wire["code"], real_world(), JobOptions(**wire["options"]), self.observe
+                )
+                self.observe(
+                    {"event": "started", "pid": os.getpid(), "operators": self._operators()}
+                )
+                nursery.start_soon(self._listen, nursery)
+                nursery.start_soon(self._watch_signals, nursery)
+                nursery.start_soon(self._tell_status)
+                with self._stop_scope:
+                    outcome = await self._job.run()
+                    self.observe({"event": "finished", **vars(outcome)})
+                    code = 0
+                if self._stop_scope.cancelled_caught:
+                    seconds = self._job.config.stop_timeout_seconds
+                    raise JobError(
+                        f"the job was stopped, but its last snapshot was not done within "
+                        f"{seconds:g} s; it can be resumed from the one before"
+                    )
+            except PenstockError as error:
+                self.observe({"event": "failed", **describe(error), "report": self._report()})
+            except Exception as error:
+                import traceback
+
+                text = "".join(traceback.format_exception(error))
+                self.observe(
+                    {
+                        "event": "failed",
+                        "family": "ProtocolError",
+                        "message": f"{text}\nthe JobManager failed",
+                        "report": self._report(),
+                    }
+                )
+            with trio.move_on_after(5.0):
+                while self._outbox:
+                    await trio.sleep(0.005)
+                await trio.sleep(0.005)
+            nursery.cancel_scope.cancel()
+        return code
+
+    def _operators(self) -> list[list[str]]:
+        assert self._job is not None
+        return [[info.uid, info.name] for info in self._job.plan.operators]
+
+    def _report(self) -> dict[str, Any]:
+        return vars(self._job.outcome()) if self._job is not None else {}
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                while self._outbox:
+                    await self._frames.send(msgpack.packb(self._outbox[0]))
+                    del self._outbox[0]
+                await self._signal.wait()
+        except (trio.BrokenResourceError, OSError):
+            self._outbox.clear()
+
+    async def _listen(self, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                frame = await self._frames.receive()
+            except (PenstockError, trio.BrokenResourceError, OSError):
+                frame = None
+            request = {"do": "stop"} if frame is None else msgpack.unpackb(frame)
+            assert self._job is not None
+            if request["do"] == "stop":
+                self._stop(nursery)
+            elif request["do"] == "savepoint":
+                self._job.savepoint()
+            if frame is None:
+                return
+
+    async def _watch_signals(self, nursery: trio.Nursery) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                self._stop(nursery)
+
+    def _stop(self, nursery: trio.Nursery) -> None:
+        assert self._job is not None
+        self._job.stop()
+        nursery.start_soon(self._stop_in_time)
+
+    async def _stop_in_time(self) -> None:
+        assert self._job is not None
+        await trio.sleep(self._job.config.stop_timeout_seconds)
+        self._stop_scope.cancel()
+
+    async def _tell_status(self) -> None:
+        assert self._job is not None
+        while True:
+            await trio.sleep(STATUS_SECONDS)
+            self.observe(
+                {
+                    "event": "status",
+                    "operators": self._job.metrics.operators(),
+                    "busy_workers": self._job.busy_workers(),
+                }
+            )
+
+
+def describe(error: PenstockError) -> dict[str, Any]:
+    """An error as plain values, for the other end of a connection."""
+    if isinstance(error, JobError):
+        return {
+            "family": "JobError",
+            "message": error.message,
+            "operator": error.operator,
+            "record": error.record,
+            "user_traceback": error.user_traceback,
+        }
+    names = [cls.__name__ for cls in type(error).__mro__]
+    known = ("GraphError", "StoreError", "ProtocolError")
+    family = next((name for name in names if name in known), "JobError")
+    return {"family": family, "message": str(error)}
+
+
+async def _serve(descriptor: int) -> int:
+    connection = trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))
+    return await _Process(Frames(trio.SocketStream(connection))).run()
+
+
+def main() -> None:
+    """Serve the client at the other end of the descriptor that is the only argument."""
+    code = trio.run(_serve, int(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
