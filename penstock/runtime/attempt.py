@@ -36,6 +36,8 @@ __all__ = ["Attempt", "WorkerLost"]
 START_SECONDS = 60.0
 #: A failure that another worker's death explains is put down to that death, if it is seen soon.
 EXPLAIN_SECONDS = 0.5
+#: How long workers may take to close their functions at the end.
+FAREWELL_SECONDS = 30.0
 #: A worker whose heartbeat comes and whose loop has not reported for so long is busy.
 BUSY_SECONDS = 3.0
 
@@ -458,7 +460,7 @@ class Attempt:
     async def _farewell(self) -> None:
         """Let the workers end by themselves: they close functions and flush what they print."""
         self._send_all(m.Shutdown())
-        with trio.move_on_after(5.0):
+        with trio.move_on_after(FAREWELL_SECONDS):
             for worker in self._workers.values():
                 await worker.handle.wait()
 

@@ -196,6 +196,7 @@ class Builder:
             codec=self.codec,
             listener=listener,
             clock=self.world.clock,
+            timer=self.world.timer,
             feed=feed,
             backends=backends,
             buffer_timeout=self.config.buffer_timeout_seconds,
@@ -248,6 +249,7 @@ class Builder:
                 groups=group_range(self.slot, self.plan.max_parallelism, info.parallelism),
                 inline_threshold=self.config.inline_threshold,
                 memory_budget=self.state_memory,
+                clock=self.world.timer,
                 shared=self.shared,
             )
         return make_operator(info.kind, operator.function, operator.key_selector, context)

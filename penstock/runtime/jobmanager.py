@@ -321,9 +321,10 @@ class JobManager:
         restarts = Restarts(strategy) if strategy is not None else None
         number = 0
         while True:
-            numbers = await self.reserve_numbers()
             try:
-                await Attempt(self, number, numbers).run()
+                if self._restarts:
+                    await self._restore_newest()
+                await Attempt(self, number, await self.reserve_numbers()).run()
                 return self.outcome()
             except PenstockError as error:
                 self._attempt = None
@@ -331,18 +332,22 @@ class JobManager:
                 delay = None if restarts is None else restarts.failed(now)
                 if delay is None or self._stopping:
                     raise
-                await self._prepare_restart(error, delay, now)
+                await self._pause(error, delay, now)
                 if self._stopping:
                     return self.outcome()
             number += 1
 
-    async def _prepare_restart(self, error: PenstockError, delay: float, now: float) -> None:
+    async def _pause(self, error: PenstockError, delay: float, now: float) -> None:
+        """Wait before a restart."""
         cause = str(error)
         restart = {"cause": cause, "time": time.time(), "delay_seconds": delay, "_at": now}
         self._restarts.append(restart)
         self.observe({"event": "restarting", "cause": cause, "delay_seconds": delay})
         with trio.move_on_after(delay):
             await self._stopped_waiting.wait()
+
+    async def _restore_newest(self) -> None:
+        """Publish what is pending, and go back to the newest snapshot of this run."""
         await self.commits.commit()
         if self.keep:
             newest = await self.world.offload(self._newest_own)

@@ -225,11 +225,13 @@ class KeyedReduceOperator(KeyedOperator):
         """The new value of each record's key."""
         table = self._table
         dirty, lookup = table.dirty, table.lookup
-        get, combine, check = dirty.get, self._call, self._copy
+        get, key_of, combine, check = dirty.get, self._key_of, self._call, self._copy
         out: list[Any] = []
         emit = out.append
         self.iterator = iterator = iter(records)
-        for key, record in zip(map(self._key_of, iterator), records, strict=False):
+        for record in iterator:
+            # Called here and not by map(): calls from Python to Python are the cheaper ones.
+            key = key_of(record)
             value = get(key, MISSING)
             if value is MISSING:
                 value = lookup(key)

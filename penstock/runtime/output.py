@@ -305,21 +305,22 @@ class HashRouter(Router):
         """Append each record to the outlet of its key."""
         self.iterator = iterator = iter(records)
         keys = list(map(self._selector, iterator))
-        self.iterator = None
+        self.iterator = iterator = iter(records)
         types = set(map(type, keys))
         if len(types) == 1:
             memo = self._memo(types.pop())
             try:
-                for append, record in zip(map(memo.__getitem__, keys), records, strict=True):
+                for record, append in zip(iterator, map(memo.__getitem__, keys), strict=True):
                     append(record)
-                return
             except TypeError as error:
                 raise self._refusal(keys, error) from None
-        for key, record in zip(keys, records, strict=True):
-            try:
-                self._memo(type(key))[key](record)
-            except TypeError as error:
-                raise self._refusal([key], error) from None
+        else:
+            for record, key in zip(iterator, keys, strict=True):
+                try:
+                    self._memo(type(key))[key](record)
+                except TypeError as error:
+                    raise self._refusal([key], error) from None
+        self.iterator = None
 
     def _memo(self, cls: type) -> _Memo:
         memo = self._memos.get(cls)

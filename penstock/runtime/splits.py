@@ -46,6 +46,12 @@ class SplitDealer:
             for id, payload, position in state["begun"]:
                 self._begun[chain].append((Split(id, payload), position))
             if rescaled(restore, info.uid, info.parallelism):
+                if not source.bounded and info.parallelism < parallelism_of(restore, info.uid):
+                    raise GraphError(
+                        f"source {info.name!r} never ends, so its "
+                        f"{parallelism_of(restore, info.uid)} readers cannot be merged into "
+                        f"{info.parallelism}: resume it with at least its former parallelism"
+                    )
                 for handle in restore.handles:
                     if handle.uid == info.uid and handle.small:
                         for id, payload, position in handle.small:
@@ -78,9 +84,14 @@ class SplitDealer:
             enumerator.close()
 
 
-def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
-    """Whether an operator had another parallelism; `GraphError` if the snapshot lacks it."""
+def parallelism_of(manifest: Manifest, uid: str) -> int:
+    """The parallelism of an operator in a snapshot; `GraphError` if the snapshot lacks it."""
     for entry in manifest.operators:
         if entry.uid == uid:
-            return entry.parallelism != parallelism
+            return entry.parallelism
     raise GraphError(f"the snapshot knows no operator with the uid {uid!r}")
+
+
+def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
+    """Whether an operator had another parallelism in a snapshot."""
+    return parallelism_of(manifest, uid) != parallelism

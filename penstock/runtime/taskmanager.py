@@ -117,8 +117,14 @@ class TaskManager:
         async with trio.open_nursery() as nursery:
             name = f"w{spec.worker}.{spec.attempt}"
             address = await self._world.transport.listen(name, self._serve, nursery)
-            stream = await self._world.transport.connect(spec.address)
-            home = await greet(stream, spec.token)
+            try:
+                stream = await self._world.transport.connect(spec.address)
+                home = await greet(stream, spec.token)
+            except (AuthenticationError, trio.BrokenResourceError, OSError):
+                # The JobManager died while this worker started: nobody is left to be told.
+                self._world.transport.close()
+                nursery.cancel_scope.cancel()
+                return
             if self._world.heart is not None:
                 self._world.heart(spec)
             nursery.start_soon(self._write, home)
@@ -332,11 +338,15 @@ class TaskManager:
         except trio.Cancelled:
             raise
         except BaseException as error:
+            if isinstance(error, BaseExceptionGroup) and error.split(trio.Cancelled)[1] is None:
+                raise
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 error = JobError(f"the worker ended with {type(error).__name__}: {error}")
             self._fail(error, task)
 
     def _fail(self, error: BaseException, task: Task | None) -> None:
+        if self._over:
+            return
         chain, subtask = task.id if task is not None else (-1, self._spec.worker)
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,7 @@ class World:
         offload: runs a blocking function off the event loop.
         pid: of this process.
         rng: for random partitioning.
+        timer: seconds, for how long work takes; a simulation makes them up.
         heart: starts the thread that says that a worker lives; None if it needs none.
     """
 
@@ -113,6 +115,7 @@ class World:
     offload: Offload
     pid: int = field(default_factory=os.getpid)
     rng: random.Random = field(default_factory=random.Random)
+    timer: Callable[[], float] = time.perf_counter
     heart: Callable[[WorkerSpec], None] | None = None
 
 

@@ -1,0 +1,134 @@
+"""`latency`: from a source to a sink through one keyed shuffle, at a low rate.
+
+Two workers, 1,000 records a second over both, a snapshot each second. The source's function makes
+`(key, index, time.monotonic_ns())`; a keyed reduce keeps the newest; the sink takes the time again
+(the clock is one for all processes of a machine) and keeps the difference. Half of the records
+go to the other process; the figures with the prefix `remote_` are of those alone.
+
+The figures without prefix begin when the record is made. One made late, since the source was held
+up, hides that it waited; so the figures with the prefix `due_` begin when it *should* have been
+made: at a steady rate, from the schedule on which no record was early. They have the timer of the
+operating system in them.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.harness import (
+    Figures,
+    Follower,
+    Say,
+    WrongResultError,
+    machine,
+    median_figures,
+    percentiles_ms,
+    run,
+    scratch,
+)
+from penstock import GeneratorSource, RuntimeContext, SinkFunction, StreamExecutionEnvironment
+
+__all__ = ["measure"]
+
+WORKERS = 2
+KEYS = 1009
+#: Latency of the first records is that of code that runs for the first time.
+WARM_UP_SECONDS = 0.5
+
+
+def measure(
+    rate: int = 1_000,
+    seconds: float = 20.0,
+    interval_ms: float = 1_000,
+    folder: str | None = None,
+    say: Say = print,
+) -> Figures:
+    """Measure the latency of each record.
+
+    Arguments:
+        rate: records per second, over both workers.
+        seconds: how long.
+        interval_ms: between two snapshots.
+        folder: where snapshots lie; the system's temporary folder if None.
+        say: told what happens.
+
+    Raises:
+        WrongResultError: if a record is missing or came twice.
+    """
+    count = int(rate * seconds)
+    with scratch(folder) as place:
+        follower = Follower(say)
+        run(build(place, rate, count, interval_ms), follower)
+        rows = _rows(place)
+    indices = sorted(index for index, _, _, _ in rows)
+    if indices != list(range(count)):
+        raise WrongResultError(f"{len(indices)} records arrived, {len(set(indices))} different")
+    checkpoints = follower.snapshots()
+    schedule = _schedule(rows, rate)
+    warm = [row for row in rows if row[0] >= rate * WARM_UP_SECONDS]
+    remote = [row for row in warm if row[0] % WORKERS != row[3]]
+    return {
+        **percentiles_ms([arrived - made for _, made, arrived, _ in warm]),
+        **percentiles_ms([arrived - made for _, made, arrived, _ in remote], "remote_"),
+        **percentiles_ms([row[2] - schedule(row[0]) for row in warm], "due_"),
+        "records": len(warm),
+        "remote_records": len(remote),
+        "records_per_second": rate,
+        "snapshots_completed": len(checkpoints),
+        "snapshot_ms_median": median_figures(checkpoints)["duration_ms"] if checkpoints else None,
+        **machine(),
+    }
+
+
+def build(place: Path, rate: int, count: int, interval_ms: float) -> StreamExecutionEnvironment:
+    """The program."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(WORKERS).enable_checkpointing(interval_ms)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(place / "snapshots")
+    source = GeneratorSource(
+        lambda index: (index * 7919 % KEYS, index, time.monotonic_ns()), count, rate
+    )
+    newest = env.from_source(source).key_by(lambda r: r[0]).reduce(lambda _, new: new)
+    newest.add_sink(_Arrivals(place))
+    return env
+
+
+class _Arrivals(SinkFunction):
+    """Keeps each record's index, when it was made and when it arrived."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.subtask = runtime_context.get_index_of_this_subtask()
+        self.rows = array("q")
+
+    def invoke(self, value: Any) -> None:
+        self.rows.extend((value[1], value[2], time.monotonic_ns()))
+
+    def close(self) -> None:
+        (self._place / f"arrivals-{self.subtask}").write_bytes(self.rows.tobytes())
+
+
+def _rows(place: Path) -> list[tuple[int, int, int, int]]:
+    """Index, made, arrived (nanoseconds) and the sink's subtask, of each record."""
+    rows = []
+    for subtask in range(WORKERS):
+        flat = array("q")
+        flat.frombytes((place / f"arrivals-{subtask}").read_bytes())
+        rows += list(zip(flat[::3], flat[1::3], flat[2::3], [subtask] * (len(flat) // 3)))
+    return rows
+
+
+def _schedule(rows: list[tuple[int, int, int, int]], rate: int) -> Callable[[int], float]:
+    """When each record was due: each source's latest schedule on which none was made early."""
+    spacing = 1e9 / rate
+    starts = [
+        min(made - index * spacing for index, made, _, _ in rows if index % WORKERS == source)
+        for source in range(WORKERS)
+    ]
+    return lambda index: starts[index % WORKERS] + index * spacing

@@ -1,0 +1,253 @@
+"""Options that several commands share, and how errors of Penstock leave a command.
+
+Not what the options do: that is `script.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from penstock.dataflow.errors import PenstockError
+
+__all__ = [
+    "JobCommand",
+    "JobOptions",
+    "duration",
+    "job_options",
+    "reporting_errors",
+    "say",
+    "service_option",
+]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|)\s*")
+
+
+def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """A length of time as seconds: `200ms`, `1s`, `2.5s`, `1m`, or a plain number of seconds."""
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a time; write 200ms, 1s, 2.5s, 1m or seconds")
+    seconds = float(found[1]) * _UNITS[found[2]]
+    if seconds < 0.001:
+        raise click.BadParameter(f"{value!r} is too short; at least 1ms")
+    return seconds
+
+
+class JobCommand(click.Command):
+    """A command that runs a job file; explains where the job's own options go."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, with a hint if an option is not one of ours."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            error.message += f" Options of the job itself go after --, as in: -- {error.option_name}"
+            raise
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What the options of `run` and `submit` say.
+
+    Arguments:
+        command: "run" or "submit".
+        job: the job file.
+        args: what the job file gets as its own arguments.
+        name, parallelism, checkpoint_dir, report: None leaves the program's word.
+        checkpoint_interval: in seconds.
+        resume: None, "newest", a snapshot's number, or a path.
+        fork, allow_dropped: see `RunOptions`.
+        progress: "auto", "live", "plain" or "none".
+        extra: more options for the command that resumes.
+    """
+
+    command: str
+    job: str
+    args: tuple[str, ...] = ()
+    name: str | None = None
+    parallelism: int | None = None
+    checkpoint_dir: str | None = None
+    checkpoint_interval: float | None = None
+    resume: str | int | None = None
+    fork: bool = False
+    allow_dropped: bool = False
+    report: str | None = None
+    progress: str = "auto"
+    extra: tuple[str, ...] = ()
+
+    def resume_command(self) -> str:
+        """The command line that goes on from the newest snapshot."""
+        words = ["penstock", self.command, self.job]
+        for option, value in (
+            ("--name", self.name),
+            ("--parallelism", self.parallelism),
+            ("--checkpoint-dir", self.checkpoint_dir),
+            ("--checkpoint-interval", _seconds(self.checkpoint_interval)),
+            ("--report", self.report),
+        ):
+            if value is not None:
+                words += [option, str(value)]
+        words += [*self.extra, "--resume"]
+        if self.args:
+            words += ["--", *self.args]
+        return shlex.join(words)
+
+
+def _seconds(interval: float | None) -> str | None:
+    return None if interval is None else f"{interval:g}s"
+
+
+def job_options(command: Command) -> Command:
+    """Give a command the job file and the options of `run` and `submit`, as one `JobOptions`.
+
+    The command is called with `options` and whatever other options it has.
+    """
+
+    @functools.wraps(command)
+    def with_options(**values: Any) -> Any:
+        ctx = click.get_current_context()
+        extra = {
+            name: values.pop(name)
+            for name in list(values)
+            if name not in JobOptions.__dataclass_fields__
+        }
+        return command(options=_job_options(ctx, values), **extra)
+
+    decorators = [
+        click.argument("job", metavar="JOB.py", required=False),
+        click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED),
+        click.option("--name", help="The job's name; a checkpoint folder belongs to one name."),
+        click.option(
+            "--parallelism",
+            "-p",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Subtasks of every operator that the program gives none of its own.",
+        ),
+        click.option(
+            "--checkpoint-dir",
+            metavar="D",
+            help="The job's folder of snapshots; made if there is none.",
+        ),
+        click.option(
+            "--checkpoint-interval",
+            callback=duration,
+            metavar="T",
+            help="Take a snapshot so often: 200ms, 1s, 2.5s, 1m, or seconds.",
+        ),
+        click.option(
+            "--resume",
+            is_flag=False,
+            flag_value="newest",
+            metavar="[SNAPSHOT]",
+            help="Go on from the newest snapshot, or from one given by its number or path.",
+        ),
+        click.option(
+            "--fork",
+            is_flag=True,
+            help="With --resume SNAPSHOT: go on from an older one, in a new line of snapshots; "
+            "output that came after it is produced again.",
+        ),
+        click.option(
+            "--allow-dropped",
+            is_flag=True,
+            help="With --resume: drop the state of operators that the program no longer has.",
+        ),
+        click.option(
+            "--report",
+            metavar="FILE.json",
+            help="Write records per operator, snapshots, restarts and wall time to this file.",
+        ),
+        click.option(
+            "--progress",
+            type=click.Choice(["auto", "live", "plain", "none"]),
+            default="auto",
+            show_default=True,
+            help="How to show the running job on standard error; auto: live on a terminal.",
+        ),
+    ]
+    decorated: Any = with_options
+    for decorate in reversed(decorators):
+        decorated = decorate(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _job_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
+    job, resume = values["job"], values["resume"]
+    name = ctx.info_name or ""
+    if job is None:
+        hint = ""
+        if resume is not None and resume.endswith(".py"):
+            hint = (
+                f" --resume took {resume!r} as the snapshot: write it after the job file, "
+                f"penstock {name} {resume} --resume"
+            )
+        raise click.UsageError(f"Missing the job file, JOB.py.{hint}", ctx)
+    if job.startswith("-"):
+        raise click.UsageError(f"The job file comes before --, and {job!r} is none.", ctx)
+    if resume is None and (values["fork"] or values["allow_dropped"]):
+        option = "--fork" if values["fork"] else "--allow-dropped"
+        raise click.UsageError(f"{option} goes together with --resume.", ctx)
+    if resume == "newest" and values["fork"]:
+        raise click.UsageError("--fork goes with the number or path of a snapshot: --resume 7", ctx)
+    if resume is not None and resume.isascii() and resume.isdigit():
+        values["resume"] = int(resume)
+    directory = values["checkpoint_dir"]
+    if directory is not None:
+        values["checkpoint_dir"] = directory.removeprefix("file://")
+        if not values["checkpoint_dir"]:
+            raise click.UsageError("--checkpoint-dir is empty.", ctx)
+    if values["report"] is not None:
+        _check_report(Path(values["report"]), ctx)
+    return JobOptions(name, **values)
+
+
+def _check_report(path: Path, ctx: click.Context) -> None:
+    # Found out now, and not after the job has run for hours.
+    if path.is_dir():
+        raise click.UsageError(f"--report {path} is a folder; give a file.", ctx)
+    if not path.absolute().parent.is_dir():
+        raise click.UsageError(f"--report {path}: there is no folder {path.parent}.", ctx)
+
+
+def reporting_errors(command: Command) -> Command:
+    """Let a `PenstockError` end the command with its message on standard error and code 1."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except PenstockError as error:
+            say(f"Error: {error}")
+            raise SystemExit(1) from None
+
+    return guarded  # type: ignore[return-value]
+
+
+def say(text: str) -> None:
+    """A line of ours; standard output belongs to the job."""
+    click.echo(text, err=True)
+
+
+def service_option(command: Command) -> Command:
+    """Give a command `--dir`, the state folder of the job service, as a path or None."""
+    return click.option(
+        "--dir",
+        "directory",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="D",
+        help="State folder of the job manager; by default $PENSTOCK_HOME, else ~/.penstock.",
+    )(command)

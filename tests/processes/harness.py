@@ -1,0 +1,217 @@
+"""Runs real jobs in real processes, kills them, and counts what was lost or doubled.
+
+The job is a running count per word, written by a `FileSink`: its committed output must hold, for
+each word, every count from 1 to n exactly once. So a record that is lost or counted twice
+anywhere shows, and so does output that is published twice. What the words are follows from the
+index of the record, so the expected counts need no second run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock import (
+    FileSink,
+    JobExecutionResult,
+    JsonLines,
+    RestartStrategies,
+    StoreError,
+    StreamExecutionEnvironment,
+)
+from penstock.dataflow.environment import RunOptions, run_options
+
+#: So many different words.
+WORDS = 499
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a counting job is run.
+
+    Arguments:
+        folder: where everything of the job lies.
+        count, rate: records in all, and per second; a rate of None is as fast as possible.
+        interval_ms: between snapshots.
+        inline_threshold: bytes of keyed state that travel in the manifest; 0 forces RocksDB.
+        parallelism: number of workers.
+        heartbeat_timeout: seconds of silence after which a worker is dead.
+    """
+
+    folder: Path
+    count: int = 40_000
+    rate: float | None = 20_000
+    interval_ms: float = 100
+    inline_threshold: int = 64 * 1024
+    parallelism: int = 2
+    heartbeat_timeout: float = 50.0
+
+    @property
+    def output(self) -> Path:
+        """The folder of the committed output."""
+        return self.folder / "out"
+
+    @property
+    def job(self) -> Path:
+        """The job's own folder, with its snapshots."""
+        return self.folder / "job"
+
+
+def counting_job(settings: Settings) -> StreamExecutionEnvironment:
+    """Words made from numbers, counted per word, into files."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(settings.parallelism)
+    env.enable_checkpointing(settings.interval_ms)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(settings.job)
+    env.get_checkpoint_config().set_inline_threshold(settings.inline_threshold)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(10_000, 10))
+    env.config.heartbeat_timeout_seconds = settings.heartbeat_timeout
+    env.config.heartbeat_seconds = min(1.0, settings.heartbeat_timeout / 4)
+    numbers = env.from_generator(lambda i: i, settings.count, settings.rate).uid("numbers")
+    pairs = numbers.map(lambda i, words=WORDS: (f"word{i * 7919 % words}", 1))
+    counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+    counted.uid("count").sink_to(FileSink(settings.output, JsonLines())).uid("files")
+    return env
+
+
+def expected_words(settings: Settings) -> Counter[str]:
+    """What the counting job must have counted at its end."""
+    return Counter(f"word{i * 7919 % WORDS}" for i in range(settings.count))
+
+
+def committed(folder: Path) -> list[Any]:
+    """Every record of the files that are published in a folder."""
+    records = []
+    for path in sorted(folder.glob("part-*")):
+        with path.open(encoding="utf-8") as file:
+            records += [json.loads(line) for line in file]
+    return records
+
+
+def lost_and_doubled(records: Iterable[Any], expected: Counter[str]) -> tuple[int, int]:
+    """How many running counts are missing, and how many are there more than once or too many."""
+    seen = Counter((word, number) for word, number in records)
+    wanted = {(word, i + 1) for word, number in expected.items() for i in range(number)}
+    lost = len(wanted - seen.keys())
+    doubled = sum(seen.values()) - len(wanted & seen.keys())
+    return lost, doubled
+
+
+def run(
+    env: StreamExecutionEnvironment,
+    *,
+    name: str = "counting",
+    resume: str | int | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+    **options: Any,
+) -> JobExecutionResult:
+    """Execute a program with its events told to `progress`."""
+    with run_options(RunOptions(resume=resume, progress=progress, **options)):
+        return env.execute(name)
+
+
+@dataclass
+class Killer:
+    """Kills processes of a running job at random moments; called with the job's events.
+
+    The moment is a random time after a random event, so that it falls into any phase: starting,
+    restoring, processing, aligning, writing, publishing, committing.
+
+    Arguments:
+        rng: decides whom and when.
+        kills: how many, over all runs that this killer watches.
+        targets: "worker", "jobmanager" or "both", picked at random each time.
+        number: the signal.
+        after_snapshots: only from so many snapshots of the run on; None is any time.
+    """
+
+    rng: random.Random
+    kills: int = 1
+    targets: tuple[str, ...] = ("worker",)
+    number: int = signal.SIGKILL
+    after_snapshots: int | None = 1
+    killed: list[tuple[str, int]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    _jobmanager: int = 0
+    _workers: list[int] = field(default_factory=list)
+    _snapshots: int = 0
+    _armed: threading.Timer | None = None
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        kind = event["event"]
+        if kind == "started":
+            self._jobmanager, self._snapshots = event["pid"], 0
+        elif kind == "workers":
+            self._workers = event["pids"]
+        elif kind == "snapshot":
+            self._snapshots += 1
+        elif kind in ("restarting", "finished", "failed"):
+            self._workers = []
+            self.disarm()
+        early = self.after_snapshots is None and kind in ("workers", "running")
+        late = kind in ("snapshot", "committed") and self._snapshots >= (self.after_snapshots or 0)
+        if self._armed is None and (early or late) and len(self.killed) < self.kills:
+            self._armed = threading.Timer(self.rng.uniform(0, 0.3), self._kill)
+            self._armed.daemon = True
+            self._armed.start()
+
+    def disarm(self) -> None:
+        """Do not kill until the next event."""
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
+
+    def _kill(self) -> None:
+        target = self.rng.choice(self.targets)
+        victims = []
+        if target in ("worker", "both") and self._workers:
+            victims.append(self.rng.choice(self._workers))
+        if target in ("jobmanager", "both"):
+            victims.append(self._jobmanager)
+        for pid in victims:
+            try:
+                os.kill(pid, self.number)
+            except ProcessLookupError:
+                continue
+            self.killed.append((target, pid))
+        self._armed = None
+
+
+def run_to_the_end(settings: Settings, killer: Killer, attempts: int = 200) -> JobExecutionResult:
+    """Run the counting job, and go on from its newest snapshot whenever its JobManager dies."""
+    resume: str | None = None
+    for _ in range(attempts):
+        try:
+            return run(counting_job(settings), resume=resume, progress=killer)
+        except StoreError as error:
+            if "killed by signal 9" not in str(error):
+                raise
+        finally:
+            killer.disarm()
+        resume = "newest"
+    raise AssertionError(f"not finished after {attempts} runs")
+
+
+def wait_until(
+    condition: Callable[[], Any], what: str, seconds: float = 30.0, every: float = 0.01
+) -> Any:
+    """Wait until a condition holds and return its value; fail with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {seconds:g} s still not: {what}")
+        pause.wait(every)

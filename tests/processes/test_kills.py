@@ -1,0 +1,84 @@
+"""Real processes, real signals: what a job has committed holds every record once."""
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import (
+    Killer,
+    Settings,
+    committed,
+    counting_job,
+    expected_words,
+    lost_and_doubled,
+    run,
+    run_to_the_end,
+)
+
+
+def _check(settings: Settings) -> None:
+    assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
+
+
+@pytest.mark.parametrize("inline_threshold", [0, 64 * 1024])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inline_threshold: int):
+    settings = Settings(tmp_path, inline_threshold=inline_threshold)
+    killer = Killer(random.Random(seed), kills=3)
+    result = run_to_the_end(settings, killer)
+    assert len(killer.killed) == 3, f"seed {seed}"
+    assert len(result.restarts) == 3
+    for (_, pid), restart in zip(killer.killed, result.restarts, strict=True):
+        assert f"(pid {pid}) killed by signal 9" in restart["cause"]
+    _check(settings)
+
+
+@pytest.mark.parametrize("inline_threshold", [0, 64 * 1024])
+@pytest.mark.parametrize("target", ["jobmanager", "both"])
+def test_a_killed_jobmanager_is_resumed_without_loss(
+    tmp_path: Path, target: str, inline_threshold: int
+):
+    seed = 11
+    settings = Settings(tmp_path, inline_threshold=inline_threshold)
+    killer = Killer(random.Random(seed), kills=2, targets=(target,))
+    run_to_the_end(settings, killer)
+    assert len(killer.killed) >= 2, f"seed {seed}"
+    assert [event["number"] for event in killer.events if event["event"] == "resumed"]
+    _check(settings)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_in_any_phase_lose_and_double_nothing(tmp_path: Path, seed: int):
+    settings = Settings(tmp_path, rate=40_000, interval_ms=30, inline_threshold=seed % 2 * 4096)
+    targets = ("worker", "worker", "jobmanager", "both")
+    killer = Killer(random.Random(seed), kills=6, targets=targets, after_snapshots=None)
+    run_to_the_end(settings, killer)
+    assert len(killer.killed) >= 6, f"seed {seed}"
+    _check(settings)
+
+
+def test_a_stopped_worker_is_replaced_after_the_heartbeat_timeout(tmp_path: Path):
+    settings = Settings(tmp_path, heartbeat_timeout=1.0)
+    killer = Killer(random.Random(5), number=signal.SIGSTOP)
+    result = run_to_the_end(settings, killer)
+    [(_, pid)] = killer.killed
+    assert f"(pid {pid}) has sent no heartbeat for 1 s" in result.restarts[0]["cause"]
+    _check(settings)
+
+
+def test_a_resume_goes_on_at_another_parallelism(tmp_path: Path):
+    settings = Settings(tmp_path, count=60_000, inline_threshold=0)
+    for number, parallelism in enumerate((2, 3)):
+        killer = Killer(random.Random(number), targets=("jobmanager",), after_snapshots=2)
+        with pytest.raises(Exception, match="killed by signal 9"):
+            run(
+                counting_job(settings),
+                parallelism=parallelism,
+                resume="newest" if number else None,
+                progress=killer,
+            )
+    result = run(counting_job(settings), parallelism=1, resume="newest")
+    assert not result.restarts
+    _check(settings)
