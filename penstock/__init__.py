@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.dataflow.version import VERSION
+
 if TYPE_CHECKING:
     from penstock.connectors import (
         CollectionSource,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.stream import DataStream, DataStreamSink, KeyedStream
     from penstock.dataflow.types import Types
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _WHERE = {
     "penstock.connectors": (

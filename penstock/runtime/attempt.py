@@ -131,6 +131,7 @@ class Attempt:
                 job.config.heartbeat_seconds,
                 job.code.search_path,
                 job.code.folder,
+                job.config.host,
             )
             worker = _Worker(await world.launcher.launch(spec), spec, heard=world.clock())
             self._workers[slot] = worker

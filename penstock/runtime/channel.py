@@ -36,7 +36,7 @@ class ChannelStatistics:
         queued: elements waiting now.
         blocked: it is blocked now.
         alignment_seconds: time it was blocked, in all.
-        backpressure_seconds: time its sender had no credit, in all.
+        backpressure_seconds: time it was full, so that its sender had no credit, in all.
     """
 
     batches: int
@@ -77,6 +77,7 @@ class Channel:
         self._batches = self._records = self._bytes = 0
         self._alignment = self._backpressure = 0.0
         self._since = 0.0
+        self._full_since: float | None = None
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -94,6 +95,8 @@ class Channel:
             if self._batches_queued >= self.capacity:
                 raise ProtocolError(f"batch without a credit on {self.id}")
             self._batches_queued += 1
+            if self._batches_queued == self.capacity:
+                self._full_since = self._clock()
             if isinstance(element, EncodedBatch):
                 self._bytes += len(element.payload)
         elif isinstance(element, EndOfInput):
@@ -110,6 +113,9 @@ class Channel:
             raise ProtocolError(f"nothing to take from {self.id} (blocked: {self.blocked})")
         element = self._queue.popleft()
         if isinstance(element, Batch | EncodedBatch):
+            if self._full_since is not None:
+                self._backpressure += self._clock() - self._full_since
+                self._full_since = None
             self._batches_queued -= 1
             self._batches += 1
             if isinstance(element, Batch):
@@ -136,10 +142,6 @@ class Channel:
     def count_decoded(self, records: int) -> None:
         """Count the records of an encoded batch that was taken."""
         self._records += records
-
-    def count_backpressure(self, seconds: float) -> None:
-        """Count time for which the sender, in this process, had no credit."""
-        self._backpressure += seconds
 
     def statistics(self) -> ChannelStatistics:
         """A look at the channel."""

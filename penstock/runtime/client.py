@@ -55,6 +55,7 @@ def job_request(program: Program, options: RunOptions, collecting: bool = False)
         {
             "code": pack(code),
             "search_path": list(code.search_path),
+            "host": program.config.host,
             "options": {
                 "resume": options.resume,
                 "fork": options.fork,

@@ -24,6 +24,7 @@ from penstock.dataflow.compile import compile_graph
 from penstock.dataflow.errors import GraphError, PenstockError, StoreError
 from penstock.dataflow.graph import OperatorKind
 from penstock.dataflow.sink import Committable
+from penstock.dataflow.version import VERSION
 from penstock.runtime.attempt import Attempt
 from penstock.runtime.commits import Commits
 from penstock.runtime.control.code import unpack
@@ -397,8 +398,6 @@ class JobManager:
     ) -> None:
         """Make a snapshot's manifest durable, and what it stages pending."""
         if self.keep:
-            from penstock import __version__
-
             manifest = Manifest(
                 job=self.config.name,
                 lineage=self.lineage,
@@ -407,7 +406,7 @@ class JobManager:
                 kind=kind,
                 created_ms=wall_ms,
                 attempt=attempt,
-                version=__version__,
+                version=VERSION,
                 fingerprint=self.plan.fingerprint,
                 operators=tuple(self._entries()),
                 handles=tuple(handles),

@@ -57,8 +57,10 @@ class SourceFeed:
 
     @property
     def wake_at(self) -> float | None:
-        """When the reader has something again, if it said so."""
-        return self._due if self._split is not None and self._due > self._clock() else None
+        """When the reader has something again, if it said so; a pump waits for that by itself."""
+        # Not compared with the clock: between a read that found nothing due and this question
+        # the time may come, and None would mean to sleep until something else happens.
+        return self._due if self._split is not None and self._due and not self.pumping else None
 
     def restore(self, state: Any) -> None:
         """Take back what `snapshot` gave."""

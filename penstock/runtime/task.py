@@ -430,9 +430,14 @@ class Task:
             if self.flush() and self._can_go_on():
                 continue
             self.persister.idle = not self.gate.ready
-            await wait(self.feed.wake_at if self.feed is not None and not self._rest else None)
+            await wait(self._wake_at())
             self.persister.idle = False
             yielded = self._timer()
+
+    def _wake_at(self) -> float | None:
+        """When the source has records again; None if something else must happen before."""
+        held = self.paused or bool(self._rest) or self._blocked_since is not None
+        return None if held or self.feed is None else self.feed.wake_at
 
     def _can_go_on(self) -> bool:
         """Whether there is something to take after a flush that was not there before it."""

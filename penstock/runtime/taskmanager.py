@@ -439,14 +439,13 @@ def main() -> None:
 
     from penstock.runtime.control.world import real_world
 
-    address, token, worker, attempt, heartbeat, search_path, folder = msgpack.unpackb(
-        sys.stdin.buffer.read()
-    )
+    wire = msgpack.unpackb(sys.stdin.buffer.read())
+    address, token, worker, attempt, heartbeat, search_path, folder, host = wire
     # The JobManager ends its workers; signals meant for it or for a terminal do not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[:] = search_path + [path for path in sys.path if path not in search_path]
-    spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder)
-    world = real_world()
+    spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder, host)
+    world = real_world(host)
     world.heart = _beat
     # Batches are many short-lived tuples: the default threshold would collect every 700 of them.
     gc.freeze()

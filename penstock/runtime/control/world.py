@@ -64,6 +64,7 @@ class WorkerSpec:
         heartbeat_seconds: how often its thread says that it lives.
         search_path: `sys.path` of the program.
         folder: the program's working directory.
+        host: address to listen on with TCP; None for Unix sockets.
     """
 
     address: str
@@ -73,6 +74,7 @@ class WorkerSpec:
     heartbeat_seconds: float
     search_path: tuple[str, ...] = ()
     folder: str | None = None
+    host: str | None = None
 
 
 class WorkerHandle(Protocol):
@@ -255,6 +257,7 @@ class ProcessLauncher:
                     spec.heartbeat_seconds,
                     list(spec.search_path),
                     spec.folder,
+                    spec.host,
                 ]
             )
         )

@@ -1,0 +1,85 @@
+"""`penstock run` and `penstock graph`: a job file, run or drawn, on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.options import JobCommand, JobOptions, job_options, reporting_errors
+
+if TYPE_CHECKING:
+    from penstock.dataflow.environment import JobExecutionResult, Program
+    from penstock.dataflow.stream import CloseableIterator, DataStream
+
+__all__ = ["graph", "run"]
+
+
+@click.command(cls=JobCommand)
+@job_options
+def run(options: JobOptions) -> None:
+    """Run a job on this machine, to its end.
+
+    JOB.py is run like any Python program; its env.execute() runs the job, with what the options
+    here say over what the program says. Ctrl-C stops the job with a last snapshot.
+    """
+    from penstock.cli.script import run_job
+    from penstock.runtime.client import LocalExecutor
+
+    raise SystemExit(run_job(options, LocalExecutor()))
+
+
+class _PlanExecutor:
+    """Prints the plan of a program instead of running it.
+
+    Arguments:
+        format: "text" or "mermaid".
+    """
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+
+    def execute(self, program: Program) -> JobExecutionResult:
+        """Print the plan, and end the job file: what follows wants a result."""
+        from penstock.dataflow.compile import compile_graph
+        from penstock.dataflow.plan import render
+
+        click.echo(render(compile_graph(program.graph, program.config), self._format))
+        raise SystemExit(0)
+
+    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
+        """The same, with the sink that collects."""
+        from penstock.runtime.collect import CollectSink
+
+        stream.sink_to(CollectSink("")).name("Collect")
+        self.execute(program)
+        raise AssertionError("the job file has ended")
+
+
+@click.command(cls=JobCommand)
+@click.argument("job", metavar="JOB.py")
+@click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--format",
+    type=click.Choice(["text", "mermaid"]),
+    default="text",
+    show_default=True,
+    help="How to draw it.",
+)
+@click.option(
+    "--parallelism",
+    "-p",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Subtasks of every operator that the program gives none of its own.",
+)
+@reporting_errors
+def graph(format: str, **values: Any) -> None:
+    """Print the graph that a job's program compiles to; nothing is executed.
+
+    JOB.py is run up to its first env.execute() or execute_and_collect().
+    """
+    from penstock.cli.script import run_job
+
+    options = JobOptions("graph", progress="none", **values)
+    raise SystemExit(run_job(options, _PlanExecutor(format)))

@@ -1,0 +1,247 @@
+"""Runs a job file as Python would, with the command line's options around it.
+
+The file is run as `__main__`, with its own arguments and with its folder first on `sys.path`.
+What it raises ends as a message and an exit code here: its own traceback without the frames of
+Penstock, since those tell its author nothing.
+"""
+
+from __future__ import annotations
+
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.options import JobOptions, say
+from penstock.cli.progress import Progress
+from penstock.dataflow.environment import (
+    Executor,
+    JobExecutionResult,
+    Program,
+    RunOptions,
+    run_options,
+)
+from penstock.dataflow.errors import GraphError, JobError, PenstockError
+from penstock.dataflow.stream import CloseableIterator, DataStream
+
+__all__ = ["FollowingExecutor", "main_module", "run_job"]
+
+PACKAGE = str(Path(__file__).parents[1])
+
+
+class FollowingExecutor:
+    """Hands programs to another executor, shows their progress, and remembers how they ended.
+
+    Arguments:
+        inner: who runs them.
+        progress: shows them.
+        name: replaces the program's name, if given.
+    """
+
+    def __init__(self, inner: Executor, progress: Progress, name: str | None = None) -> None:
+        self._inner = inner
+        self._progress = progress
+        self._name = name
+        self._records: list[CloseableIterator] = []
+        #: Whether the job file has executed anything.
+        self.executed = False
+        #: Whether the last program keeps a checkpoint folder.
+        self.resumable = False
+
+    def execute(self, program: Program) -> JobExecutionResult:
+        """Run a program to its end."""
+        self._begin(program)
+        with self._progress.showing(printing=_prints(program)):
+            return self._inner.execute(program)
+
+    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
+        """Run a program and iterate over the records of one stream."""
+        self._begin(program)
+        records = self._inner.collect(program, stream)
+        self._records.append(records)
+
+        def shown() -> Iterator[Any]:
+            with self._progress.showing(printing=True):
+                yield from records
+
+        return CloseableIterator(shown(), records.close)
+
+    def close(self) -> None:
+        """Stop what the job file has left running."""
+        for records in self._records:
+            records.close()
+
+    def _begin(self, program: Program) -> None:
+        self.executed = True
+        self.resumable = program.config.checkpoint_dir is not None
+        if self._name is not None:
+            program.config.name = self._name
+
+
+def _prints(program: Program) -> bool:
+    from penstock.connectors import PrintSink
+
+    return any(isinstance(operator.function, PrintSink) for operator in program.graph.operators)
+
+
+def run_job(options: JobOptions, inner: Executor) -> int:
+    """Run a job file whose programs `inner` executes; returns the exit code.
+
+    0 if all is well, 1 for an error that was told on standard error, 130 and 143 if SIGINT and
+    SIGTERM stopped the job, else what the file itself exits with.
+    """
+    progress = Progress(options.progress, options.resume is not None)
+    executor = FollowingExecutor(inner, progress, options.name)
+    settings = RunOptions(
+        options.parallelism,
+        options.checkpoint_dir,
+        options.checkpoint_interval,
+        options.resume,
+        options.fork,
+        options.allow_dropped,
+        options.report,
+        executor,
+        progress,
+    )
+    path = _job_file(options.job)
+    if path is None:
+        return 1
+    try:
+        with run_options(settings), _terminable():
+            try:
+                with main_module(path, options.args):
+                    runpy.run_path(str(path), run_name="__main__")
+            finally:
+                executor.close()
+    except KeyboardInterrupt:
+        return _stopped(options, executor, 130)
+    except SystemExit as exit:
+        return _exited(exit.code, options, executor)
+    except PenstockError as error:
+        _tell(error, path)
+        if executor.resumable and progress.last_snapshot is not None:
+            say(f"resume with: {options.resume_command()}")
+        return 1
+    except BaseException as error:
+        say("".join(_user_traceback(error, path)).rstrip())
+        say(f"Error: {options.job} failed before its job was done; the error is its own")
+        return 1
+    return _ended(options, executor)
+
+
+def _job_file(job: str) -> Path | None:
+    path = Path(job).absolute()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        say(f"Error: {job} is a folder; name the job's Python file")
+    else:
+        say(f"Error: there is no job file {job} [{path}]")
+    return None
+
+
+@contextmanager
+def main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
+    """Let `sys.argv` and `sys.path` be as if Python had been started with this file."""
+    argv, search = sys.argv, list(sys.path)
+    sys.argv = [str(path), *args]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, search
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the job file in order, also where no executor listens for it."""
+
+    def end(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exited(code: Any, options: JobOptions, executor: FollowingExecutor) -> int:
+    if code == 143:
+        return _stopped(options, executor, 143)
+    if code is None:
+        return _ended(options, executor)
+    if not isinstance(code, int):
+        say(str(code))
+        return 1
+    if code == 0 and not executor.executed:
+        # It may have printed its help; that is no error, but nobody should think that it ran.
+        say(f"note: {options.job} ended by itself before it executed anything")
+    return code
+
+
+def _stopped(options: JobOptions, executor: FollowingExecutor, code: int) -> int:
+    if executor.resumable:
+        say(f"stopped; resume with: {options.resume_command()}")
+    elif executor.executed:
+        say("stopped; without --checkpoint-dir there is nothing to resume from")
+    else:
+        say("stopped")
+    return code
+
+
+def _ended(options: JobOptions, executor: FollowingExecutor) -> int:
+    if executor.executed:
+        return 0
+    say(
+        f"Error: {options.job} has run, but executed nothing: it must call env.execute(), or "
+        f"execute_and_collect() on a stream"
+    )
+    return 1
+
+
+def _tell(error: PenstockError, path: Path) -> None:
+    if isinstance(error, JobError):
+        if error.user_traceback:
+            say(error.user_traceback.rstrip())
+        say(f"Error: {error.message}")
+        for what, value in (("operator", error.operator), ("record", error.record)):
+            if value is not None:
+                say(f"  {what + ':':9} {value}")
+        return
+    say(f"Error: {error}")
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(path)
+    ]
+    if isinstance(error, GraphError) and lines:
+        say(f"  in {path}, line {lines[-1]}")
+
+
+def _user_traceback(error: BaseException, path: Path) -> list[str]:
+    """The traceback as the author of the job file knows it."""
+    summary = traceback.TracebackException.from_exception(error)
+    seen: set[int] = set()
+
+    def strip(part: traceback.TracebackException | None) -> None:
+        if part is None or id(part) in seen:
+            return
+        seen.add(id(part))
+        part.stack[:] = [frame for frame in part.stack if not _ours(frame.filename)]
+        strip(part.__cause__)
+        strip(part.__context__)
+
+    strip(summary)
+    return list(summary.format())
+
+
+def _ours(filename: str) -> bool:
+    return (
+        filename.startswith((PACKAGE, "<frozen runpy>", "<frozen importlib"))
+        or filename == runpy.__file__
+    )

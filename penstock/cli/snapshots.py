@@ -1,0 +1,241 @@
+"""`penstock snapshots`: what a job's checkpoint folder holds, for people and as JSON.
+
+Only reads; a job may be running on the folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.options import reporting_errors, say
+from penstock.cli.progress import size_text
+from penstock.dataflow.errors import StoreError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from penstock.snapshot.manifest import Manifest, SnapshotInfo
+    from penstock.snapshot.store import Store
+
+__all__ = ["print_table", "snapshots"]
+
+_FOLDER = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+_VERIFY = click.option(
+    "--verify", is_flag=True, help="Read all files and compare them with their checksums."
+)
+
+
+@click.group()
+def snapshots() -> None:
+    """Look into a job's checkpoint folder."""
+
+
+@snapshots.command("list")
+@_FOLDER
+@_JSON
+@_VERIFY
+@reporting_errors
+def list_snapshots(directory: Path, as_json: bool, verify: bool) -> None:
+    """List the snapshots in the checkpoint folder DIR, oldest first.
+
+    The exit code is 1 if one of them is damaged.
+    """
+    store, _ = _open(directory)
+    name = store.job_name()
+    rows, damage = [], []
+    for info in store.list():
+        problem = info.problem
+        if verify and info.complete:
+            problem = _damage(store, store.load(info.number))
+        if info.published and problem is not None:
+            damage.append(f"snapshot {info.number}: {problem}")
+        rows.append(_row(info, problem))
+    if as_json:
+        click.echo(json.dumps({"job": name, "snapshots": rows}, indent=2))
+    else:
+        _print_list(name, rows)
+    for line in damage:
+        say(f"Error: {line}")
+    if damage:
+        raise SystemExit(1)
+
+
+@snapshots.command("show")
+@_FOLDER
+@click.argument("number", metavar="[NUMBER]", type=click.IntRange(min=0), required=False)
+@_JSON
+@_VERIFY
+@reporting_errors
+def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bool) -> None:
+    """Show one snapshot in the checkpoint folder DIR; by default the newest.
+
+    DIR may also be the folder of a snapshot itself. The exit code is 1 if it is damaged.
+    """
+    store, located = _open(directory)
+    store.job_name()
+    wanted = located if number is None else number
+    manifest = store.newest() if wanted is None else store.load(wanted)
+    if manifest is None:
+        raise StoreError("there is no complete snapshot in the folder", store.paths.root)
+    # Sizes are looked at in any case, which costs little; contents on demand.
+    problem = _damage(store, manifest, checksums=verify)
+    details = _details(manifest)
+    details["problem"] = problem
+    if as_json:
+        click.echo(json.dumps(details, indent=2, default=repr))
+    else:
+        _print_details(details)
+    if problem is not None:
+        say(f"Error: {problem}")
+        raise SystemExit(1)
+
+
+def _open(directory: Path) -> tuple[Store, int | None]:
+    from penstock.snapshot.manifest import Paths
+    from penstock.snapshot.store import Store
+
+    if not directory.exists():
+        raise StoreError("there is no such folder", directory)
+    paths, number = Paths.locate(directory)
+    return Store(paths.root), number
+
+
+def _damage(store: Store, manifest: Manifest, checksums: bool = True) -> str | None:
+    try:
+        store.verify(manifest, checksums=checksums)
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def _row(info: SnapshotInfo, problem: str | None) -> dict[str, Any]:
+    return {
+        "number": info.number,
+        "kind": None if info.kind is None else info.kind.value,
+        "created_ms": info.created_ms,
+        "bytes": info.size,
+        "lineage": info.lineage,
+        "complete": info.published and problem is None,
+        "problem": problem,
+    }
+
+
+def _when(created_ms: int | None) -> str:
+    if created_ms is None:
+        return ""
+    return datetime.fromtimestamp(created_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def print_table(table: Table) -> None:
+    """Print a table, in full width if it doesn't go to a terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    # What is read by a program must not be cut at 80 columns.
+    Console(highlight=False, width=None if console.is_terminal else 1000).print(table)
+
+
+def _print_list(name: str, rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    click.echo(f"job {name}")
+    if not rows:
+        click.echo("no snapshots")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("number", "kind", "created", "size", "lineage", "problem"):
+        table.add_column(heading, justify="right" if heading in ("number", "size") else "left")
+    for row in rows:
+        cells = (
+            str(row["number"]),
+            row["kind"] or "",
+            _when(row["created_ms"]),
+            "" if row["bytes"] is None else size_text(row["bytes"]),
+            row["lineage"] or "",
+            row["problem"] or "",
+        )
+        table.add_row(*map(Text, cells))
+    print_table(table)
+
+
+def _details(manifest: Manifest) -> dict[str, Any]:
+    operators = []
+    for entry in manifest.operators:
+        keyed = [h.keyed for h in manifest.handles if h.uid == entry.uid and h.keyed is not None]
+        operators.append(
+            {
+                "uid": entry.uid,
+                "name": entry.name,
+                "kind": entry.kind,
+                "parallelism": entry.parallelism,
+                "states": sorted({state for handle in keyed for state in handle.states}),
+                "inline_bytes": sum(len(handle.inline or b"") for handle in keyed),
+                "files": sum(len(handle.files) for handle in keyed),
+                "file_bytes": sum(file.size for handle in keyed for file in handle.files),
+            }
+        )
+    parent = manifest.parent
+    return {
+        "job": manifest.job,
+        "number": manifest.number,
+        "kind": manifest.kind.value,
+        "created_ms": manifest.created_ms,
+        "lineage": manifest.lineage,
+        "parent": None if parent is None else {"lineage": parent[0], "number": parent[1]},
+        "attempt": manifest.attempt,
+        "finished": manifest.finished,
+        "version": manifest.version,
+        "format": manifest.format,
+        "bytes_new": manifest.sizes.new,
+        "bytes_linked": manifest.sizes.linked,
+        "bytes_total": manifest.sizes.total,
+        "max_parallelism": max((e.max_parallelism for e in manifest.operators), default=None),
+        "pending_commits": len(manifest.committables),
+        "types": list(manifest.types),
+        "operators": operators,
+    }
+
+
+def _print_details(details: dict[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    parent = details["parent"]
+    size = size_text(details["bytes_total"])
+    lines = [
+        ("snapshot", f"{details['number']} of job {details['job']}"),
+        ("kind", details["kind"] + (", after all input was read" if details["finished"] else "")),
+        ("created", f"{_when(details['created_ms'])}, in attempt {details['attempt']}"),
+        ("lineage", details["lineage"]),
+        ("parent", "none" if parent is None else f"{parent['number']} of {parent['lineage']}"),
+        ("written by", f"Penstock {details['version']}, format {details['format']}"),
+        ("size", f"{size}, {size_text(details['bytes_new'])} of it new"),
+        ("pending commits", str(details["pending_commits"])),
+        ("record classes", ", ".join(details["types"]) or "none"),
+    ]
+    for what, value in lines:
+        click.echo(f"{what + ':':17}{value}")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("uid", "operator", "kind", "parallelism", "states", "inline", "files"):
+        table.add_column(heading)
+    for row in details["operators"]:
+        files = f"{row['files']}, {size_text(row['file_bytes'])}" if row["files"] else ""
+        cells = (
+            row["uid"],
+            row["name"],
+            row["kind"],
+            str(row["parallelism"]),
+            ", ".join(row["states"]),
+            size_text(row["inline_bytes"]) if row["inline_bytes"] else "",
+            files,
+        )
+        table.add_row(*map(Text, cells))
+    click.echo()
+    print_table(table)

@@ -1,0 +1,3 @@
+"""The version of this package; manifests name it."""
+
+VERSION = "0.1.0"
