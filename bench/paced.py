@@ -44,8 +44,7 @@ class PacedSource(Source):
         start: the time on `time.monotonic()`, in seconds, at which the schedule begins.
         records_per_second: over all readers; None for as fast as they are taken.
         at_once: so many records of each split are due from the start.
-        on_read: called as `on_read(first, count)` for each read with records, in the worker.
-        on_close: called as `on_close(subtask, records read)` in the end.
+        observer: called as `observer(subtask)` in the worker; hears what that reader does.
     """
 
     bounded = True

@@ -97,7 +97,9 @@ class Attempt:
         self._aborted: list[int] = []
         self._failure: PenstockError | None = None
         self._finished = trio.Event()
+        self._launched = trio.Event()
         self._started = False
+        self._rescheduled = Signal()
         self._numbers = numbers
         self._dealer = SplitDealer(job.code, job.plan)
 
@@ -136,6 +138,7 @@ class Attempt:
             worker = _Worker(await world.launcher.launch(spec), spec, heard=world.clock())
             self._workers[slot] = worker
             nursery.start_soon(self._watch_process, slot, worker)
+        self._launched.set()
         nursery.start_soon(self._watch_clock)
         job.observe({"event": "workers", "pids": [w.handle.pid for w in self._workers.values()]})
         with contextlib.suppress(trio.EndOfChannel):
@@ -184,7 +187,7 @@ class Attempt:
             now = world.clock()
             due = self._coordinator.next_tick() if self._started else None
             wake = min(now + 1.0, due) if due is not None else now + 1.0
-            await trio.sleep_until(max(wake, now + 0.0005))
+            await self._rescheduled.wait(max(wake, now + 0.0005))
             if self._started:
                 self.post(lambda: self._coordinate(c.Tick(world.clock())))
             now = world.clock()
@@ -214,6 +217,8 @@ class Attempt:
                 if slot is None:
                     if not isinstance(message, m.Hello) or message.attempt != self._number:
                         return  # from an older attempt: fenced off
+                    # A worker may call home before all are launched.
+                    await self._launched.wait()
                     slot = message.worker
                     self._workers[slot].frames = frames
                     self._nursery.start_soon(self._write, self._workers[slot])
@@ -324,7 +329,10 @@ class Attempt:
     # ---- snapshots
 
     def _coordinate(self, event: c.CoordinatorEvent) -> None:
-        for command in self._coordinator.handle(event):
+        commands = self._coordinator.handle(event)
+        if not isinstance(event, c.Tick):
+            self._rescheduled.set()  # its next tick may be due earlier now
+        for command in commands:
             match command:
                 case c.Inject(number, kind):
                     self._flights[number] = _Flight(

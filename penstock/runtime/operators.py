@@ -219,6 +219,10 @@ class KeyedReduceOperator(KeyedOperator):
     def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
         super().__init__(function, context, key_of)
         self._call = method_of(function, "reduce")
+
+    def open(self) -> None:
+        """Open the function and ask for the state, which is restored by now."""
+        super().open()
         self._table = self.backend.table(self.STATE)
 
     def process(self, records: list[Any]) -> list[Any]:
@@ -250,8 +254,8 @@ class KeyedReduceOperator(KeyedOperator):
 class KeyedCountOperator(KeyedOperator):
     """The running number of each key's records."""
 
-    def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
-        super().__init__(function, context, key_of)
+    def open(self) -> None:
+        """Ask for the state, which is restored by now."""
         self._table = self.backend.table(self.STATE)
 
     def process(self, records: list[Any]) -> list[Any]:

@@ -73,7 +73,7 @@ def counting_job(settings: Settings) -> StreamExecutionEnvironment:
     env.enable_checkpointing(settings.interval_ms)
     env.get_checkpoint_config().set_checkpoint_storage_dir(settings.job)
     env.get_checkpoint_config().set_inline_threshold(settings.inline_threshold)
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(10_000, 10))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
     env.config.heartbeat_timeout_seconds = settings.heartbeat_timeout
     env.config.heartbeat_seconds = min(1.0, settings.heartbeat_timeout / 4)
     numbers = env.from_generator(lambda i: i, settings.count, settings.rate).uid("numbers")

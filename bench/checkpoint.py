@@ -1,0 +1,271 @@
+"""`checkpoint`: how long a snapshot takes, and how long records stand still for it.
+
+Two workers, each with 100,000 keys, **all of which have changed since the snapshot before**; state
+in RocksDB, every snapshot synced to disk. Sources cycle over all keys, so a worker that got at
+least 200,000 records between two barriers got a whole cycle of one of the two sources: this is
+checked for every snapshot (`keys_changed_min`), from what the sinks count between barriers.
+
+*Full* load: the sources give whatever the engine takes. *Half* load: half of the rate that full
+load reached, snapshots included, on an absolute schedule. A short run before both finds the
+interval at which half the rate is enough to change every key.
+
+Per load, over at least 100 snapshots (the first ones, which open RocksDB and fill it, and the
+final one are left out): `duration_ms_*` from the injection of the barriers to the durable
+manifest; `longest_pause_ms`, the longest time between two consecutive arrivals of records at
+a sink subtask, from one hand-over of a batch to the next, which contains the engine's ordinary
+slices of work; `pause_ms_p99_per_snapshot`, the 99th percentile of the longest pause in each
+interval between two barriers; the medians of the bytes. Keys with the prefix `full_` are of full
+load.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.harness import (
+    Figures,
+    Follower,
+    Say,
+    WrongResultError,
+    machine,
+    percentile,
+    run,
+    scratch,
+)
+from bench.paced import Observer, PacedSource, Slices
+from penstock import StreamExecutionEnvironment
+from penstock.dataflow.keys import canonical, key_group, subtask_of_group
+from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
+
+__all__ = ["measure"]
+
+WORKERS = 2
+MAX_PARALLELISM = 128
+#: Snapshots that fill the state for the first time.
+WARM_UP = 2
+#: So many cycles over a worker's keys, on the average of both sources, lie between two barriers.
+CYCLES = 2.2
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a run of the job does.
+
+    Arguments:
+        keys: of each worker.
+        interval_seconds: between two snapshots.
+        snapshots: how many are measured.
+        records_per_second: over both sources; None for as fast as possible.
+    """
+
+    keys: int
+    interval_seconds: float
+    snapshots: int
+    records_per_second: float | None = None
+
+
+def measure(
+    keys: int = 100_000,
+    snapshots: int = 100,
+    interval: float = 1.0,
+    folder: str | None = None,
+    say: Say = print,
+) -> Figures:
+    """Take snapshots at half and at full load.
+
+    Arguments:
+        keys: of each worker.
+        snapshots: measured at each load.
+        interval: the least time between two snapshots, in seconds; more if half the load needs
+            longer to change every key.
+        folder: where snapshots lie; the system's temporary folder if None.
+        say: told what happens.
+
+    Raises:
+        WrongResultError: if the sums are not those of the records that were read, or if
+            not every key had changed before each snapshot.
+    """
+    say("finding the rate of full load")
+    rate = _run(Load(keys, interval, 3), folder, say)["records_per_second"]
+    # A worker gets half of the records, and at half load a quarter of the rate.
+    interval = max(interval, CYCLES * keys * WORKERS / (rate / 2))
+    say(f"full load, a snapshot every {interval:.2f} s")
+    full = _run(Load(keys, interval, snapshots), folder, say)
+    say("half load")
+    half = _run(Load(keys, interval, snapshots, full["records_per_second"] / 2), folder, say)
+    for figures in (full, half):
+        if figures["keys_changed_min"] < keys:
+            raise WrongResultError(
+                f"only {figures['keys_changed_min']} keys of a worker are sure to have changed "
+                f"before each snapshot; the machine had other work, or try a longer interval"
+            )
+    return {
+        **half,
+        **{f"full_{name}": value for name, value in full.items()},
+        "interval_seconds": round(interval, 3),
+        "keys_per_worker": keys,
+        **machine(),
+    }
+
+
+def _run(load: Load, folder: str | None, say: Say) -> Figures:
+    with scratch(folder) as place:
+        measured = 0
+
+        def stop_when_done(event: dict[str, Any]) -> None:
+            nonlocal measured
+            measured += event["event"] == "snapshot"
+            if measured == WARM_UP + load.snapshots:
+                (place / "stop").touch()
+
+        follower = Follower(say, stop_when_done)
+        run(build(place, load), follower)
+        emitted = [json.loads(path.read_text()) for path in place.glob("source-*.json")]
+        sinks = [json.loads(path.read_text()) for path in place.glob("sink-*.json")]
+    taken = follower.snapshots()[WARM_UP:]
+    total = sum(source["records"] for source in emitted)
+    if [total, total] != [sum(s["records"] for s in sinks), sum(s["counted"] for s in sinks)]:
+        raise WrongResultError(f"{total} records were read, and the sinks got {sinks}")
+    if any(sink["keys"] != load.keys for sink in sinks):
+        raise WrongResultError(f"a worker has not {load.keys} keys: {[s['keys'] for s in sinks]}")
+    numbers = {snapshot["number"] for snapshot in taken}
+    windows = [
+        window for sink in sinks for number, *window in sink["windows"] if number in numbers
+    ]
+    changed = min(min(load.keys, received // WORKERS) for received, _ in windows)
+    durations = [snapshot["duration_ms"] for snapshot in taken]
+    pauses = [pause * 1e3 for _, pause in windows]
+    began, ended = min(s["began"] for s in emitted), max(s["ended"] for s in emitted)
+    return {
+        "duration_ms_p50": round(percentile(durations, 50), 1),
+        "duration_ms_p99": round(percentile(durations, 99), 1),
+        "duration_ms_max": round(max(durations), 1),
+        "longest_pause_ms": round(max(pauses), 1),
+        "pause_ms_p99_per_snapshot": round(percentile(pauses, 99), 1),
+        "pause_ms_p50_per_snapshot": round(percentile(pauses, 50), 1),
+        "aligned_ms_p50": round(percentile([s["aligned_ms"] for s in taken], 50), 1),
+        "write_ms_p50": round(percentile([s["write_ms"] for s in taken], 50), 1),
+        **{
+            name: round(statistics.median(snapshot[name] for snapshot in taken))
+            for name in ("bytes_new", "bytes_linked", "bytes_total")
+        },
+        "snapshots_completed": len(taken),
+        "keys_changed_min": changed,
+        "records_per_second": round(total / (ended - began)),
+        "peak_rss_mb": follower.peak_mb(),
+    }
+
+
+def build(place: Path, load: Load) -> StreamExecutionEnvironment:
+    """The program: a running count per key."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(WORKERS).set_max_parallelism(MAX_PARALLELISM)
+    env.enable_checkpointing(load.interval_seconds * 1000)
+    checkpoints = env.get_checkpoint_config()
+    checkpoints.set_inline_threshold(0).set_checkpoint_storage_dir(place / "snapshots")
+    source = PacedSource(
+        _Cycle(load.keys),
+        place / "stop",
+        start=time.monotonic(),
+        records_per_second=load.records_per_second,
+        observer=_Emitted(place),
+    )
+    counts = env.from_source(source).key_by(lambda r: r[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+    counts.sink_to(_Pauses(place))
+    return env
+
+
+class _Cycle:
+    """Each source goes round all keys of all workers, each of which has equally many."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+
+    def __call__(self, subtask: int, parallelism: int) -> Slices:
+        shares: list[list[tuple[int, int]]] = [[] for _ in range(parallelism)]
+        key = 0
+        while any(len(share) < self._keys for share in shares):
+            group = key_group(canonical(key), MAX_PARALLELISM)
+            share = shares[subtask_of_group(group, MAX_PARALLELISM, parallelism)]
+            if len(share) < self._keys:
+                share.append((key, 1))
+            key += 1
+        cycle = [record for together in zip(*shares, strict=True) for record in together]
+        # Sources are half a cycle apart, so that they are not at the same key at once.
+        offset = len(cycle) * subtask // parallelism
+
+        def slices(first: int, count: int) -> list[Any]:
+            at = (first + offset) % len(cycle)
+            return cycle[at : at + count]
+
+        return slices
+
+
+class _Emitted(Observer):
+    """Writes down how many records a source gave, from when to when."""
+
+    def __init__(self, place: Path, subtask: int = -1) -> None:
+        self._place = place
+        self._subtask = subtask
+        self._began = self._ended = 0.0
+
+    def __call__(self, subtask: int) -> Observer:
+        return _Emitted(self._place, subtask)
+
+    def read(self, position: int) -> None:
+        self._ended = time.monotonic()
+        self._began = self._began or self._ended
+
+    def close(self, position: int) -> None:
+        told = {"records": position, "began": self._began, "ended": self._ended}
+        (self._place / f"source-{self._subtask}.json").write_text(json.dumps(told))
+
+
+class _Pauses(Sink):
+    """Looks at the clock when a batch arrives, and keeps the last record per key."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _PausesWriter(self._place / f"sink-{context.subtask}.json")
+
+
+class _PausesWriter(SinkWriter):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records = self._before = 0
+        self._counts: dict[int, int] = {}
+        #: Per snapshot: number, records since the barrier before, longest pause in seconds.
+        self._windows: list[tuple[int, int, float]] = []
+        self._arrived = 0.0
+        self._pause = 0.0
+
+    def write(self, batch: list[Any]) -> None:
+        now = time.monotonic()
+        if self._arrived and now - self._arrived > self._pause:
+            self._pause = now - self._arrived
+        self._arrived = now
+        self._records += len(batch)
+        self._counts.update(batch)
+
+    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+        self._windows.append((snapshot, self._records - self._before, self._pause))
+        # The window of the barrier that follows has what this snapshot's writing costs.
+        self._before, self._pause = self._records, 0.0
+        return None
+
+    def close(self) -> None:
+        told = {
+            "records": self._records,
+            "counted": sum(self._counts.values()),
+            "keys": len(self._counts),
+            "windows": self._windows,
+        }
+        self._path.write_text(json.dumps(told))
