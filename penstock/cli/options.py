@@ -54,8 +54,8 @@ class JobCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            error.message += f" Options of the job itself go after --, as in: -- {error.option_name}"
-            raise
+            hint = f"Options of the job itself go after --, as in: -- {error.option_name}"
+            raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class _PlanExecutor:
         raise AssertionError("the job file has ended")
 
 
-@click.command(cls=JobCommand)
+@click.command(cls=JobCommand, short_help="Print the graph of a job.")
 @click.argument("job", metavar="JOB.py")
 @click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED)
 @click.option(

@@ -28,9 +28,13 @@ from penstock.dataflow.environment import (
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.stream import CloseableIterator, DataStream
 
-__all__ = ["FollowingExecutor", "main_module", "run_job"]
+__all__ = ["Left", "run_job"]
 
 PACKAGE = str(Path(__file__).parents[1])
+
+
+class Left(SystemExit):
+    """The command ends while the job goes on; what there is to say has been said."""
 
 
 class FollowingExecutor:
@@ -113,21 +117,21 @@ def run_job(options: JobOptions, inner: Executor) -> int:
     try:
         with run_options(settings), _terminable():
             try:
-                with main_module(path, options.args):
+                with _main_module(path, options.args):
                     runpy.run_path(str(path), run_name="__main__")
             finally:
                 executor.close()
     except KeyboardInterrupt:
         return _stopped(options, executor, 130)
     except SystemExit as exit:
-        return _exited(exit.code, options, executor)
+        return _exited(exit, options, executor)
     except PenstockError as error:
         _tell(error, path)
         if executor.resumable and progress.last_snapshot is not None:
             say(f"resume with: {options.resume_command()}")
         return 1
     except BaseException as error:
-        say("".join(_user_traceback(error, path)).rstrip())
+        say("".join(_user_traceback(error)).rstrip())
         say(f"Error: {options.job} failed before its job was done; the error is its own")
         return 1
     return _ended(options, executor)
@@ -145,7 +149,7 @@ def _job_file(job: str) -> Path | None:
 
 
 @contextmanager
-def main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
+def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
     """Let `sys.argv` and `sys.path` be as if Python had been started with this file."""
     argv, search = sys.argv, list(sys.path)
     sys.argv = [str(path), *args]
@@ -170,8 +174,9 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _exited(code: Any, options: JobOptions, executor: FollowingExecutor) -> int:
-    if code == 143:
+def _exited(exit: SystemExit, options: JobOptions, executor: FollowingExecutor) -> int:
+    code = exit.code
+    if code == 143 and not isinstance(exit, Left):
         return _stopped(options, executor, 143)
     if code is None:
         return _ended(options, executor)
@@ -223,7 +228,7 @@ def _tell(error: PenstockError, path: Path) -> None:
         say(f"  in {path}, line {lines[-1]}")
 
 
-def _user_traceback(error: BaseException, path: Path) -> list[str]:
+def _user_traceback(error: BaseException) -> list[str]:
     """The traceback as the author of the job file knows it."""
     summary = traceback.TracebackException.from_exception(error)
     seen: set[int] = set()

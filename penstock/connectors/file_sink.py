@@ -191,7 +191,7 @@ class FileCommitter(Committer):
         for committable in committables:
             Path(committable.payload["staged"]).unlink(missing_ok=True)
 
-    def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str]) -> int:
+    def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
         """Remove what older attempts staged and no snapshot knows of.
 
         Arguments:

@@ -101,6 +101,14 @@ class Committer(ABC):
         and tries again.
         """
 
+    def clean(self, lineage: str, uid: str, before_attempt: int) -> int:
+        """Remove what attempts before this one staged and no snapshot knows of.
+
+        Called when all that any snapshot holds has been published. Returns how much was removed.
+        """
+        del lineage, uid, before_attempt
+        return 0
+
     def abandon(self, committables: list[Committable]) -> None:
         """They will never be committed (the job was discarded); staged data may be removed."""
 

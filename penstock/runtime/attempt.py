@@ -82,14 +82,17 @@ class Attempt:
 
     Arguments:
         job: the JobManager, with the job's plan, store and world.
-        number: of the attempt, from 0.
-        numbers: reserved snapshot numbers.
+        ordinal: how often this run has been restarted before.
+        numbers: reserved snapshot numbers. The first of them is the attempt's own number, too: it
+            is higher than that of every attempt before, also of runs that were killed and whose
+            workers may still be about to notice, so folders and staged files never collide.
     """
 
-    def __init__(self, job: JobManager, number: int, numbers: range) -> None:
+    def __init__(self, job: JobManager, ordinal: int, numbers: range) -> None:
         self._job = job
         self._world = job.world
-        self._number = number
+        self._ordinal = ordinal
+        self._number = numbers.start
         self._token = secrets.token_bytes(32)
         self._workers: dict[int, _Worker] = {}
         self._send_event, self._events = trio.open_memory_channel[Callable[[], None]](float("inf"))
@@ -100,7 +103,7 @@ class Attempt:
         self._launched = trio.Event()
         self._started = False
         self._rescheduled = Signal()
-        self._numbers = numbers
+        self._numbers = numbers[1:]
         self._dealer = SplitDealer(job.code, job.plan)
 
     async def run(self) -> None:
@@ -282,6 +285,7 @@ class Attempt:
         for slot in self._workers:
             deploy = m.Deploy(
                 self._number,
+                self._ordinal,
                 job.blob,
                 job.plan_bytes,
                 job.types,
@@ -306,7 +310,7 @@ class Attempt:
             numbers=self._numbers,
         )
         self._started = True
-        self._job.observe({"event": "running", "attempt": self._number})
+        self._job.observe({"event": "running", "attempt": self._ordinal})
         self._send_all(m.Start())
         self._coordinate(c.Tick(self._world.clock()))
         self._job.running(self)
@@ -417,7 +421,7 @@ class Attempt:
                 "bytes_new": flight.size.new,
                 "bytes_linked": flight.size.linked,
                 "bytes_total": flight.size.total,
-                "attempt": self._number,
+                "attempt": self._ordinal,
             }
         )
         aborted, self._aborted = self._aborted, []

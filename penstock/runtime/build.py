@@ -72,7 +72,7 @@ class Builder:
     Arguments:
         code: the job.
         slot: which subtasks: slot i holds subtask i of every chain.
-        attempt: the execution attempt.
+        attempt, ordinal: the execution attempt, by its number and counted from 0.
         lineage: of the run's snapshots.
         root: the job's folder; where state and snapshots are.
         keep: whether snapshots hold state.
@@ -85,6 +85,7 @@ class Builder:
         code: JobCode,
         slot: int,
         attempt: int,
+        ordinal: int,
         lineage: str,
         root: Path,
         keep: bool,
@@ -94,6 +95,7 @@ class Builder:
         assert code.plan is not None
         self.plan: ExecutionGraph = code.plan
         self.slot, self.attempt, self.lineage, self.keep = slot, attempt, lineage, keep
+        self.ordinal = ordinal
         self.paths = Paths(root)
         self.code, self.world, self.codec = code, world, codec
         self.config = code.config
@@ -227,7 +229,7 @@ class Builder:
             self.slot,
             info.parallelism,
             self.plan.max_parallelism,
-            self.attempt,
+            self.ordinal,
             self.codec,
         )
         operator: Operator = self._operators[info.id]

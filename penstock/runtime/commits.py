@@ -7,6 +7,7 @@ has returned; every manifest in between holds it. Commits run one after the othe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import trio
@@ -86,6 +87,13 @@ class Commits:
         if len(self._confirmed) > 100_000:
             newest = max(key[3] for key in self._confirmed)
             self._confirmed = {key for key in self._confirmed if key[3] > newest - 100}
+
+    async def clean(self, lineage: str, before_attempt: int) -> None:
+        """Let sinks remove what older attempts staged and nothing will publish."""
+        for uid, sink in self._sinks.items():
+            committer = self._committers.setdefault(uid, sink.create_committer())
+            if committer is not None:
+                await self._offload(partial(committer.clean, lineage, uid, before_attempt))
 
     def _committer(self, uid: str) -> Committer:
         if uid not in self._committers:

@@ -53,7 +53,8 @@ MAX_SOCKET_PATH = 107
 
 def versions() -> list[str]:
     """What must be equal at both ends, since code is shipped: Python's and Penstock's version."""
-    return [f"Python {sys.version_info[0]}.{sys.version_info[1]}", f"Penstock {penstock.__version__}"]
+    major, minor = sys.version_info[:2]
+    return [f"Python {major}.{minor}", f"Penstock {penstock.__version__}"]
 
 
 @dataclass
@@ -175,7 +176,9 @@ class StateFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
-            raise StoreError(f"cannot read the job manager's address: {error}", self.root) from error
+            raise StoreError(
+                f"cannot read the job manager's address: {error}", self.root
+            ) from error
 
     def close(self) -> None:
         """Remove what led clients here, and let the folder go."""
@@ -190,10 +193,14 @@ class StateFolder:
 
     # ---- records of jobs
 
-    def load(self) -> dict[str, JobRecord]:
-        """The records of earlier daemons, oldest first; those that still ran are lost."""
+    def load(self) -> tuple[dict[str, JobRecord], int]:
+        """The records of earlier daemons, oldest first, and the next free number.
+
+        Jobs that still ran are lost now. Raises `OSError`.
+        """
+        paths = [path for path in self.jobs.glob("*.json") if path.stem.isdecimal()]
         records = []
-        for path in self.jobs.glob("*.json"):
+        for path in paths:
             # One that cannot be read (a full disk, a hand) must not keep the daemon from starting.
             with contextlib.suppress(OSError, ValueError, TypeError):
                 records.append(JobRecord(**json.loads(path.read_bytes())))
@@ -203,7 +210,8 @@ class StateFolder:
                 record.state = "lost"
                 record.error = "the job manager died while the job ran"
                 self.save(record)
-        return {record.id: record for record in records}
+        free = max((int(path.stem) for path in paths), default=0) + 1
+        return {record.id: record for record in records}, free
 
     def save(self, record: JobRecord) -> None:
         """Keep a record. Raises `OSError`."""
@@ -236,6 +244,8 @@ class _Job:
         self.process = process
         self.frames = frames
         self.followers: list[trio.MemorySendChannel[bytes]] = []
+        #: Held while something is sent, since the job's code may take a while.
+        self.sending = trio.Lock()
         self.ended = trio.Event()
         self.outcome: str | None = None
         self.dirty = False
@@ -265,6 +275,7 @@ class Daemon:
         self._records: dict[str, JobRecord] = {}
         self._running: dict[str, _Job] = {}
         self._stopping = False
+        self._following = 0
         self._next = 1
 
     async def run(self) -> None:
@@ -274,13 +285,19 @@ class Daemon:
         """
         self._folder.open()
         try:
-            self._records = self._folder.load()
-            self._next = max(map(int, self._records), default=0) + 1
-            self._token = self._folder.new_token()
+            try:
+                self._records, self._next = self._folder.load()
+                self._token = self._folder.new_token()
+            except OSError as error:
+                raise StoreError(
+                    f"cannot use the state folder: {error.strerror}", self._folder.root
+                ) from error
             listener, address = await self._listen()
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                 self._folder.publish_address(address)
-                self._say(f"job manager at {address}, pid {os.getpid()}, state in {self._folder.root}")
+                self._say(
+                    f"job manager at {address}, pid {os.getpid()}, state in {self._folder.root}"
+                )
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
                     nursery.start_soon(trio.serve_listeners, self._serve, [listener])
@@ -333,8 +350,6 @@ class Daemon:
 
     # ---- clients
 
-    _following = 0
-
     async def _serve(self, stream: trio.SocketStream) -> None:
         async with stream:
             frames: Frames | None = None
@@ -354,10 +369,12 @@ class Daemon:
                     await self._reply(frames, {"event": "refused", "reason": str(refusal)})
 
     async def _answer(self, frames: Frames, request: dict[str, Any]) -> None:
-        if request["versions"] != versions():
+        # From equal versions on, a request is known to be well formed.
+        theirs = request.get("versions", ["an older version"])
+        if theirs != versions():
             raise _Refused(
                 f"the job manager runs {' and '.join(versions())}, and this is "
-                f"{' and '.join(request['versions'])}; code can only go between equal versions"
+                f"{' and '.join(theirs)}; code can only go between equal versions"
             )
         match request["do"]:
             case "submit":
@@ -436,14 +453,16 @@ class Daemon:
     # ---- jobs
 
     async def _ask(self, job: _Job, what: str) -> None:
-        with contextlib.suppress(trio.BrokenResourceError, trio.BusyResourceError, OSError):
-            await job.frames.send(msgpack.packb({"do": what}))
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+            async with job.sending:
+                await job.frames.send(msgpack.packb({"do": what}))
 
     async def _run(self, job: _Job, request: bytes) -> None:
         """See a job through: send it its code, take its events, wait for its process."""
         record = job.record
         with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
-            await job.frames.send(request)
+            async with job.sending:
+                await job.frames.send(request)
             while (frame := await job.frames.receive()) is not None:
                 self._take(job, msgpack.unpackb(frame, strict_map_key=False))
                 self._tell(job, frame)

@@ -320,12 +320,15 @@ class JobManager:
         if strategy is None:
             strategy = DEFAULT if self.keep and self.interval is not None else None
         restarts = Restarts(strategy) if strategy is not None else None
-        number = 0
         while True:
             try:
                 if self._restarts:
                     await self._restore_newest()
-                await Attempt(self, number, await self.reserve_numbers()).run()
+                numbers = await self.reserve_numbers()
+                # Nothing is pending now: what older attempts staged and is still there never
+                # came into a snapshot.
+                await self.commits.clean(self.lineage, before_attempt=numbers.start)
+                await Attempt(self, len(self._restarts), numbers).run()
                 return self.outcome()
             except PenstockError as error:
                 self._attempt = None
@@ -336,7 +339,6 @@ class JobManager:
                 await self._pause(error, delay, now)
                 if self._stopping:
                     return self.outcome()
-            number += 1
 
     async def _pause(self, error: PenstockError, delay: float, now: float) -> None:
         """Wait before a restart."""

@@ -54,7 +54,10 @@ class _Process:
             nursery.start_soon(self._write)
             try:
                 self._job = JobManager(
-                    wire["code"], real_world(wire["host"]), JobOptions(**wire["options"]), self.observe
+                    wire["code"],
+                    real_world(wire["host"]),
+                    JobOptions(**wire["options"]),
+                    self.observe,
                 )
                 self.observe(
                     {"event": "started", "pid": os.getpid(), "operators": self._operators()}

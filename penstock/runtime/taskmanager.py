@@ -201,6 +201,7 @@ class TaskManager:
             code,
             self._spec.worker,
             deploy.attempt,
+            deploy.ordinal,
             deploy.lineage,
             Path(deploy.root),
             deploy.keep,

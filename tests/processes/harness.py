@@ -145,22 +145,26 @@ class Killer:
     _workers: list[int] = field(default_factory=list)
     _snapshots: int = 0
     _armed: threading.Timer | None = None
+    #: A process was killed, and the job has not said yet that it noticed.
+    _unnoticed: bool = False
 
     def __call__(self, event: dict[str, Any]) -> None:
         self.events.append(event)
         kind = event["event"]
         if kind == "started":
             self._jobmanager, self._snapshots = event["pid"], 0
+            self._unnoticed = False
         elif kind == "workers":
             self._workers = event["pids"]
         elif kind == "snapshot":
             self._snapshots += 1
         elif kind in ("restarting", "finished", "failed"):
-            self._workers = []
+            self._workers, self._unnoticed = [], False
             self.disarm()
         early = self.after_snapshots is None and kind in ("workers", "running")
         late = kind in ("snapshot", "committed") and self._snapshots >= (self.after_snapshots or 0)
-        if self._armed is None and (early or late) and len(self.killed) < self.kills:
+        ready = self._armed is None and not self._unnoticed
+        if ready and (early or late) and len(self.killed) < self.kills:
             self._armed = threading.Timer(self.rng.uniform(0, 0.3), self._kill)
             self._armed.daemon = True
             self._armed.start()
@@ -172,6 +176,7 @@ class Killer:
             self._armed = None
 
     def _kill(self) -> None:
+        self._armed = None
         target = self.rng.choice(self.targets)
         victims = []
         if target in ("worker", "both") and self._workers:
@@ -183,8 +188,8 @@ class Killer:
                 os.kill(pid, self.number)
             except ProcessLookupError:
                 continue
+            self._unnoticed = True
             self.killed.append((target, pid))
-        self._armed = None
 
 
 def run_to_the_end(settings: Settings, killer: Killer, attempts: int = 200) -> JobExecutionResult:

@@ -31,7 +31,7 @@ def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inlin
     assert len(killer.killed) == 3, f"seed {seed}"
     assert len(result.restarts) == 3
     for (_, pid), restart in zip(killer.killed, result.restarts, strict=True):
-        assert f"(pid {pid}) killed by signal 9" in restart["cause"]
+        assert f"(pid {pid}) killed by signal 9" in restart["cause"], result.restarts
     _check(settings)
 
 

@@ -52,7 +52,8 @@ class Deploy:
     """What a worker is to run.
 
     Arguments:
-        attempt: the execution attempt.
+        attempt: the execution attempt, by a number that no attempt of the job had before.
+        ordinal: how often this run has been restarted before.
         code: the job's functions (cloudpickle; see `code.py`).
         plan: the execution graph, pickled: it is code of ours, made by the JobManager.
         types: the table of record classes by name, in the order that the snapshots know.
@@ -65,6 +66,7 @@ class Deploy:
     """
 
     attempt: int
+    ordinal: int
     code: bytes
     plan: bytes
     types: list[str]
