@@ -135,9 +135,7 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
     if any(sink["keys"] != load.keys for sink in sinks):
         raise WrongResultError(f"a worker has not {load.keys} keys: {[s['keys'] for s in sinks]}")
     numbers = {snapshot["number"] for snapshot in taken}
-    windows = [
-        window for sink in sinks for number, *window in sink["windows"] if number in numbers
-    ]
+    windows = [window for sink in sinks for number, *window in sink["windows"] if number in numbers]
     changed = min(min(load.keys, received // WORKERS) for received, _ in windows)
     durations = [snapshot["duration_ms"] for snapshot in taken]
     pauses = [pause * 1e3 for _, pause in windows]
@@ -219,6 +217,7 @@ class _Emitted(Observer):
         return _Emitted(self._place, subtask)
 
     def read(self, position: int) -> None:
+        del position
         self._ended = time.monotonic()
         self._began = self._began or self._ended
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,8 @@ def _rows(place: Path) -> list[tuple[int, int, int, int]]:
     for subtask in range(WORKERS):
         flat = array("q")
         flat.frombytes((place / f"arrivals-{subtask}").read_bytes())
-        rows += list(zip(flat[::3], flat[1::3], flat[2::3], [subtask] * (len(flat) // 3)))
+        sinks = repeat(subtask, len(flat) // 3)
+        rows += list(zip(flat[::3], flat[1::3], flat[2::3], sinks, strict=True))
     return rows
 
 

@@ -14,6 +14,9 @@ first line that is read until the last snapshot, which follows the last record, 
 it has the final snapshot in it, and not the start (`startup_seconds`: from `execute()` until every
 task runs). The limit program is run before and after each run of ours; medians are quoted.
 
+`cpu_ns_per_word` is the processor time of both workers in that span, per word. It suffers less than
+the rate from others' work on the machine.
+
 The counts are those of `collections.Counter`, or there is no figure.
 """
 
@@ -121,7 +124,10 @@ def _count(place: Path, number: int, interval_ms: float, say: Say) -> Figures:
     began = time.monotonic()
     run(env, follower)
     counted = _check(place, folder)
-    first = min(float(path.read_text()) for path in folder.glob("began-*"))
+    began_at = [json.loads(path.read_text()) for path in folder.glob("began-*")]
+    ended = [json.loads(path.read_text()) for path in folder.glob("counted-*")]
+    first = min(source["at"] for source in began_at)
+    cpu = sum(e["cpu"] for e in ended) - sum(b["cpu"] for b in began_at)
     last = next(
         at for at, e in follower.events if e["event"] == "snapshot" and e["kind"] == "final"
     )
@@ -130,6 +136,7 @@ def _count(place: Path, number: int, interval_ms: float, say: Say) -> Figures:
         "words": counted,
         "seconds": round(last - first, 3),
         "words_per_second": round(counted / (last - first)),
+        "cpu_ns_per_word": round(cpu / counted * 1e9, 1),
         "startup_seconds": round(follower.first("running") - began, 3),
         "snapshots_completed": len(checkpoints),
         "snapshot_ms_median": median_figures(checkpoints)["duration_ms"] if checkpoints else None,
@@ -165,7 +172,8 @@ class _Lines:
         (self._folder / f"ready-{subtask}").touch()
         while not all((self._folder / f"ready-{i}").exists() for i in range(parallelism)):
             os.sched_yield()
-        (self._folder / f"began-{subtask}").write_text(repr(time.monotonic()))
+        began = {"at": time.monotonic(), "cpu": time.process_time()}
+        (self._folder / f"began-{subtask}.json").write_text(json.dumps(began))
         return lines
 
 
@@ -185,7 +193,8 @@ class _LastPerKey(SinkFunction):
         self.last[value[0]] = value
 
     def close(self) -> None:
-        result = {"records": self.records, "counts": dict(self.last.values())}
+        counts = dict(self.last.values())
+        result = {"records": self.records, "counts": counts, "cpu": time.process_time()}
         (self._folder / f"counted-{self.subtask}.json").write_text(json.dumps(result))
 
 
@@ -199,7 +208,7 @@ def _check(place: Path, folder: Path) -> int:
             raise WrongResultError("a word was counted by two subtasks")
         counts |= result["counts"]
     records = sum(result["records"] for result in results)
-    total = sum(expected.values())
+    total: int = sum(expected.values())
     if counts != expected or records != total:
         raise WrongResultError(f"{records} records and {sum(counts.values())} words, not {total}")
     return total

@@ -61,19 +61,11 @@ def jobmanager(directory: Path | None, port: int | None, host: str | None) -> No
         raise click.UsageError("--host goes together with --port.")
     import trio
 
-    from penstock.runtime.daemon import Daemon, StateFolder
+    from penstock.runtime.control.home import StateFolder
+    from penstock.runtime.daemon import Daemon
 
     daemon = Daemon(StateFolder(directory), port, host or "127.0.0.1", say)
-    try:
-        trio.run(daemon.run)
-    except* PenstockError as group:
-        raise _first(group) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    trio.run(daemon.run)
 
 
 @click.command(cls=JobCommand, short_help="Hand a job to the running service.")
@@ -124,7 +116,7 @@ def _print_jobs(jobs: list[dict[str, Any]]) -> None:
     from penstock.cli.snapshots import print_table
 
     table = Table(box=None, pad_edge=False)
-    headings = ("id", "name", "state", "started", "pid", "workers", "restarts", "snapshot")
+    headings = ("id", "name", "state", "started", "pid", "workers", "restarts", "snapshot", "error")
     for heading in headings:
         table.add_column(heading)
     now = time.time()
@@ -140,6 +132,7 @@ def _print_jobs(jobs: list[dict[str, Any]]) -> None:
             " ".join(map(str, job["worker_pids"])),
             str(job["restarts"]),
             "" if number is None else str(number),
+            (job["error"] or "").strip().split("\n")[-1],
         )
         table.add_row(*map(Text, cells))
     print_table(table)
@@ -172,7 +165,7 @@ class _Connection:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        from penstock.runtime.daemon import StateFolder
+        from penstock.runtime.control.home import StateFolder
 
         folder = StateFolder(directory)
         contact = folder.contact()

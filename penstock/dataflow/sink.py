@@ -78,7 +78,8 @@ class SinkWriter(ABC):
         Must be quick. Returns None if nothing was staged, else a function that is called off
         the event loop, makes what was staged durable and returns the payloads of its
         committables (none, one or more). Output of an aborted snapshot is kept by the engine
-        and committed with the next one; the writer need not care.
+        and committed with the next one; the writer need not care. If the function raises, the
+        output is lost, and the job goes back to its last snapshot to produce it again.
         """
         del snapshot
         return None

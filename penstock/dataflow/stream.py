@@ -97,7 +97,9 @@ class DataStream(_Named):
         self._set_name(name)
         return self
 
-    get_name = property(lambda self: self._ends[0].operator.name)
+    def get_name(self) -> str:
+        """The name of the operator made last."""
+        return self._operator("get_name()").name
 
     def uid(self, uid: str) -> DataStream:
         """Give the operator an id that its state is found by after the program changed."""
@@ -394,7 +396,11 @@ class CloseableIterator:
 
 def _checked(func: Any, base: type[Function], method: str) -> Any:
     """`func` if it can be called or is a `base`; else a `GraphError` that says what is expected."""
-    if isinstance(func, base) or (callable(func) and not isinstance(func, type | Function)):
+    # Any other class is a function too: map(int).
+    forgotten = isinstance(func, type) and issubclass(func, Function)
+    if isinstance(func, base) or (
+        callable(func) and not forgotten and not isinstance(func, Function)
+    ):
         return func
-    hint = "an instance, not the class" if isinstance(func, type) else "a function"
+    hint = "an instance, not the class" if forgotten else "a function"
     raise GraphError(f"{method} takes a function or a {base.__name__} ({hint}), and got {func!r}")

@@ -35,7 +35,7 @@ __all__ = ["Attempt", "WorkerLost"]
 #: How long a worker may take to start and call home.
 START_SECONDS = 60.0
 #: A failure that another worker's death explains is put down to that death, if it is seen soon.
-EXPLAIN_SECONDS = 0.5
+EXPLAIN_SECONDS = 2.0
 #: How long workers may take to close their functions at the end.
 FAREWELL_SECONDS = 30.0
 #: A worker whose heartbeat comes and whose loop has not reported for so long is busy.
@@ -236,7 +236,9 @@ class Attempt:
 
     async def _write(self, worker: _Worker) -> None:
         assert worker.frames is not None
-        with contextlib.suppress(trio.BrokenResourceError, OSError):
+        # Closed by our own reader when the worker is gone.
+        gone = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
+        with contextlib.suppress(*gone):
             while True:
                 while worker.outbox:
                     queue, worker.outbox = worker.outbox, []
@@ -313,6 +315,7 @@ class Attempt:
         self._job.observe({"event": "running", "attempt": self._ordinal})
         self._send_all(m.Start())
         self._coordinate(c.Tick(self._world.clock()))
+        self._rescheduled.set()  # until now there was no tick to wait for
         self._job.running(self)
 
     def _deal(self, chain: int, subtask: int) -> None:
@@ -362,7 +365,7 @@ class Attempt:
     async def _inject(self, number: int, kind: SnapshotKind) -> None:
         if self._job.keep:
             try:
-                await self._world.offload(lambda: self._job.store.create(number))
+                await self._job.in_store(lambda: self._job.store.create(number))
             except PenstockError as error:
                 reason = str(error)
                 self.post(lambda: self._coordinate(c.Declined("the store", number, reason)))
@@ -399,7 +402,10 @@ class Attempt:
                 committables=flight.committables,
                 size=flight.size,
                 wall_ms=flight.wall_ms,
-                finished=self._coordinator.ended == self._coordinator.tasks,
+                # Not of one that was begun before the last input ended: what came behind its
+                # barrier is not in it.
+                finished=flight.kind is SnapshotKind.FINAL
+                and self._coordinator.ended == self._coordinator.tasks,
             )
         except PenstockError as error:
             reason = str(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 from penstock.runtime.codec import Codec
@@ -19,6 +19,7 @@ __all__ = ["CollectSink", "CollectWriter", "read_committed"]
 
 _LENGTH = struct.Struct(">I")
 DONE = ".done"
+BUFFER_BYTES = 1 << 18
 
 
 class CollectWriter(SinkWriter):
@@ -34,27 +35,42 @@ class CollectWriter(SinkWriter):
     def __init__(self, folder: Path, context: WriterContext) -> None:
         self._folder = folder
         self._context = context
-        self._frames: list[bytes] = []
+        self._file: BinaryIO | None = None
+        self._files = 0
 
     def write(self, batch: list[Any]) -> None:
-        """Encode a batch."""
+        """Encode a batch into the file that is open.
+
+        Not kept in memory: while the disk is busy with one snapshot, what a fast source makes
+        meanwhile would have no bound.
+        """
+        if self._file is None:
+            name = f"open-{self._context.subtask}-{self._context.attempt}-{self._files}"
+            self._file = (self._folder / name).open("wb", buffering=BUFFER_BYTES)
+            self._files += 1
         data = self.codec.encode_batch(batch)
-        self._frames += (_LENGTH.pack(len(data)), data)
+        self._file.write(_LENGTH.pack(len(data)))
+        self._file.write(data)
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Cut; the frames are written off the loop."""
-        if not self._frames:
+        """Cut; the file is finished off the loop."""
+        file, self._file = self._file, None
+        if file is None:
             return None
-        frames, self._frames = self._frames, []
         name = f"{snapshot:012d}-{self._context.subtask:05d}-{self._context.attempt:04d}"
 
         def finish() -> list[Any]:
-            path = self._folder / f"{name}.staged"
-            with path.open("wb") as file:
-                file.writelines(frames)
+            file.close()
+            Path(file.name).rename(self._folder / f"{name}.staged")
             return [name]
 
         return finish
+
+    def close(self) -> None:
+        """Throw away what was not cut."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class _CollectCommitter(Committer):

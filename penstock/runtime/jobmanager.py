@@ -152,6 +152,7 @@ class JobManager:
         self._stopping = False
         self._stopped_waiting = trio.Event()
         self._tidying = trio.Lock()
+        self._storing = trio.Lock()
 
     async def run(self) -> JobOutcome:
         """Run the job to its end. Raises the `PenstockError` that ended it."""
@@ -353,7 +354,7 @@ class JobManager:
         """Publish what is pending, and go back to the newest snapshot of this run."""
         await self.commits.commit()
         if self.keep:
-            newest = await self.world.offload(self._newest_own)
+            newest = await self.in_store(self._newest_own)
             if newest is not None:
                 self.restore_from, self._folder = newest, self.store.paths
                 self._own = True
@@ -381,9 +382,19 @@ class JobManager:
 
     # ---- snapshots
 
+    async def in_store(self, call: Callable[[], Any]) -> Any:
+        """Have the store do something: one thing at a time, and never abandoned.
+
+        A thread goes on when its caller is cancelled. The manifest of a failed attempt would
+        then appear after the next one had looked for the newest snapshot.
+        """
+        with trio.CancelScope(shield=True):
+            async with self._storing:
+                return await self.world.offload(call)
+
     async def reserve_numbers(self) -> range:
         """Reserve snapshot numbers durably."""
-        return await self.world.offload(lambda: self.store.reserve_numbers(RESERVE))  # type: ignore[no-any-return]
+        return await self.in_store(lambda: self.store.reserve_numbers(RESERVE))  # type: ignore[no-any-return]
 
     async def publish(
         self,
@@ -419,7 +430,7 @@ class JobManager:
                 finished=finished and not self._stopping,
                 format=FORMAT,
             )
-            await self.world.offload(partial(self.store.publish, manifest))
+            await self.in_store(partial(self.store.publish, manifest))
         self.commits.add(committables)
 
     def completed(self, snapshot: dict[str, Any]) -> None:
@@ -434,5 +445,5 @@ class JobManager:
         async with self._tidying:
             protect = needed_numbers(self.commits.pending)
             for number in aborted:
-                await self.world.offload(partial(self.store.discard, number))
-            await self.world.offload(partial(self.store.retain, self.config.retained, protect))
+                await self.in_store(partial(self.store.discard, number))
+            await self.in_store(partial(self.store.retain, self.config.retained, protect))

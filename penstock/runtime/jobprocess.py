@@ -33,12 +33,15 @@ class _Process:
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._outbox: list[dict[str, Any]] = []
+        self._client_gone = False
         self._signal = Signal()
         self._job: JobManager | None = None
         self._stop_scope = trio.CancelScope()
 
     def observe(self, event: dict[str, Any]) -> None:
         """Send an event to the client."""
+        if self._client_gone:
+            return
         self._outbox.append(event)
         self._signal.set()
 
@@ -111,6 +114,8 @@ class _Process:
                     del self._outbox[0]
                 await self._signal.wait()
         except (trio.BrokenResourceError, OSError):
+            # Nobody is left to tell; the end must not wait for it.
+            self._client_gone = True
             self._outbox.clear()
 
     async def _listen(self, nursery: trio.Nursery) -> None:

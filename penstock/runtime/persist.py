@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import JobError, PenstockError
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
@@ -186,6 +186,7 @@ class Persister:
             uid: OperatorHandle(uid, self._subtask, None, small) for uid, small in cut.small.items()
         }
         size = SnapshotBytes()
+        problem: Exception | None = None
         try:
             for uid, capture in cut.captures.items():
                 written = await drive(capture.write(self._folder(cut.number, uid)), offload, pause)
@@ -193,15 +194,19 @@ class Persister:
                     keyed, part = written
                     size += part
                     handles[uid] = OperatorHandle(uid, self._subtask, keyed, cut.small.get(uid))
-            for uid, finish in cut.staged.items():
-                for payload in await offload(finish):
-                    self._uncommitted.append(
-                        Committable(
-                            self._lineage, uid, self._subtask, cut.number, self._attempt, payload
-                        )
-                    )
         except (PenstockError, OSError) as error:
-            self._reporter.decline(cut.number, f"{type(error).__name__}: {error}")
+            problem = error
+        # Whatever became of the state: the next snapshot must hold this output. If it cannot be
+        # made durable it is gone, so the error fails the task, and it is produced again.
+        for uid, finish in cut.staged.items():
+            for payload in await self._finish(uid, finish, offload):
+                self._uncommitted.append(
+                    Committable(
+                        self._lineage, uid, self._subtask, cut.number, self._attempt, payload
+                    )
+                )
+        if problem is not None:
+            self._reporter.decline(cut.number, f"{type(problem).__name__}: {problem}")
             return
         if cut.aborted:
             return
@@ -216,3 +221,15 @@ class Persister:
                 cut.kind is SnapshotKind.FINAL,
             )
         )
+
+    @staticmethod
+    async def _finish(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:
+        """Make what a sink staged durable; `JobError` if that cannot be."""
+        try:
+            payloads: list[Any] = await offload(finish)
+        except OSError as error:
+            raise JobError(
+                f"output could not be staged: {type(error).__name__}: {error}",
+                operator=f"sink {uid}",
+            ) from error
+        return payloads

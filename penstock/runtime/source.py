@@ -88,7 +88,9 @@ class SourceFeed:
         if self._split is None and self._queue:
             self._split, self._position = self._queue.popleft()
             self._due = 0.0
-            if not self.pumping:
+            if self.pumping:
+                self._wake()  # the pump may have looked before there was a split
+            else:
                 self._reader.open(self._split, self._position)
         if not self._requested and not self._queue:
             self._requested = True

@@ -25,7 +25,7 @@ def _check(settings: Settings) -> None:
 @pytest.mark.parametrize("inline_threshold", [0, 64 * 1024])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inline_threshold: int):
-    settings = Settings(tmp_path, inline_threshold=inline_threshold)
+    settings = Settings(tmp_path, count=70_000, inline_threshold=inline_threshold)
     killer = Killer(random.Random(seed), kills=3)
     result = run_to_the_end(settings, killer)
     assert len(killer.killed) == 3, f"seed {seed}"

@@ -151,6 +151,8 @@ class Simulation:
         self.ledger = LEDGERS[seed] = Ledger(rng=self.rng, on_commit=self.at)
         if self.rng.random() < 0.2:
             self.ledger.commit_failures = 0.05
+        if self.rng.random() < 0.2:
+            self.ledger.stage_failures = 0.05
         self._moments: Counter[str] = Counter()
         self._in_snapshot = self._deploying = False
         self._published = self._committed = 0
@@ -187,7 +189,8 @@ class Simulation:
     async def _main(self) -> None:
         with trio.fail_after(DEADLINE_SECONDS):
             async with trio.open_nursery() as nursery:
-                self.machine = Machine(self.rng, nursery)
+                delay = self.rng.choice([0.001, 0.001, 0.008])
+                self.machine = Machine(self.rng, nursery, delay)
                 nursery.start_soon(self._kill_by_the_clock)
                 await self._supervise()
                 nursery.cancel_scope.cancel()

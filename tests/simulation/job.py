@@ -29,6 +29,16 @@ from penstock.runtime.control.code import JobCode, pack
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis"]
 
 
+@dataclass(frozen=True)
+class Staged:
+    """Output that waits to be committed."""
+
+    lineage: str
+    uid: str
+    attempt: int
+    records: list[Any]
+
+
 @dataclass
 class Ledger:
     """The world outside the cluster, which survives all of it: staged and committed output.
@@ -37,13 +47,16 @@ class Ledger:
         on_commit: called before and after a commit, with "commit" and "committed".
     """
 
-    staged: dict[str, list[Any]] = field(default_factory=dict)
+    staged: dict[str, Staged] = field(default_factory=dict)
     committed: dict[str, list[Any]] = field(default_factory=dict)
     on_commit: Callable[[str], None] = lambda _: None
+    #: Names given out.
+    names: int = 0
     #: Splits that were read to their ends at least once.
     read: set[str] = field(default_factory=set)
     #: Seeded; decides about faults of the sink.
     rng: random.Random = field(default_factory=random.Random)
+    stage_failures: float = 0.0
     commit_failures: float = 0.0
 
     def output(self) -> Counter[Any]:
@@ -130,9 +143,13 @@ class _LedgerWriter(SinkWriter):
         context = self._context
 
         def finish() -> list[Any]:
+            if self._ledger.rng.random() < self._ledger.stage_failures:
+                raise OSError("a simulated fault in staging")
             # Unique by a count of its own: an engine that gives a number out twice shows.
-            name = f"{snapshot}-{context.subtask}-{context.attempt}-{len(self._ledger.staged)}"
-            self._ledger.staged[name] = records
+            self._ledger.names += 1
+            name = f"{snapshot}-{context.subtask}-{context.attempt}-{self._ledger.names}"
+            staged = Staged(context.lineage, context.uid, context.attempt, records)
+            self._ledger.staged[name] = staged
             return [name]
 
         return finish
@@ -148,8 +165,15 @@ class _LedgerCommitter(Committer):
         for item in committables:
             if ledger.rng.random() < ledger.commit_failures:
                 raise OSError("a simulated fault in a commit")
-            ledger.committed[item.payload] = ledger.staged[item.payload]
+            if item.payload not in ledger.committed:
+                ledger.committed[item.payload] = ledger.staged.pop(item.payload).records
         ledger.on_commit("committed")
+
+    def clean(self, lineage: str, uid: str, before_attempt: int) -> None:
+        staged = self._ledger.staged
+        for name, item in list(staged.items()):
+            if (item.lineage, item.uid) == (lineage, uid) and item.attempt < before_attempt:
+                del staged[name]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,201 @@
+"""The demo: counts the words of Python's own library while its processes are killed.
+
+`make demo` runs it. A job service is started (`penstock jobmanager`), the program
+`examples/word_count.py` is handed to it (`penstock submit`) with two workers and a snapshot every
+200 ms; in mid-stream one worker gets SIGKILL, later the job's JobManager; the job is resumed, and
+what it has committed is compared with a plain `collections.Counter` of the same text. Since a
+line is written for each word with its running count, the counts of a word must be 1, 2, 3 … n,
+each once: a record that is lost or doubled anywhere shows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+HERE = Path(__file__).resolve().parent
+PENSTOCK = str(Path(sys.executable).with_name("penstock"))
+#: The text is repeated until it has about so many characters, so that there is a mid-stream to kill in.
+CORPUS_SIZE = 32_000_000
+#: Number of files that the text is spread over.
+FILES = 8
+#: Snapshots that a run must have completed before something is killed in it.
+SNAPSHOTS = 5
+
+console = Console(highlight=False)
+
+
+def write_corpus(folder: Path) -> Counter[str]:
+    """Write the standard library's texts into a few files; returns the number of each word."""
+    library = Path(sysconfig.get_path("stdlib"))
+    texts = []
+    for path in sorted([*library.rglob("*.py"), *library.rglob("*.txt")]):
+        if "site-packages" not in path.parts:
+            # Some of the library's test files are not valid text on purpose.
+            texts.append(path.read_bytes().decode("utf-8", errors="replace"))
+    if not texts:
+        sys.exit(f"found no texts in {library}")
+    sizes = itertools.accumulate(map(len, itertools.cycle(texts)))
+    needed = sum(1 for _ in itertools.takewhile(lambda size: size < CORPUS_SIZE, sizes))
+    texts = list(itertools.islice(itertools.cycle(texts), needed))
+    words: Counter[str] = Counter()
+    folder.mkdir(parents=True)
+    for number in range(FILES):
+        text = "\n".join(texts[number::FILES])
+        words.update(text.split())
+        (folder / f"{number}.txt").write_text(text, encoding="utf-8", newline="")
+    return words
+
+
+class Service:
+    """A running `penstock jobmanager`, and the commands that talk to it.
+
+    Arguments:
+        folder: everything is kept below it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._state = str(folder / "service")
+        with (folder / "service.log").open("w") as log:
+            command = [PENSTOCK, "jobmanager", "--dir", self._state]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def submit(self, *options: str) -> str:
+        """Submit the word count; returns the job's id."""
+        command = [PENSTOCK, "submit", str(HERE / "word_count.py"), "--dir", self._state]
+        command += ["--checkpoint-dir", str(self._folder / "job"), "--checkpoint-interval", "200ms"]
+        command += ["--parallelism", "2", "--detach", *options]
+        command += ["--", str(self._folder / "corpus"), str(self._folder / "output")]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout.split()[-1]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs as `penstock list` tells them."""
+        command = [PENSTOCK, "list", "--json", "--dir", self._state]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return json.loads(done.stdout) if done.returncode == 0 else []
+
+    def wait_for(
+        self, job: str, what: str, condition: Callable[[dict[str, Any]], bool]
+    ) -> dict[str, Any]:
+        """Wait until a job fulfils a condition; returns how it stands then."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for record in self.jobs():
+                if record["id"] == job and condition(record):
+                    return record
+            threading.Event().wait(0.1)
+        raise SystemExit(f"the job did not get so far within a minute: {what}\n{self.jobs()}")
+
+    def wait_until_up(self) -> None:
+        """Wait until the service answers."""
+        deadline = time.monotonic() + 20
+        while not (Path(self._state) / "token").exists() or self._list_fails():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise SystemExit((self._folder / "service.log").read_text())
+            threading.Event().wait(0.1)
+
+    def _list_fails(self) -> bool:
+        command = [PENSTOCK, "list", "--json", "--dir", self._state]
+        return subprocess.run(command, capture_output=True).returncode != 0
+
+    def stop(self) -> None:
+        """Stop the service and all its jobs."""
+        self._process.terminate()
+        self._process.wait()
+
+
+def kill_and_resume(service: Service) -> int:
+    """Run the job with one worker and one JobManager killed; returns the restarts it took."""
+    job = service.submit()
+    record = service.wait_for(
+        job, f"{SNAPSHOTS} snapshots", lambda r: _running(r) and r["last_snapshot"] >= SNAPSHOTS
+    )
+    victim = record["worker_pids"][0]
+    os.kill(victim, signal.SIGKILL)
+    console.print(f"snapshot {record['last_snapshot']}: killed worker {victim} with SIGKILL")
+    before = record["last_snapshot"]
+    record = service.wait_for(
+        job,
+        "a restart and a new snapshot",
+        lambda r: _running(r) and r["restarts"] >= 1 and r["last_snapshot"] > before,
+    )
+    # Numbers are reserved in blocks, so they jump at a restart and are counted on from here.
+    wanted = record["last_snapshot"] + SNAPSHOTS
+    record = service.wait_for(
+        job, f"{SNAPSHOTS} snapshots more", lambda r: _running(r) and r["last_snapshot"] >= wanted
+    )
+    restarts: int = record["restarts"]
+    os.kill(record["pid"], signal.SIGKILL)
+    console.print(
+        f"snapshot {record['last_snapshot']}: killed JobManager {record['pid']} with SIGKILL"
+    )
+    service.wait_for(job, "its end", lambda r: r["state"] != "running")
+    job = service.submit("--resume")
+    console.print("resumed from the newest snapshot")
+    record = service.wait_for(job, "the end of its input", lambda r: r["state"] != "running")
+    if record["state"] != "finished":
+        raise SystemExit(f"the resumed job is {record['state']}: {record['error']}")
+    return restarts + 1 + int(record["restarts"])
+
+
+def _running(record: dict[str, Any]) -> bool:
+    if record["state"] != "running":
+        raise SystemExit(f"the job is {record['state']} before it was killed: {record['error']}")
+    return record["last_snapshot"] is not None and bool(record["worker_pids"])
+
+
+def lost_and_doubled(output: Path, words: Counter[str]) -> tuple[int, int]:
+    """How many running counts are missing in the output, and how many it has too often."""
+    seen = {word: bytearray(count) for word, count in words.items()}
+    doubled = 0
+    for path in output.glob("part-*"):
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                word, _, count = line.rstrip("\n").rpartition(" ")
+                counts, index = seen.get(word, b""), int(count) - 1
+                if index < len(counts) and not counts[index]:
+                    counts[index] = 1
+                else:
+                    doubled += 1
+    return sum(counts.count(0) for counts in seen.values()), doubled
+
+
+def main() -> int:
+    """Run the demo; returns the exit code."""
+    began = time.monotonic()
+    folder = HERE.parent / "demo-output"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    words = write_corpus(folder / "corpus")
+    total = words.total()
+    console.print(f"corpus: {total:,} words, {len(words):,} different, from Python's own library")
+    service = Service(folder)
+    try:
+        service.wait_until_up()
+        restarts = kill_and_resume(service)
+    finally:
+        service.stop()
+    lost, doubled = lost_and_doubled(folder / "output", words)
+    console.print(f"{time.monotonic() - began:.0f} s; the output is in {folder / 'output'}")
+    console.print(f"words {total} · lost {lost} · doubled {doubled} · restarts {restarts}")
+    return 0 if lost == doubled == 0 and restarts >= 2 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Snapshots of real jobs on disk: never touched by a restore, and open to plain rocksdict."""
+
+import hashlib
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import rocksdict
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.store import Store
+from tests.processes.harness import (
+    Killer,
+    Settings,
+    committed,
+    counting_job,
+    expected_words,
+    lost_and_doubled,
+    run,
+)
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Settings:
+    """A job whose JobManager was killed in mid-stream, with its state in RocksDB."""
+    settings = Settings(tmp_path, count=40_000, inline_threshold=0)
+    killer = Killer(random.Random(3), targets=("jobmanager",), after_snapshots=3)
+    with pytest.raises(StoreError, match="killed by signal 9"):
+        run(counting_job(settings), progress=killer)
+    return settings
+
+
+def test_a_restore_leaves_every_file_of_a_snapshot_as_it_was(interrupted: Settings):
+    newest = Store(interrupted.job).newest()
+    assert newest is not None
+    folder = Store(interrupted.job).paths.snapshot(newest.number)
+    before = _checksums(folder)
+    assert any(name.endswith(".sst") for name in before)
+    env = counting_job(interrupted)
+    env.get_checkpoint_config().set_retained_checkpoints(1000)
+    run(env, resume="newest")
+    assert _checksums(folder) == before
+    words = expected_words(interrupted)
+    assert lost_and_doubled(committed(interrupted.output), words) == (0, 0)
+
+
+def test_the_rocksdb_files_of_a_snapshot_open_with_plain_rocksdict(
+    interrupted: Settings, tmp_path: Path
+):
+    newest = Store(interrupted.job).newest()
+    assert newest is not None
+    folder = Store(interrupted.job).paths.snapshot(newest.number)
+    databases = sorted(path.parent for path in folder.rglob("CURRENT"))
+    assert len(databases) == 2
+    entries = 0
+    for number, database in enumerate(databases):
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(database, copy)
+        plain = rocksdict.Rdict(str(copy), rocksdict.Options(raw_mode=True))
+        entries += sum(1 for _ in plain.keys())  # noqa: SIM118
+        plain.close()
+    assert entries >= len(expected_words(interrupted))

@@ -1,0 +1,364 @@
+"""The DataStream API, run for real: several streams of one program in few jobs.
+
+Each program writes what its streams hold into folders of its own and is executed once; the tests
+look at the outcome. So every method is seen to work between processes, and the suite stays quick.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock import (
+    DataStream,
+    FileSink,
+    FilterFunction,
+    FlatMapFunction,
+    IterableSource,
+    JsonLines,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+    SequenceSource,
+    SinkFunction,
+    StreamExecutionEnvironment,
+    Types,
+    ValueStateDescriptor,
+)
+from penstock.dataflow.environment import RunOptions, run_options
+
+N = 300
+
+
+class Sale(NamedTuple):
+    shop: str
+    amount: int
+
+
+@dataclass(frozen=True)
+class Visit:
+    shop: str
+    seconds: int
+
+
+class Tag(MapFunction):
+    """Adds the subtask to each record, and shows that open and close are called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, runtime_context):
+        self.context = runtime_context
+        assert runtime_context.get_task_name() == "tag"
+        assert runtime_context.get_number_of_parallel_subtasks() == 3
+        assert runtime_context.get_max_number_of_parallel_subtasks() == 128
+        assert runtime_context.get_attempt_number() == 0
+        (self.folder / f"opened-{runtime_context.get_index_of_this_subtask()}").touch()
+
+    def map(self, value):
+        return [self.context.get_index_of_this_subtask(), value]
+
+    def close(self):
+        (self.folder / f"closed-{self.context.get_index_of_this_subtask()}").touch()
+
+
+class Twice(FlatMapFunction):
+    def flat_map(self, value):
+        yield value
+        yield value
+
+
+class Even(FilterFunction):
+    def filter(self, value):
+        return value % 2 == 0
+
+
+class Last(KeySelector):
+    def get_key(self, value):
+        return value % 10
+
+
+class Add(ReduceFunction):
+    def reduce(self, value1, value2):
+        return value1 + value2
+
+
+class Halves(ProcessFunction):
+    def process_element(self, value, ctx):
+        if value % 2 == 0:
+            yield value // 2
+
+
+class ToThird(Partitioner):
+    def partition(self, key, num_partitions):
+        assert num_partitions == 3
+        return key
+
+
+class Distinct(KeyedProcessFunction):
+    """Lets the first two records of a key through, then forgets the key."""
+
+    def open(self, runtime_context):
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.INT()))
+
+    def process_element(self, value, ctx):
+        count = (self.seen.value() or 0) + 1
+        self.seen.update(count)
+        if count == 3:
+            self.seen.clear()
+        else:
+            yield [ctx.get_current_key(), count]
+
+
+class Remember(SinkFunction):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, runtime_context):
+        index = runtime_context.get_index_of_this_subtask()
+        self.file = self.path.with_name(f"{self.path.name}-{index}").open("a")
+
+    def invoke(self, value):
+        self.file.write(f"{value}\n")
+
+    def close(self):
+        self.file.close()
+
+
+class _Outcome:
+    """Collects what each stream of a program holds; `outcome.of(name)` after it has run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, name: str, stream: DataStream) -> None:
+        stream.sink_to(FileSink(self.folder / name, JsonLines())).name(name).uid(name)
+
+    def of(self, name: str) -> list[Any]:
+        records = []
+        for path in sorted((self.folder / name).glob("part-*")):
+            records += [json.loads(line) for line in path.read_text().splitlines()]
+        return records
+
+    def counter(self, name: str) -> Counter[Any]:
+        return Counter(map(_hashable, self.of(name)))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def stateless(tmp_path_factory) -> _Outcome:
+    outcome = _Outcome(tmp_path_factory.mktemp("stateless"))
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    numbers = env.from_sequence(1, N)
+    outcome.add("map", numbers.map(lambda n: n * n))
+    outcome.add("map with a class", numbers.map(str, output_type=Types.STRING()))
+    outcome.add("flat_map", numbers.flat_map(lambda n: [n] * (n % 3)))
+    outcome.add("rich flat_map", numbers.flat_map(Twice()))
+    outcome.add("filter", numbers.filter(lambda n: n % 7 == 0))
+    outcome.add("rich filter", numbers.filter(Even()))
+    outcome.add("process", numbers.process(Halves()))
+    outcome.add("union", numbers.union(env.from_collection([-1, -2]), env.from_generator(abs, 5)))
+    spread: dict[str, DataStream] = {
+        "rebalance": numbers.rebalance(),
+        "rescale": numbers.rescale(),
+        "shuffle": numbers.shuffle(),
+        "broadcast": numbers.broadcast(),
+        "global": numbers.global_(),
+        "custom": numbers.partition_custom(ToThird(), lambda n: n % 3),
+        "key_by": numbers.key_by(Last()),
+    }
+    for name, stream in spread.items():
+        outcome.add(
+            name, stream.map(Tag(outcome.folder)).name("tag").set_parallelism(3).disable_chaining()
+        )
+    outcome.add("forward", numbers.forward().map(str).start_new_chain())
+    numbers.add_sink(Remember(outcome.folder / "function"))
+    outcome.add("from_source", env.from_source(SequenceSource(1, 3), source_name="three"))
+    iterable = env.from_source(IterableSource(lambda subtask, parallelism: [subtask, parallelism]))
+    outcome.add("iterable", iterable)
+    result = env.execute("stateless")
+    assert result.job_name == "stateless"
+    assert result.get_net_runtime() > 0
+    by_name = {operator["name"]: operator for operator in result.operators}
+    assert by_name["map"]["records_in"] == N
+    assert not result.restarts
+    assert not result.stopped
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("map", [n * n for n in range(1, N + 1)]),
+        ("map with a class", [str(n) for n in range(1, N + 1)]),
+        ("flat_map", [n for n in range(1, N + 1) for _ in range(n % 3)]),
+        ("rich flat_map", [n for n in range(1, N + 1) for _ in range(2)]),
+        ("filter", range(7, N + 1, 7)),
+        ("rich filter", range(2, N + 1, 2)),
+        ("process", range(1, N // 2 + 1)),
+        ("union", [*range(1, N + 1), -1, -2, 0, 1, 2, 3, 4]),
+        ("forward", [str(n) for n in range(1, N + 1)]),
+        ("from_source", [1, 2, 3]),
+        ("iterable", [0, 2, 1, 2]),
+    ],
+)
+def test_each_record_comes_once_through(stateless: _Outcome, name: str, expected):
+    assert stateless.counter(name) == Counter(expected)
+
+
+@pytest.mark.parametrize("name", ["rebalance", "rescale", "shuffle", "global", "custom", "key_by"])
+def test_a_partitioning_gives_every_record_to_one_subtask(stateless: _Outcome, name: str):
+    assert Counter(n for _, n in stateless.of(name)) == Counter(range(1, N + 1))
+
+
+def test_rebalance_deals_evenly(stateless: _Outcome):
+    shares = Counter(subtask for subtask, _ in stateless.of("rebalance"))
+    assert max(shares.values()) - min(shares.values()) <= 2
+
+
+def test_rescale_and_shuffle_use_all_subtasks(stateless: _Outcome):
+    assert {subtask for subtask, _ in stateless.of("rescale")} == {0, 1, 2}
+    assert {subtask for subtask, _ in stateless.of("shuffle")} == {0, 1, 2}
+
+
+def test_broadcast_gives_every_record_to_every_subtask(stateless: _Outcome):
+    every = [(subtask, n) for subtask in range(3) for n in range(1, N + 1)]
+    assert stateless.counter("broadcast") == Counter(every)
+
+
+def test_global_gives_all_to_the_first_subtask(stateless: _Outcome):
+    assert {subtask for subtask, _ in stateless.of("global")} == {0}
+
+
+def test_a_custom_partitioner_decides(stateless: _Outcome):
+    assert all(subtask == n % 3 for subtask, n in stateless.of("custom"))
+
+
+def test_equal_keys_go_to_one_subtask(stateless: _Outcome):
+    pairs = {(n % 10, subtask) for subtask, n in stateless.of("key_by")}
+    assert len(pairs) == 10
+
+
+def test_rich_functions_are_opened_and_closed_in_each_subtask(stateless: _Outcome):
+    for what in ("opened", "closed"):
+        assert len(list(stateless.folder.glob(f"{what}-*"))) == 3
+
+
+def test_a_sink_function_gets_every_record(stateless: _Outcome):
+    texts = [path.read_text() for path in stateless.folder.glob("function-*")]
+    assert Counter(map(int, "".join(texts).split())) == Counter(range(1, N + 1))
+
+
+@pytest.fixture(scope="module", params=[0, 64 * 1024], ids=["rocksdb", "inline"])
+def keyed(tmp_path_factory, request) -> _Outcome:
+    outcome = _Outcome(tmp_path_factory.mktemp("keyed"))
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    env.enable_checkpointing(50)
+    env.get_checkpoint_config().set_inline_threshold(request.param)
+    numbers = env.from_generator(lambda i: i, N, 1500)
+    outcome.add("reduce", numbers.key_by(lambda n: n % 10).reduce(Add()))
+    outcome.add("count", numbers.key_by(lambda n: (n % 2, str(n % 3))).count())
+    outcome.add("process", numbers.key_by(lambda n: n % 50).process(Distinct()))
+    sales = env.from_collection([Sale("a", 3), Sale("b", 5), Sale("a", 1), Sale("a", 9)])
+    by_shop = sales.key_by(lambda sale: sale.shop)
+    outcome.add("sum", by_shop.sum("amount"))
+    outcome.add("min", by_shop.min(1))
+    outcome.add("max", by_shop.max("amount"))
+    visits = env.from_collection([Visit("a", 3), Visit("a", 1), Visit("a", 9), Visit("b", 2)])
+    shortest = visits.key_by(lambda visit: visit.shop).min_by("seconds")
+    outcome.add("min_by", shortest.map(lambda visit: [visit.shop, visit.seconds]))
+    longest = visits.key_by(lambda visit: visit.shop).max_by("seconds")
+    outcome.add("max_by", longest.map(lambda visit: [type(visit).__name__, visit.seconds]))
+    outcome.add("plain", env.from_collection([4, 2, 6]).key_by(lambda _: 0).min(None))
+    rekeyed = numbers.key_by(lambda n: n % 10).key_by(lambda n: n % 4).count()
+    outcome.add("rekeyed", rekeyed.filter(lambda pair: pair[1] == N // 4))
+    result = env.execute()
+    assert result.snapshots
+    return outcome
+
+
+def test_reduce_emits_the_running_combination(keyed: _Outcome):
+    expected = Counter[int]()
+    for key in range(10):
+        total = 0
+        for n in range(key, N, 10):
+            total += n
+            expected[total] += 1
+    # Two sources feed each key, so what is summed up when may differ; how often may not.
+    assert len(keyed.of("reduce")) == expected.total()
+    finals = {sum(range(key, N, 10)) for key in range(10)}
+    assert finals <= set(keyed.of("reduce"))
+
+
+def test_count_emits_key_and_running_number(keyed: _Outcome):
+    sizes = Counter((n % 2, str(n % 3)) for n in range(N))
+    every = [(key, i + 1) for key, size in sizes.items() for i in range(size)]
+    assert keyed.counter("count") == Counter(every)
+
+
+def test_a_keyed_process_function_has_state_per_key(keyed: _Outcome):
+    # Of the six records of each key, the third and sixth are dropped and the state is cleared.
+    every = [(key, count) for key in range(50) for count in (1, 2, 1, 2)]
+    assert keyed.counter("process") == Counter(every)
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("sum", lambda out: out[("a", 13)] == 1 and out[("b", 5)] == 1 and out.total() == 4),
+        ("min", lambda out: out[("a", 1)] >= 1 and out[("b", 5)] == 1),
+        ("max", lambda out: out[("a", 9)] >= 1 and out[("b", 5)] == 1),
+        ("min_by", lambda out: out[("a", 1)] >= 1 and out[("b", 2)] == 1),
+        ("max_by", lambda out: out[("Visit", 9)] >= 1 and out[("Visit", 2)] == 1),
+        ("plain", lambda out: out[2] >= 1),
+        ("rekeyed", lambda out: out == Counter([(key, N // 4) for key in range(4)])),
+    ],
+)
+def test_rolling_aggregations_work_on_fields(keyed: _Outcome, name: str, check: Callable):
+    assert check(keyed.counter(name)), keyed.of(name)
+
+
+def test_text_files_are_read_and_results_come_back_to_the_program(tmp_path: Path, capfd):
+    rng = random.Random(4)
+    words = [rng.choice("abcdefgh") * rng.randint(1, 3) for _ in range(2000)]
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text("\n".join(words[number::4]) + "\n")
+    factor = 3
+
+    def tripled(word: str) -> tuple[str, int]:
+        return word, factor
+
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    lines = env.read_text_file(tmp_path)
+    lines.filter(lambda word: word == "aaa").print("seen")
+    with lines.map(tripled).execute_and_collect("collected") as records:
+        assert Counter(records) == Counter((word, 3) for word in words)
+    assert capfd.readouterr().out.count("aaa") == words.count("aaa")
+
+
+def test_a_report_tells_operators_snapshots_and_restarts(tmp_path: Path):
+    env = StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
+    env.from_generator(lambda i: i, 200, 1000).map(str).uid("texts").print()
+    report = tmp_path / "report.json"
+    with run_options(RunOptions(report=str(report), parallelism=1)):
+        env.execute("reported")
+    told = json.loads(report.read_text())
+    assert told["job"] == "reported"
+    assert told["status"] == "finished"
+    assert {"uid": "texts", "records_in": 200}.items() <= {
+        key: value for op in told["operators"] if op["uid"] == "texts" for key, value in op.items()
+    }.items()
+    assert told["snapshots"][0].keys() >= {"number", "duration_ms", "bytes_total"}
+    assert told["restarts"] == []
+    assert told["wall_seconds"] > 0

@@ -1,0 +1,128 @@
+"""Each benchmark's core, at its smallest: it runs, its results are checked, its figures are there.
+
+No time is asserted here. Figures are for `python -m bench`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench import checkpoint, harness, latency, recovery, wordcount
+from bench.paced import PacedSource
+from penstock.dataflow.source import ReaderContext, Split
+
+ROOT = Path(__file__).parent.parent
+
+
+def quiet(_: str) -> None:
+    """Progress is for people."""
+
+
+def test_the_word_count_counts_every_word_and_is_compared_with_its_limit(tmp_path):
+    figures = wordcount.measure(2_000, 1, 100, str(tmp_path), quiet)
+    assert figures["words"] == 20_000
+    assert figures["words_per_second"] > 0
+    assert figures["cpu_ns_per_word"] > 0
+    assert figures["limit_words_per_second"] > 0
+    assert figures["rocksdb_files"] > 0
+    assert {"ratio", "snapshots_completed", "peak_rss_mb", "startup_seconds"} <= figures.keys()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_word_count_with_a_wrong_count_has_no_figures(tmp_path):
+    (tmp_path / "expected.json").write_text(json.dumps({"a": 2}))
+    (tmp_path / "counted-0.json").write_text(json.dumps({"records": 1, "counts": {"a": 1}}))
+    with pytest.raises(harness.WrongResultError):
+        wordcount._check(tmp_path, tmp_path)
+
+
+def test_the_latency_of_every_record_is_measured_and_half_of_them_are_remote(tmp_path):
+    figures = latency.measure(500, 1.0, 200, str(tmp_path), quiet)
+    assert figures["records"] == 250
+    assert 50 < figures["remote_records"] < 200
+    assert 0 < figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
+    assert figures["due_max_ms"] >= figures["p50_ms"]
+
+
+def test_every_key_changes_between_two_measured_snapshots(tmp_path):
+    figures = checkpoint.measure(50, 2, 0.2, str(tmp_path), quiet)
+    for load in ("", "full_"):
+        assert figures[f"{load}snapshots_completed"] >= 2
+        assert figures[f"{load}keys_changed_min"] == 50
+        assert figures[f"{load}bytes_total"] > 0
+        assert figures[f"{load}duration_ms_p99"] > 0
+        assert figures[f"{load}longest_pause_ms"] > 0
+
+
+def test_every_task_works_again_after_a_killed_worker_and_nothing_is_lost(tmp_path):
+    sizes = recovery.Size(20, 10), recovery.Size(40, 100)
+    figures = recovery.measure(1, 500, 100, 7, sizes, str(tmp_path), quiet)
+    for size in ("", "large_"):
+        assert figures[f"{size}kills"] == figures[f"{size}restarts"] == 1
+        assert figures[f"{size}seconds_until_detected"] > 0
+        assert figures[f"{size}seconds_until_every_task"] >= recovery.RESTART_DELAY_SECONDS
+        assert figures[f"{size}seconds_until_committed"] > 0
+
+
+def test_a_lost_or_doubled_number_is_an_error_of_the_recovery_benchmark(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "read-0").write_text("2")
+    (tmp_path / "read-1").write_text("1")
+    published = tmp_path / "out" / "part-1"
+    published.write_text("0\n2\n1\n")
+    recovery._check(tmp_path)
+    for wrong, message in (("0\n1\n", "lost 1, doubled 0"), ("0\n1\n2\n2\n", "lost 0, doubled 1")):
+        published.write_text(wrong)
+        with pytest.raises(harness.WrongResultError, match=message):
+            recovery._check(tmp_path)
+
+
+def test_a_paced_source_gives_what_is_due_and_goes_on_from_a_position(tmp_path):
+    source = PacedSource(
+        lambda subtask, parallelism: lambda first, count: list(range(first, first + count)),
+        tmp_path / "stop",
+        start=time.monotonic() - 10.0,
+        records_per_second=2.0,
+        at_once=5,
+    )
+    reader = source.create_reader(ReaderContext("uid", 0, 2))
+    reader.open(Split("0"), None)
+    assert reader.read(4).records == [0, 1, 2, 3]
+    # Five at once, and one for each of the ten seconds.
+    assert reader.read(100).records == list(range(4, 15))
+    waiting = reader.read(100)
+    assert waiting.records == []
+    assert 0 < waiting.wait_seconds <= 1.0
+    again = source.create_reader(ReaderContext("uid", 0, 2))
+    again.open(Split("0"), 13)
+    assert again.read(100).records == [13, 14]
+    (tmp_path / "stop").touch()
+    assert again.read(100).finished
+    assert reader.read(100) == ([], 15, True, 0.0)
+
+
+def test_a_percentile_is_a_value_that_occurred():
+    assert harness.percentile(range(1, 101), 99) == 99
+    assert harness.percentile([3, 1, 2], 50) == 2
+    assert harness.percentile([7], 99.9) == 7
+
+
+def test_medians_are_taken_per_figure():
+    rounds = [
+        {"a": 1, "b": 1.0, "c": "x"},
+        {"a": 5, "b": 2.0, "c": "y"},
+        {"a": 3, "b": 9.0, "c": "z"},
+    ]
+    assert harness.median_figures(rounds) == {"a": 3, "b": 2.0, "c": "z"}
+
+
+def test_without_a_name_the_benchmarks_are_listed():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    listed = done.stdout + done.stderr
+    assert all(name in listed for name in ("wordcount", "latency", "checkpoint", "recovery"))

@@ -1,0 +1,313 @@
+"""The job service with real processes: jobs are taken, listed, stopped, killed, and outlived."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.dataflow.errors import StoreError
+from penstock.runtime.control.home import MAX_SOCKET_PATH, JobRecord, StateFolder
+
+ENDLESS = """
+import sys
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+counts = env.from_generator(lambda i: i, None if sys.argv[1] == "endless" else 20, 500)
+counts.key_by(lambda i: i % 3).sum().print()
+env.execute("numbers")
+print("after execute")
+"""
+
+FAILING = """
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([4, 0]).map(lambda i: 8 // i).print()
+env.execute("failing")
+"""
+
+
+def until(condition, seconds=30):
+    """Wait until the condition holds, and return what it gave."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        threading.Event().wait(0.02)
+    return result
+
+
+def gone(pid):
+    """Whether a process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class Service:
+    """A job service in a folder, and a person who uses it."""
+
+    def __init__(self, root):
+        self.root = root
+        self.home = root / "home"
+        self.processes = []
+        (root / "job.py").write_text(ENDLESS)
+        (root / "failing.py").write_text(FAILING)
+
+    def start(self, *args):
+        """Start the service and wait until it listens; returns its process."""
+        process = self.background("jobmanager", *args)
+        until(lambda: f"pid {process.pid}" in self.said(process))
+        return process
+
+    def background(self, *args):
+        """Start a command; what it says goes to a file."""
+        with (self.root / f"said.{len(self.processes)}").open("wb") as file:
+            process = subprocess.Popen(self._command(*args), cwd=self.root, stderr=file)
+        process.said = Path(file.name)
+        self.processes.append(process)
+        return process
+
+    def said(self, process):
+        """What a command has said so far."""
+        return process.said.read_text()
+
+    def call(self, *args, code=0):
+        """Run a command to its end."""
+        done = subprocess.run(
+            self._command(*args),
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def submit(self, *args):
+        """Submit an endless job, detached, and wait until it has a snapshot; returns its id."""
+        args = ("submit", "job.py", "--checkpoint-dir", "ck", "--detach", *args, "--", "endless")
+        done = self.call(*args)
+        id = done.stdout.split()[0]
+        until(lambda: self.job(id)["last_snapshot"])
+        return id
+
+    def jobs(self):
+        """What `penstock list` says, by id."""
+        return {job["id"]: job for job in json.loads(self.call("list", "--json").stdout)}
+
+    def job(self, id):
+        """What `penstock list` says of one job."""
+        return self.jobs()[id]
+
+    def end(self):
+        """End what is left."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(30)
+
+    def _command(self, *args):
+        if args[0] not in ("run", "snapshots"):
+            args = (args[0], "--dir", "home", *args[1:])
+        return [sys.executable, "-m", "penstock", *args]
+
+
+@pytest.fixture
+def service(tmp_path):
+    service = Service(tmp_path)
+    yield service
+    service.end()
+
+
+def test_a_submitted_job_is_followed_to_its_end_and_its_files_are_private(service):
+    process = service.start()
+    done = service.call("submit", "job.py", "--report", "report.json", "--", "short")
+    assert done.stdout.strip() == "after execute"
+    assert "submitted as job 1" in done.stderr
+    assert "finished after" in done.stderr
+    report = json.loads((service.root / "report.json").read_text())
+    assert report["status"] == "finished"
+    job = service.job("1")
+    assert (job["name"], job["state"], job["restarts"]) == ("numbers", "finished", 0)
+    assert len(Path(job["log"]).read_text().split()) == 20
+    assert "finished" in service.call("list").stdout
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in [service.home, *service.home.rglob("*")]
+        if not path.is_socket()
+    }
+    folders = {"home": 0o700, "jobs": 0o700}
+    assert modes == {name: folders.get(name, 0o600) for name in modes}
+    assert {"token", "address", "1.json", "1.log"} < set(modes)
+    service.end()
+    assert process.returncode == 0
+    assert not (service.home / "address").exists()
+
+
+def test_a_job_is_cancelled_with_a_last_snapshot_and_resumed(service):
+    service.start()
+    id = service.submit()
+    job = service.job(id)
+    assert job["state"] == "running"
+    assert [gone(pid) for pid in [job["pid"], *job["worker_pids"]]] == [False, False]
+    assert "stopped; its last snapshot is" in re.sub(
+        " is stopped", " stopped", service.call("cancel", id).stderr
+    )
+    assert service.job(id)["state"] == "stopped"
+    assert gone(job["pid"])
+    assert "does not run: it is stopped" in service.call("cancel", id, code=1).stderr
+    assert "there is no job 77" in service.call("cancel", "77", code=1).stderr
+    kinds = json.loads(service.call("snapshots", "list", "ck", "--json").stdout)["snapshots"]
+    assert kinds[-1]["kind"] == "final"
+    following = service.background(
+        "submit", "job.py", "--checkpoint-dir", "ck", "--resume", "--", "endless"
+    )
+    until(lambda: "resumed from snapshot" in service.said(following))
+    assert "is killed" in service.call("cancel", "2", "--now").stderr
+    assert following.wait(30) == 1
+
+
+def test_a_killed_jobmanager_is_told_to_who_follows_with_the_command_to_resume(service):
+    service.start()
+    following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
+    job = until(lambda: (found := service.jobs().get("1")) and found["last_snapshot"] and found)
+    os.kill(job["pid"], signal.SIGKILL)
+    assert following.wait(30) == 1
+    said = service.said(following)
+    assert "the JobManager process was killed by signal 9" in said
+    assert "resume with: penstock submit job.py --checkpoint-dir ck --dir home --resume" in said
+    assert service.job("1")["state"] == "killed"
+    until(lambda: all(map(gone, job["worker_pids"])))
+
+
+def test_a_failing_job_is_told_with_its_own_traceback_first(service):
+    service.start()
+    done = service.call("submit", "failing.py", "--progress", "none", code=1)
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert "8 // i" in done.stderr
+    job = service.job("1")
+    assert job["state"] == "failed"
+    assert "ZeroDivisionError" in job["error"]
+    assert "8 // i" in Path(job["log"]).read_text()
+
+
+def test_who_follows_may_leave_and_a_stopped_service_stops_its_jobs_in_order(service):
+    daemon = service.start()
+    following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
+    job = until(lambda: (found := service.jobs().get("1")) and found["last_snapshot"] and found)
+    following.send_signal(signal.SIGINT)
+    assert following.wait(30) == 130
+    assert "job 1 goes on; stop it with: penstock cancel 1" in service.said(following)
+    assert service.job("1")["state"] == "running"
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(30) == 0
+    assert gone(job["pid"])
+    assert json.loads((service.home / "jobs" / "1.json").read_text())["state"] == "stopped"
+    assert "no job manager runs" in service.call("list", code=1).stderr
+
+
+def test_a_killed_service_leaves_stopped_jobs_that_its_successor_lists_as_lost(service):
+    daemon = service.start()
+    service.submit()
+    job = service.job("1")
+    daemon.kill()
+    daemon.wait()
+    assert "no job manager runs" in service.call("list", code=1).stderr
+    # Well before the time-outs, and whether or not anybody starts another.
+    until(lambda: gone(job["pid"]), seconds=10)
+    kinds = json.loads(service.call("snapshots", "list", "ck", "--json").stdout)["snapshots"]
+    assert kinds[-1]["kind"] == "final"
+    service.start()
+    assert service.job("1")["state"] == "lost"
+    assert service.submit("--resume") == "2"
+
+
+def test_one_service_at_a_time_has_the_state_folder_and_strangers_are_not_heard(service):
+    daemon = service.start()
+    second = service.call("jobmanager", code=1)
+    assert f"a job manager already runs here, with pid {daemon.pid}" in second.stderr
+    token = service.home / "token"
+    right = token.read_text()
+    token.write_text("00" * 32)
+    assert "does not answer as it should" in service.call("list", code=1).stderr
+    token.write_text(right)
+    assert service.jobs() == {}
+
+
+def test_the_service_listens_on_a_port_if_told_and_says_when_it_is_in_use(service):
+    service.start("--port", "0")
+    assert (service.home / "address").read_text().startswith("tcp:127.0.0.1:")
+    assert service.call("list").stdout == "no jobs\n"
+    service.end()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = service.call("jobmanager", "--port", port, code=1).stderr
+    assert f"port {port} of 127.0.0.1: it is in use; give another with --port" in refused
+
+
+def test_records_are_not_collected_from_a_submitted_job(service):
+    service.start()
+    (service.root / "collect.py").write_text(
+        "from penstock import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).execute_and_collect()\n"
+    )
+    refused = service.call("submit", "collect.py", code=1).stderr
+    assert "write them to a sink and call env.execute(), or use penstock run" in refused
+    assert "collect.py, line 3" in refused
+
+
+# ---- the state folder
+
+
+def test_a_long_path_moves_the_socket_and_not_the_folder(tmp_path):
+    folder = StateFolder(tmp_path / ("x" * 90) / ("y" * 90))
+    folder.open()
+    path = folder.socket_path()
+    assert len(os.fsencode(path)) <= MAX_SOCKET_PATH
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    folder.close()
+    assert not path.parent.exists()
+
+
+def test_somebodys_open_folder_is_neither_used_nor_shut(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "letter").write_text("Dear")
+    with pytest.raises(StoreError, match="holds other files and is open to other users"):
+        StateFolder(tmp_path).open()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_state_folder_is_the_users_own_unless_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert StateFolder().root == tmp_path / ".penstock"
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "other"))
+    assert StateFolder().root == tmp_path / "other"
+    assert StateFolder(tmp_path / "given").root == tmp_path / "given"
+
+
+def test_a_damaged_record_is_passed_over_and_its_number_not_given_again(tmp_path):
+    folder = StateFolder(tmp_path / "home")
+    folder.open()
+    folder.save(JobRecord("3", "numbers", worker_pids=[5]))
+    folder.save(JobRecord("2", "numbers", "finished"))
+    (folder.jobs / "8.json").write_text("{")
+    records, free = folder.load()
+    folder.close()
+    assert {id: record.state for id, record in records.items()} == {"2": "finished", "3": "lost"}
+    assert list(records) == ["2", "3"]
+    assert records["3"].worker_pids == []
+    assert free == 9
