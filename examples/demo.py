@@ -29,7 +29,7 @@ from rich.console import Console
 
 HERE = Path(__file__).resolve().parent
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
-#: The text is repeated until it has about so many characters, so that there is a mid-stream to kill in.
+#: The text is repeated up to so many characters, so that there is a mid-stream to kill in.
 CORPUS_SIZE = 32_000_000
 #: Number of files that the text is spread over.
 FILES = 8
@@ -84,11 +84,11 @@ class Service:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         return done.stdout.split()[-1]
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """All jobs as `penstock list` tells them."""
+    def jobs(self) -> list[dict[str, Any]] | None:
+        """All jobs as `penstock list` tells them, or None if the service does not answer."""
         command = [PENSTOCK, "list", "--json", "--dir", self._state]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        return json.loads(done.stdout) if done.returncode == 0 else []
+        done = subprocess.run(command, capture_output=True, text=True)
+        return json.loads(done.stdout) if done.returncode == 0 else None
 
     def wait_for(
         self, job: str, what: str, condition: Callable[[dict[str, Any]], bool]
@@ -96,7 +96,7 @@ class Service:
         """Wait until a job fulfils a condition; returns how it stands then."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            for record in self.jobs():
+            for record in self.jobs() or ():
                 if record["id"] == job and condition(record):
                     return record
             threading.Event().wait(0.1)
@@ -105,14 +105,10 @@ class Service:
     def wait_until_up(self) -> None:
         """Wait until the service answers."""
         deadline = time.monotonic() + 20
-        while not (Path(self._state) / "token").exists() or self._list_fails():
+        while self.jobs() is None:
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise SystemExit((self._folder / "service.log").read_text())
             threading.Event().wait(0.1)
-
-    def _list_fails(self) -> bool:
-        command = [PENSTOCK, "list", "--json", "--dir", self._state]
-        return subprocess.run(command, capture_output=True).returncode != 0
 
     def stop(self) -> None:
         """Stop the service and all its jobs."""

@@ -360,6 +360,15 @@ def test_a_busy_worker_is_told_once():
     assert said == ["busy: worker 1 has been inside one call of a function for long"]
 
 
+def test_a_failure_that_repeats_is_told_in_full_once():
+    said = []
+    lines = Lines(said.append)
+    for cause in ("worker 1 died", "worker 1 died", "worker 2 died"):
+        lines({"event": "restarting", "cause": cause, "delay_seconds": 0.1})
+    causes = [line.removeprefix("restarting in 0.1 s: ") for line in said]
+    assert causes == ["worker 1 died", "it failed as before", "worker 2 died"]
+
+
 def test_the_live_view_shows_rates_and_shares():
     now = [0.0]
     console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)

@@ -100,6 +100,7 @@ class Lines:
         self._said_snapshot = float("-inf")
         self._unsaid = 0
         self._busy: list[int] = []
+        self._cause: str | None = None
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Tell an event, if there is something to tell."""
@@ -121,7 +122,10 @@ class Lines:
             case "aborted":
                 self._say(f"snapshot {event['number']} aborted: {event['reason']}")
             case "restarting":
-                self._say(f"restarting in {event['delay_seconds']:g} s: {event['cause']}")
+                same = event["cause"] == self._cause
+                self._cause = event["cause"]
+                cause = "it failed as before" if same else self._cause
+                self._say(f"restarting in {event['delay_seconds']:g} s: {cause}")
             case "restarted":
                 self._say(f"restarted after {event['seconds']:.2f} s")
             case "note":

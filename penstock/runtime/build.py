@@ -293,14 +293,21 @@ class Builder:
                 )
 
     def _outlet(self, id: ChannelId, senders: dict[ChannelId, Sender], wake: Signal) -> Outlet:
-        if id.target != self.slot:
-            return RemoteOutlet(
-                senders[id],
-                self.codec.encode_batch,
-                self.config.batch_records,
-                self.config.batch_bytes,
-            )
         link = self.plan.links[id.link]
+        if id.target != self.slot:
+            name = next(info.name for info in self.plan.operators if info.uid == link.producer)
+
+            def encode(records: list[Any]) -> bytes:
+                try:
+                    return self.codec.encode_batch(records)
+                except JobError as error:
+                    # Batches are encoded long after the operator has returned.
+                    error.operator = error.operator or name
+                    raise
+
+            return RemoteOutlet(
+                senders[id], encode, self.config.batch_records, self.config.batch_bytes
+            )
         channel = self.gates[link.target].channels[id]
         outlet = LocalOutlet(channel, self.config.batch_records)
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,12 @@ class JobProcess:
         except OSError:
             return
 
+    def drain(self) -> None:
+        """Read on until the process ends; a Ctrl-C may have cut an event in two."""
+        with suppress(OSError):
+            while self._socket.recv(1 << 16):
+                pass
+
     def end(self) -> str:
         """Wait for the process; says how it ended."""
         code = self.process.wait()
@@ -127,9 +133,16 @@ class LocalExecutor:
         process = JobProcess(job_request(program, options))
         follower = Follower(program, options, began)
         with _stopping_on_signals(process) as received:
-            for event in process.events():
-                follower.take(event)
-            ended = process.end()
+            try:
+                for event in process.events():
+                    follower.take(event)
+            except BaseException:
+                # What is told about progress failed; the job must not go on without its client.
+                process.do("stop")
+                process.drain()
+                raise
+            finally:
+                ended = process.end()
         result = follower.result(ended)
         if received:
             # Stopped in order; now the signal does what it does to any program.
@@ -163,8 +176,7 @@ class LocalExecutor:
         def close() -> None:
             if process.process.poll() is None:
                 process.do("stop")
-                for _ in process.events():
-                    pass
+                process.drain()
                 process.end()
             spool.cleanup()
 

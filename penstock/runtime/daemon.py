@@ -285,7 +285,7 @@ class Daemon:
         if job.outcome is None:
             record.error = f"its JobManager process {how}"
             self._log(record, record.error)
-        record.state = job.outcome or "killed"
+        record.state = job.outcome or ("killed" if code < 0 else "failed")
         record.ended = round(time.time(), 3)
         record.worker_pids = []
         self._save(record)

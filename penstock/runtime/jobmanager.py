@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from penstock.runtime.attempt import Attempt
 from penstock.runtime.commits import Commits
 from penstock.runtime.control.code import unpack
 from penstock.runtime.control.restart import DEFAULT, Restarts
-from penstock.runtime.control.world import World
+from penstock.runtime.control.world import World, temporary_folder
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.metrics import JobMetrics
 from penstock.runtime.splits import rescaled
@@ -129,7 +128,7 @@ class JobManager:
         self._options = options
         self._temporary: Path | None = None
         if self.config.checkpoint_dir is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="penstock-job-"))
+            self._temporary = Path(temporary_folder("job"))
         root = self._temporary or Path(self.code.folder) / str(self.config.checkpoint_dir)
         self.store = store(root)
         operators = {operator.id: operator for operator in self.code.graph.operators}

@@ -389,7 +389,10 @@ def explain(error: Exception, operator: RunningOperator, records: list[Any]) -> 
     own = error.__traceback__
     while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith("penstock."):
         own = own.tb_next
-    text = "".join(traceback.format_exception(type(error), error, own or error.__traceback__))
+    if own is None:  # it was raised by code of ours, on behalf of the user's record
+        text = "".join(traceback.format_exception_only(error))
+    else:
+        text = "".join(traceback.format_exception(type(error), error, own))
     return JobError(
         f"{type(error).__name__} in operator {name!r}",
         operator=name,

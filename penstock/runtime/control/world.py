@@ -7,6 +7,7 @@ files, source threads) goes through `offload`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -177,7 +178,7 @@ class SocketTransport:
         if self._folder is None:
             # Paths of Unix sockets are limited to 107 bytes, so not below the job's folder.
             base = "/tmp" if os.path.isdir("/tmp") else None  # noqa: PTH112
-            self._folder = tempfile.mkdtemp(prefix="penstock-", dir=base)
+            self._folder = temporary_folder("sockets", base)
         path = f"{self._folder}/{name}"
         bound = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         await bound.bind(path)
@@ -263,6 +264,32 @@ class ProcessLauncher:
         )
         await process.stdin.aclose()
         return ProcessHandle(process)
+
+
+def temporary_folder(kind: str, base: str | None = None) -> str:
+    """Make a private temporary folder, and remove those whose processes were killed.
+
+    Arguments:
+        kind: a word for its name.
+        base: where; None takes the system's.
+    """
+    parent = Path(base or tempfile.gettempdir())
+    for left in parent.glob(f"penstock-{kind}-*-*"):
+        pid = left.name.split("-")[2]
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and left.stat().st_uid == os.getuid() and not _lives(int(pid)):
+                shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"penstock-{kind}-{os.getpid()}-", dir=parent)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def child_environment() -> dict[str, str]:
