@@ -1,9 +1,10 @@
 """`checkpoint`: how long a snapshot takes, and how long records stand still for it.
 
 Two workers, each with 100,000 keys, **all of which have changed since the snapshot before**; state
-in RocksDB, every snapshot synced to disk. Sources cycle over all keys, so a worker that got at
-least 200,000 records between two barriers got a whole cycle of one of the two sources: this is
-checked for every snapshot (`keys_changed_min`), from what the sinks count between barriers.
+in RocksDB, every snapshot synced to disk. The records are web log events as JSON lines, which the
+job parses, keys by user and adds up. Each source cycles over its own half of the users, so a worker
+that got as many records of a source between two barriers as it has users of it got all of them:
+this is checked for every snapshot (`keys_changed_min`), from what the sinks count between barriers.
 
 *Full* load: the sources give whatever the engine takes. *Half* load: half of the rate that full
 load reached, snapshots included, on an absolute schedule. A short run before both finds the
@@ -25,6 +26,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,8 @@ WORKERS = 2
 MAX_PARALLELISM = 128
 #: Snapshots that fill the state for the first time.
 WARM_UP = 2
-#: So many cycles over a worker's keys, on the average of both sources, lie between two barriers.
-CYCLES = 2.2
+#: So many cycles over a worker's keys lie between two barriers, to be sure of one.
+CYCLES = 1.25
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Load:
 def measure(
     keys: int = 100_000,
     snapshots: int = 100,
-    interval: float = 1.0,
+    interval: float = 0.5,
     folder: str | None = None,
     say: Say = print,
 ) -> Figures:
@@ -93,7 +95,6 @@ def measure(
     """
     say("finding the rate of full load")
     rate = _run(Load(keys, interval, 3), folder, say)["records_per_second"]
-    # A worker gets half of the records, and at half load a quarter of the rate.
     interval = max(interval, CYCLES * keys * WORKERS / (rate / 2))
     say(f"full load, a snapshot every {interval:.2f} s")
     full = _run(Load(keys, interval, snapshots), folder, say)
@@ -136,7 +137,9 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
         raise WrongResultError(f"a worker has not {load.keys} keys: {[s['keys'] for s in sinks]}")
     numbers = {snapshot["number"] for snapshot in taken}
     windows = [window for sink in sinks for number, *window in sink["windows"] if number in numbers]
-    changed = min(min(load.keys, received // WORKERS) for received, _ in windows)
+    changed = min(
+        sum(min(load.keys // WORKERS, count) for count in received) for received, _ in windows
+    )
     durations = [snapshot["duration_ms"] for snapshot in taken]
     pauses = [pause * 1e3 for _, pause in windows]
     began, ended = min(s["began"] for s in emitted), max(s["ended"] for s in emitted)
@@ -161,7 +164,7 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
 
 
 def build(place: Path, load: Load) -> StreamExecutionEnvironment:
-    """The program: a running count per key."""
+    """The program: visits and time spent per user, from JSON lines."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS).set_max_parallelism(MAX_PARALLELISM)
     env.enable_checkpointing(load.interval_seconds * 1000)
@@ -174,35 +177,55 @@ def build(place: Path, load: Load) -> StreamExecutionEnvironment:
         records_per_second=load.records_per_second,
         observer=_Emitted(place),
     )
-    counts = env.from_source(source).key_by(lambda r: r[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
-    counts.sink_to(_Pauses(place))
+    events = (
+        env.from_source(source)
+        .map(json.loads)
+        .map(lambda e: (e["user"], 1, e["milliseconds"], e["page"], e["source"]))
+    )
+    totals = events.key_by(lambda e: e[0]).reduce(
+        lambda a, b: (a[0], a[1] + b[1], a[2] + b[2], b[3], b[4])
+    )
+    totals.sink_to(_Pauses(place))
     return env
 
 
 class _Cycle:
-    """Each source goes round all keys of all workers, each of which has equally many."""
+    """Each source goes round its share of the users, equally many of them of each worker."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
 
     def __call__(self, subtask: int, parallelism: int) -> Slices:
-        shares: list[list[tuple[int, int]]] = [[] for _ in range(parallelism)]
-        key = 0
-        while any(len(share) < self._keys for share in shares):
-            group = key_group(canonical(key), MAX_PARALLELISM)
+        wanted = self._keys // parallelism
+        shares: list[list[str]] = [[] for _ in range(parallelism)]
+        user = subtask
+        while any(len(share) < wanted for share in shares):
+            group = key_group(canonical(user), MAX_PARALLELISM)
             share = shares[subtask_of_group(group, MAX_PARALLELISM, parallelism)]
-            if len(share) < self._keys:
-                share.append((key, 1))
-            key += 1
-        cycle = [record for together in zip(*shares, strict=True) for record in together]
-        # Sources are half a cycle apart, so that they are not at the same key at once.
-        offset = len(cycle) * subtask // parallelism
+            if len(share) < wanted:
+                share.append(_event(user, subtask))
+            user += parallelism
+        cycle = [line for together in zip(*shares, strict=True) for line in together]
 
         def slices(first: int, count: int) -> list[Any]:
-            at = (first + offset) % len(cycle)
+            at = first % len(cycle)
             return cycle[at : at + count]
 
         return slices
+
+
+def _event(user: int, source: int) -> str:
+    return json.dumps(
+        {
+            "user": user,
+            "page": f"/articles/{user % 977}",
+            "milliseconds": user % 3600,
+            "status": 200,
+            "agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/128.0",
+            "referrer": None,
+            "source": source,
+        }
+    )
 
 
 class _Emitted(Observer):
@@ -239,10 +262,12 @@ class _Pauses(Sink):
 class _PausesWriter(SinkWriter):
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._records = self._before = 0
-        self._counts: dict[int, int] = {}
+        self._records = 0
+        #: Records of each source since the barrier before.
+        self._received = [0] * WORKERS
+        self._visits: dict[int, int] = {}
         #: Per snapshot: number, records since the barrier before, longest pause in seconds.
-        self._windows: list[tuple[int, int, float]] = []
+        self._windows: list[tuple[int, list[int], float]] = []
         self._arrived = 0.0
         self._pause = 0.0
 
@@ -252,19 +277,22 @@ class _PausesWriter(SinkWriter):
             self._pause = now - self._arrived
         self._arrived = now
         self._records += len(batch)
-        self._counts.update(batch)
+        second = sum(map(itemgetter(4), batch))
+        self._received[0] += len(batch) - second
+        self._received[1] += second
+        self._visits.update(zip(map(itemgetter(0), batch), map(itemgetter(1), batch), strict=True))
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        self._windows.append((snapshot, self._records - self._before, self._pause))
         # The window of the barrier that follows has what this snapshot's writing costs.
-        self._before, self._pause = self._records, 0.0
+        self._windows.append((snapshot, self._received, self._pause))
+        self._received, self._pause = [0] * WORKERS, 0.0
         return None
 
     def close(self) -> None:
         told = {
             "records": self._records,
-            "counted": sum(self._counts.values()),
-            "keys": len(self._counts),
+            "counted": sum(self._visits.values()),
+            "keys": len(self._visits),
             "windows": self._windows,
         }
         self._path.write_text(json.dumps(told))

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from penstock.dataflow.compile import Chain, ChannelId, ExecutionGraph, Link, Node
+from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph import Operator, OperatorKind, Partitioning
 from penstock.dataflow.keys import canonical, group_range
@@ -19,7 +21,7 @@ from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectWriter
 from penstock.runtime.control.code import JobCode
-from penstock.runtime.control.world import Signal, World
+from penstock.runtime.control.world import Signal, World, quiet
 from penstock.runtime.gate import InputGate
 from penstock.runtime.operators import (
     OperatorContext,
@@ -186,6 +188,7 @@ class Builder:
             reporter=reporter,
             folder=lambda number, uid: self.paths.task(number, uid, self.slot, self.attempt),
             clock=self.world.clock,
+            quiet=quiet,
         )
         task = Task(
             id=(chain.id, self.slot),

@@ -111,6 +111,7 @@ class Persister:
         reporter: hears the outcome.
         folder: (snapshot number, uid) to the folder for a RocksDB checkpoint.
         clock: seconds.
+        quiet: whether nothing else in the process has anything to do now.
     """
 
     def __init__(
@@ -123,12 +124,14 @@ class Persister:
         reporter: Reporter,
         folder: Callable[[int, str], Path],
         clock: Callable[[], float],
+        quiet: Callable[[], bool] = lambda: True,
     ) -> None:
         self._subtask, self._lineage, self._attempt = subtask, lineage, attempt
         self._backends = backends
         self._reporter = reporter
         self._folder = folder
         self._clock = clock
+        self._quiet = quiet
         self._cuts: deque[Cut] = deque()
         self._uncommitted: list[Committable] = []
         #: Set by the task while it has nothing else to do.
@@ -160,7 +163,9 @@ class Persister:
         if self._cuts:
             return True
         backends = self._backends.values()
-        return any(b.must_relieve or (self.idle and b.wants_prewrite) for b in backends)
+        if any(backend.must_relieve for backend in backends):
+            return True
+        return self.idle and any(b.wants_prewrite for b in backends) and self._quiet()
 
     async def work(self, offload: Offload, pause: Callable[[], Awaitable[None]]) -> None:
         """Do what there is to do now: a cut, relief of memory, or writing ahead."""
@@ -175,7 +180,7 @@ class Persister:
                 # It may be given up after any slice, and is when the task has records again.
                 for _ in backend.prewrite():
                     await pause()
-                    if not self.idle or self._cuts:
+                    if not self.idle or self._cuts or not self._quiet():
                         break
 
     async def _persist(

@@ -22,8 +22,7 @@ def _check(settings: Settings) -> None:
     assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
 
 
-@pytest.mark.parametrize("inline_threshold", [0, 64 * 1024])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "inline_threshold"), [(1, 0), (2, 64 * 1024)])
 def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inline_threshold: int):
     settings = Settings(tmp_path, count=70_000, inline_threshold=inline_threshold)
     killer = Killer(random.Random(seed), kills=3)
@@ -35,8 +34,9 @@ def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inlin
     _check(settings)
 
 
-@pytest.mark.parametrize("inline_threshold", [0, 64 * 1024])
-@pytest.mark.parametrize("target", ["jobmanager", "both"])
+@pytest.mark.parametrize(
+    ("target", "inline_threshold"), [("jobmanager", 0), ("jobmanager", 64 * 1024), ("both", 0)]
+)
 def test_a_killed_jobmanager_is_resumed_without_loss(
     tmp_path: Path, target: str, inline_threshold: int
 ):

@@ -140,9 +140,7 @@ class Simulation:
         on_disk: keep state in RocksDB and snapshots on the disk; else all is in memory.
     """
 
-    def __init__(
-        self, seed: int, faults: list[Fault] | None = None, on_disk: bool = False
-    ) -> None:
+    def __init__(self, seed: int, faults: list[Fault] | None = None, on_disk: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.on_disk = on_disk

@@ -32,6 +32,7 @@ __all__ = [
     "WorkerHandle",
     "WorkerSpec",
     "World",
+    "quiet",
     "real_world",
     "seed_scheduler",
 ]
@@ -155,6 +156,11 @@ class Signal:
             self._waiter = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(abort)
         self._set = False
+
+
+def quiet() -> bool:
+    """Whether no other task of this event loop could run now."""
+    return trio.lowlevel.current_statistics().tasks_runnable == 0
 
 
 class SocketTransport:

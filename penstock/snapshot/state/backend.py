@@ -26,6 +26,7 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.state.capture import Capture
 from penstock.snapshot.state.checkpoint import CheckpointFiles
+from penstock.snapshot.state.prewrite import PrewritePolicy
 from penstock.snapshot.state.restore import restore_into
 from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch
 from penstock.snapshot.state.rows import (
@@ -125,6 +126,7 @@ class KeyedBackend:
         self._last_number = -1
         self._offloading = False
         self._cold_possible = False
+        self._policy = PrewritePolicy()
 
     @property
     def cold_possible(self) -> bool:
@@ -152,6 +154,7 @@ class KeyedBackend:
         if number <= self._last_number:
             raise ProtocolError(f"snapshot {number} is captured after {self._last_number}")
         self._last_number = number
+        self._policy.captured(sum(len(table.dirty) for table in self.tables))
         whole = self.store is None
         sealed = [(table, table.seal(whole=whole)) for table in self.tables]
         capture = Capture(self, number, [(table, entries) for table, entries in sealed if entries])
@@ -161,7 +164,7 @@ class KeyedBackend:
     @property
     def wants_prewrite(self) -> bool:
         """Whether `prewrite` would write something now."""
-        if self.store is None or self.captures:
+        if self.store is None or self.captures or not self._policy.allowed:
             return False
         return sum(len(table.dirty) for table in self.tables) > PREWRITE_ENTRIES
 
@@ -171,10 +174,11 @@ class KeyedBackend:
         So that the next snapshot finds most of them written. May be given up at any step; ends by
         itself when little is left, when a capture was taken, or while RocksDB isn't open.
         """
-        while self.store is not None and not self.captures:
-            if sum(len(table.dirty) for table in self.tables) <= PREWRITE_ENTRIES:
+        while self.wants_prewrite:
+            table = max(self.tables, key=lambda table: len(table.dirty))
+            if not self._policy.may_write(table.table_id, next(iter(table.dirty))):
                 return
-            self._move_slice()
+            self._policy.wrote(table.table_id, self._move_slice(table))
             yield None
 
     def restore(self, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:
@@ -280,7 +284,8 @@ class KeyedBackend:
             largest = max(self.tables, key=lambda table: len(table.clean))
             evicted = largest.evict(MAX_SLICE_ENTRIES // 16)
             if not evicted:
-                if not self._move_slice():
+                dirtiest = max(self.tables, key=lambda table: len(table.dirty))
+                if not self._move_slice(dirtiest):
                     self.row_keys.forget()
                     return
                 evicted = MAX_SLICE_ENTRIES
@@ -361,11 +366,10 @@ class KeyedBackend:
         table.note_encoded([data for data in encoded[:SAMPLE_ENTRIES] if data is not None])
         table.absorb(keys, values, marked=marked)
 
-    def _move_slice(self) -> int:
-        """Writes a slice of the oldest dirty entries and makes them clean; returns how many."""
+    def _move_slice(self, table: KeyedTable) -> list[Any]:
+        """Writes a slice of the oldest dirty entries and makes them clean; returns their keys."""
         if self._offloading:
             raise ProtocolError("two generators of a state backend are driven at the same time")
-        table = max(self.tables, key=lambda table: len(table.dirty))
         dirty = table.dirty
         oldest = list(islice(dirty, MAX_SLICE_ENTRIES // 2))
         timer = self.timer()
@@ -378,4 +382,4 @@ class KeyedBackend:
             begin += len(keys)
             if timer.is_over(len(keys)):
                 break
-        return begin
+        return oldest[:begin]

@@ -1,0 +1,58 @@
+"""Whether to write dirty entries ahead of the next snapshot. A policy; it writes nothing.
+
+Writing ahead pays when most of what it wrote has not changed again when the snapshot is taken. A
+key that changes many times between two snapshots is better left alone: each change would be
+written, and each first touch after a write costs a look-up. So an entry is written ahead at most
+`PASSES` times per interval, and after an interval in which it was for nothing, as many intervals
+are left out as it takes to make it rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+__all__ = ["PrewritePolicy"]
+
+#: A key that comes to the front again after this many writes is left alone until the snapshot.
+PASSES = 2
+MAX_SKIPPED = 16
+
+
+class PrewritePolicy:
+    """Decides for one backend, from what became of the entries that were written ahead."""
+
+    def __init__(self) -> None:
+        #: How often each key was written ahead in this interval, by (table, key).
+        self._written: dict[Hashable, int] = {}
+        self._stopped = False
+        self._skip = self._left = 0
+
+    @property
+    def allowed(self) -> bool:
+        """Whether to write ahead at all now."""
+        return not self._stopped and not self._left
+
+    def may_write(self, table: int, oldest: Hashable) -> bool:
+        """Whether to write a slice that begins with this key; if not, none until the snapshot."""
+        if self._written.get((table, oldest), 0) >= PASSES:
+            self._stopped = True
+        return self.allowed
+
+    def wrote(self, table: int, keys: Iterable[Hashable]) -> None:
+        """These were written ahead."""
+        written = self._written
+        for key in keys:
+            place = (table, key)
+            written[place] = written.get(place, 0) + 1
+
+    def captured(self, dirty: int) -> None:
+        """A snapshot was taken, with so many entries dirty."""
+        if self._left:
+            self._left -= 1
+        elif self._written:
+            if dirty > len(self._written) // 2:
+                self._skip = min(MAX_SKIPPED, self._skip * 2 or 1)
+                self._left = self._skip
+            else:
+                self._skip = 0
+        self._written, self._stopped = {}, False

@@ -1,0 +1,91 @@
+"""The README is run: its program, every command of `penstock`, and the kills it speaks of."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import wait_until
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def _commands() -> list[str]:
+    lines = [
+        line.partition("#")[0].strip() for block in _blocks("sh") for line in block.split("\n")
+    ]
+    return [line for line in lines if line]
+
+
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    "PYTHONPATH": str(ROOT),
+}
+
+
+def _shell(command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_targets_that_it_names_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`?make ([a-z]+)", README))
+    assert named >= {"demo", "test", "bench", "soak"}
+    assert named <= targets
+
+
+def test_the_files_that_it_links_exist():
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_its_job_survives_the_kills_that_it_speaks_of(tmp_path: Path):
+    [program] = _blocks("python")
+    (tmp_path / "counts.py").write_text(program)
+    commands = [command for command in _commands() if not command.startswith("make")]
+    run, resume, *after = commands
+    with (tmp_path / "told").open("w") as told:
+        process = subprocess.Popen(
+            shlex.split(run), cwd=tmp_path, env=ENVIRONMENT, stdout=told, stderr=told
+        )
+
+    def lines(word: str) -> list[str]:
+        return [line for line in (tmp_path / "told").read_text().split("\n") if word in line]
+
+    wait_until(lambda: lines("snapshot"), "a snapshot")
+    worker = re.findall(r"\d+", lines("workers: pids")[0])[0]
+    os.kill(int(worker), signal.SIGKILL)
+    wait_until(lambda: len(lines("workers: pids")) == 2, "a restart")
+    parts = len(list((tmp_path / "counts").glob("part-*")))
+    wait_until(lambda: len(list((tmp_path / "counts").glob("part-*"))) > parts, "more output")
+    jobmanager = re.findall(r"\d+", lines("JobManager pid")[0])[0]
+    os.kill(int(jobmanager), signal.SIGKILL)
+    assert process.wait(timeout=20) != 0
+    assert any("--resume" in line for line in lines("penstock run")), lines("")
+
+    _shell(resume, tmp_path)
+    outputs = [_shell(command, tmp_path) for command in after]
+    assert [int(output) for output in outputs[:2]] == [100_000, 0]
+    assert "Generator" in outputs[2]
+    assert len(outputs[3].splitlines()) > 1
+
+
+@pytest.mark.parametrize("command", ["jobmanager", "submit", "list", "cancel", "run", "graph"])
+def test_the_commands_that_it_names_exist(command: str, tmp_path: Path):
+    assert f"penstock {command}" in README
+    assert "Usage" in _shell(f"penstock {command} --help", tmp_path)
