@@ -191,7 +191,7 @@ class Machine:
             outlets[source] += own
             router: Router = ForwardRouter(own)
             if how == "broadcast":
-                router = BroadcastRouter(own)
+                router = BroadcastRouter(own, CODEC.copy_mutable)
             elif how == "hash":
                 router = HashRouter(own, str, GROUPS, len(own))
             routers[source].append(router)

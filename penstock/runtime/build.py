@@ -285,7 +285,7 @@ class Builder:
             case Partitioning.SHUFFLE:
                 return ShuffleRouter(own, self.world.rng)
             case Partitioning.BROADCAST:
-                return BroadcastRouter(own)
+                return BroadcastRouter(own, self.codec.copy_mutable)
             case Partitioning.GLOBAL:
                 return GlobalRouter(own)
             case Partitioning.CUSTOM:

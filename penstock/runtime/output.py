@@ -222,12 +222,23 @@ class GlobalRouter(Router):
 
 
 class BroadcastRouter(Router):
-    """To every subtask."""
+    """To every subtask.
+
+    Arguments:
+        copy: copies mutable records.
+    """
+
+    def __init__(self, outlets: list[Outlet], copy: Callable[[list[Any]], list[Any]]) -> None:
+        super().__init__(outlets)
+        self._copy = copy
 
     def route(self, records: list[Any]) -> None:
         """Append all to each."""
         for outlet in self.outlets:
-            outlet.buffer.extend(records)
+            # What a consumer in this process does to a record must not be seen by the others,
+            # and theirs may be encoded later.
+            local = len(self.outlets) > 1 and isinstance(outlet, LocalOutlet)
+            outlet.buffer.extend(self._copy(records) if local else records)
 
 
 class RebalanceRouter(Router):
