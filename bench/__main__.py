@@ -59,7 +59,7 @@ def _latency(rate: int, seconds: float, interval: float, folder: str | None, as_
 @main.command("checkpoint")
 @click.option("--keys", default=100_000, help="Keys of each worker, all changed each time.")
 @click.option("--snapshots", default=100, help="How many, at each load.")
-@click.option("--interval", default=1.0, help="Least seconds between two snapshots.")
+@click.option("--interval", default=0.2, help="Least seconds between two snapshots.")
 @_common
 def _checkpoint(
     keys: int, snapshots: int, interval: float, folder: str | None, as_json: bool

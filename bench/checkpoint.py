@@ -7,8 +7,8 @@ that got as many records of a source between two barriers as it has users of it 
 this is checked for every snapshot (`keys_changed_min`), from what the sinks count between barriers.
 
 *Full* load: the sources give whatever the engine takes. *Half* load: half of the rate that full
-load reached, snapshots included, on an absolute schedule. A short run before both finds the
-interval at which half the rate is enough to change every key.
+load reached, snapshots included, on an absolute schedule. The interval between snapshots is what
+it takes, at each load, to change every key once and a quarter of them twice.
 
 Per load, over at least 100 snapshots (the first ones, which open RocksDB and fill it, and the
 final one are left out): `duration_ms_*` from the injection of the barriers to the durable
@@ -75,7 +75,7 @@ class Load:
 def measure(
     keys: int = 100_000,
     snapshots: int = 100,
-    interval: float = 0.5,
+    interval: float = 0.2,
     folder: str | None = None,
     say: Say = print,
 ) -> Figures:
@@ -95,11 +95,15 @@ def measure(
     """
     say("finding the rate of full load")
     rate = _run(Load(keys, interval, 3), folder, say)["records_per_second"]
-    interval = max(interval, CYCLES * keys * WORKERS / (rate / 2))
-    say(f"full load, a snapshot every {interval:.2f} s")
-    full = _run(Load(keys, interval, snapshots), folder, say)
-    say("half load")
-    half = _run(Load(keys, interval, snapshots, full["records_per_second"] / 2), folder, say)
+    pause = max(interval, CYCLES * keys * WORKERS / rate)
+    say(f"full load, a snapshot every {pause:.2f} s")
+    full = _run(Load(keys, pause, snapshots), folder, say)
+    full["interval_seconds"] = round(pause, 3)
+    rate = full["records_per_second"] / 2
+    pause = max(interval, CYCLES * keys * WORKERS / rate)
+    say(f"half load, a snapshot every {pause:.2f} s")
+    half = _run(Load(keys, pause, snapshots, rate), folder, say)
+    half["interval_seconds"] = round(pause, 3)
     for figures in (full, half):
         if figures["keys_changed_min"] < keys:
             raise WrongResultError(
@@ -109,7 +113,6 @@ def measure(
     return {
         **half,
         **{f"full_{name}": value for name, value in full.items()},
-        "interval_seconds": round(interval, 3),
         "keys_per_worker": keys,
         **machine(),
     }

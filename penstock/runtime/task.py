@@ -45,6 +45,8 @@ __all__ = ["ChainNode", "Task", "TaskListener"]
 #: How long user code runs before the engine looks up. So short that what one slice makes is
 #: still in the processor's cache when the next operator of the chain takes it.
 SLICE_SECONDS = 0.001
+#: And while a snapshot waits to be written, which takes turns with records.
+SNAPSHOT_SLICE_SECONDS = 0.0004
 #: Work that may wait in a channel, which bounds how long a barrier travels.
 IN_FLIGHT_SECONDS = 0.010
 
@@ -312,7 +314,8 @@ class Task:
     def _adapt(self, records: int, seconds: float) -> None:
         """Size the next slices by what this one took, and tell senders how much to send."""
         per_record = max(seconds, 1e-7) / records
-        fit = int(SLICE_SECONDS / per_record)
+        wanted = SNAPSHOT_SLICE_SECONDS if self.persister.pending else SLICE_SECONDS
+        fit = int(wanted / per_record)
         # Down at once; up by doubling, and only on evidence of a full slice.
         if fit < self._slice:
             self._slice = max(1, fit)
@@ -423,7 +426,7 @@ class Task:
         while True:
             if self.step():
                 now = self._timer()
-                if now - yielded >= 0.001:
+                if now - yielded >= SLICE_SECONDS or self.persister.pending:
                     await pause()
                     yielded = self._timer()
                 continue

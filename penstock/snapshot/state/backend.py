@@ -154,7 +154,7 @@ class KeyedBackend:
         if number <= self._last_number:
             raise ProtocolError(f"snapshot {number} is captured after {self._last_number}")
         self._last_number = number
-        self._policy.captured(sum(len(table.dirty) for table in self.tables))
+        self._policy.captured(lambda table, key: key in self.tables[table].dirty)
         whole = self.store is None
         sealed = [(table, table.seal(whole=whole)) for table in self.tables]
         capture = Capture(self, number, [(table, entries) for table, entries in sealed if entries])

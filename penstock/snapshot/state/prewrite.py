@@ -9,13 +9,15 @@ are left out as it takes to make it rare.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 
 __all__ = ["PrewritePolicy"]
 
 #: A key that comes to the front again after this many writes is left alone until the snapshot.
 PASSES = 2
 MAX_SKIPPED = 16
+SAMPLE = 64
 
 
 class PrewritePolicy:
@@ -23,7 +25,7 @@ class PrewritePolicy:
 
     def __init__(self) -> None:
         #: How often each key was written ahead in this interval, by (table, key).
-        self._written: dict[Hashable, int] = {}
+        self._written: dict[tuple[int, Hashable], int] = {}
         self._stopped = False
         self._skip = self._left = 0
 
@@ -45,12 +47,19 @@ class PrewritePolicy:
             place = (table, key)
             written[place] = written.get(place, 0) + 1
 
-    def captured(self, dirty: int) -> None:
-        """A snapshot was taken, with so many entries dirty."""
+    def captured(self, is_dirty: Callable[[int, Hashable], bool]) -> None:
+        """A snapshot was taken; a sample tells how many writes were for nothing.
+
+        Arguments:
+            is_dirty: whether an entry, by table and key, has to be written again.
+        """
         if self._left:
             self._left -= 1
         elif self._written:
-            if dirty > len(self._written) // 2:
+            # The newest ones are the likeliest to have lasted, so the sample is spread.
+            step = max(1, len(self._written) // SAMPLE)
+            sample = list(islice(self._written, 0, None, step))
+            if sum(is_dirty(*place) for place in sample) > len(sample) // 2:
                 self._skip = min(MAX_SKIPPED, self._skip * 2 or 1)
                 self._left = self._skip
             else:
