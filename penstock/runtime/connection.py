@@ -137,7 +137,7 @@ class ReceivingHalf:
                 return
             kind = frame[:1]
             if kind == BATCH:
-                put(EncodedBatch(frame[1:]))
+                put(EncodedBatch(memoryview(frame)[1:]))
             elif kind == BARRIER:
                 number, name = msgpack.unpackb(frame[1:])
                 put(Barrier(number, SnapshotKind(name)))

@@ -31,7 +31,7 @@ class EncodedBatch:
 
     __slots__ = ("payload",)
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes | memoryview) -> None:
         self.payload = payload
 
 

@@ -271,7 +271,7 @@ class ShuffleRouter(Router):
 
 
 class _Memo(dict[Any, Callable[[Any], None]]):
-    """key → `append` of its outlet's buffer, for keys of one type; filled when first asked.
+    """key → `append` of its outlet's buffer; filled when a key is first asked for.
 
     Bounded: emptied when it is full, since a job whose keys are all new gains nothing from it.
     """
@@ -290,7 +290,11 @@ class _Memo(dict[Any, Callable[[Any], None]]):
 
 
 class HashRouter(Router):
-    """By key group. The hash is computed once per (type, key), not once per record.
+    """By key group. The hash is computed once per key, not once per record.
+
+    Keys that are equal share their group whatever their types (`canonical` follows Python's
+    equality), so the memo is by key alone. A key of a type that is refused, and yet equal to one
+    that was routed before, goes where its equal went; keyed state takes the two for one as well.
 
     Arguments:
         selector: takes the key from a record.
@@ -309,51 +313,32 @@ class HashRouter(Router):
         self._selector = selector
         self._max, self._parallelism = max_parallelism, parallelism
         self._appends = [outlet.buffer.append for outlet in outlets]
-        # By type, because keys of a type that is refused can be equal to keys of one that is not.
-        self._memos: dict[type, _Memo] = {}
+        self._memo = _Memo(self._find)
 
     def route(self, records: list[Any]) -> None:
         """Append each record to the outlet of its key."""
+        selector, memo = self._selector, self._memo
         self.iterator = iterator = iter(records)
-        keys = list(map(self._selector, iterator))
-        self.iterator = iterator = iter(records)
-        types = set(map(type, keys))
-        if len(types) == 1:
-            memo = self._memo(types.pop())
-            try:
-                for record, append in zip(iterator, map(memo.__getitem__, keys), strict=True):
-                    append(record)
-            except TypeError as error:
-                raise self._refusal(keys, error) from None
-        else:
-            for record, key in zip(iterator, keys, strict=True):
-                try:
-                    self._memo(type(key))[key](record)
-                except TypeError as error:
-                    raise self._refusal([key], error) from None
+        record: Any = None
+        try:
+            for record in iterator:
+                memo[selector(record)](record)
+        except TypeError:
+            self._refuse(record)
+            raise
         self.iterator = None
-
-    def _memo(self, cls: type) -> _Memo:
-        memo = self._memos.get(cls)
-        if memo is None:
-            memo = self._memos[cls] = _Memo(self._find)
-        return memo
 
     def _find(self, key: Any) -> Callable[[Any], None]:
         group = key_group(canonical(key), self._max)
         return self._appends[subtask_of_group(group, self._max, self._parallelism)]
 
-    def _refusal(self, keys: list[Any], error: TypeError) -> Exception:
-        """The reason that `canonical` gives for the key that cannot be hashed."""
-        for key in keys:
-            try:
-                hash(key)
-            except TypeError:
-                try:
-                    canonical(key)
-                except JobError as refused:
-                    return refused
-        return error
+    def _refuse(self, record: Any) -> None:
+        """Raise why the record's key is refused, if it is that it has no hash."""
+        key = self._selector(record)
+        try:
+            hash(key)
+        except TypeError:
+            canonical(key)
 
 
 class CustomRouter(Router):
