@@ -47,6 +47,42 @@ def decode_header(data: bytes) -> tuple[int, ChannelId]:
         raise ProtocolError(f"not the header of a data connection: {data[:40]!r}") from error
 
 
+class _Writer:
+    """Writes frames in order: at once if the kernel takes them, else by a task of its own."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._queue: list[tuple[bytes, ...]] = []
+        self._rest: bytes | None = None
+        self._signal = Signal()
+        #: Set when the other end has gone, which the reading task reports.
+        self._broken = False
+
+    def put(self, *parts: bytes) -> None:
+        """Write a frame, or queue it behind those that wait."""
+        if self._broken:
+            return
+        if self._queue or self._rest is not None:
+            self._queue.append(parts)
+            return
+        try:
+            self._rest = self._frames.send_now(*parts)
+        except OSError:
+            self._broken = True
+        if self._rest is not None:
+            self._signal.set()
+
+    async def run(self) -> None:
+        """Write what could not be written at once, for ever."""
+        while True:
+            while self._rest is not None:
+                await self._frames.send_rest(self._rest)
+                self._rest = None
+                while self._queue and self._rest is None:
+                    self._rest = self._frames.send_now(*self._queue.pop(0))
+            await self._signal.wait()
+
+
 class SendingHalf:
     """The sender's end; a `Sender` for a `RemoteOutlet`.
 
@@ -61,30 +97,19 @@ class SendingHalf:
         self.desired_records = _ANY
         self._frames = frames
         self._wake = wake
-        self._queue: list[bytes] = []
-        self._signal = Signal()
+        self._writer = _Writer(frames)
+        self.write = self._writer.run
 
     def send_batch(self, payload: bytes) -> None:
-        """Queue a batch; the caller has taken a credit."""
-        self._queue.append(BATCH + payload)
-        self._signal.set()
+        """Send a batch; the caller has taken a credit."""
+        self._writer.put(BATCH, payload)
 
     def send_marker(self, element: Element) -> None:
-        """Queue a barrier or the end of input."""
+        """Send a barrier or the end of input."""
         if isinstance(element, Barrier):
-            self._queue.append(BARRIER + msgpack.packb([element.number, element.kind.value]))
+            self._writer.put(BARRIER, msgpack.packb([element.number, element.kind.value]))
         else:
-            self._queue.append(END)
-        self._signal.set()
-
-    async def write(self) -> None:
-        """Write what is queued, for ever."""
-        while True:
-            while self._queue:
-                queue, self._queue = self._queue, []
-                for frame in queue:
-                    await self._frames.send(frame)
-            await self._signal.wait()
+            self._writer.put(END)
 
     async def read(self) -> None:
         """Take credits until the other end closes."""
@@ -112,21 +137,18 @@ class ReceivingHalf:
         self._frames = frames
         self._channel = channel
         self._owed = 0
-        self._signal = Signal()
+        # Half of the credits at a time: a sender never runs dry, and half of the frames are saved.
+        self._at_once = max(1, channel.capacity // 2)
+        self._writer = _Writer(frames)
+        self.write = self._writer.run
         channel.on_credit = self._give
 
     def _give(self) -> None:
         self._owed += 1
-        self._signal.set()
-
-    async def write(self) -> None:
-        """Give credits back, for ever."""
-        while True:
-            await self._signal.wait()
-            while self._owed:
-                owed, self._owed = self._owed, 0
-                desired = min(self._channel.desired_records, _ANY)
-                await self._frames.send(CREDIT + msgpack.packb([owed, desired]))
+        if self._owed >= self._at_once:
+            owed, self._owed = self._owed, 0
+            desired = min(self._channel.desired_records, _ANY)
+            self._writer.put(CREDIT, msgpack.packb([owed, desired]))
 
     async def read(self) -> None:
         """Put what arrives into the channel until the other end closes."""

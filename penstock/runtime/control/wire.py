@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 import socket
 import struct
@@ -52,10 +53,36 @@ class Frames:
         self.stream = stream
         self._buffer = bytearray()
         self._start = 0
+        # Streams that are no sockets (in a simulation) are written to by awaiting only.
+        self._descriptor: int | None = None
+        if isinstance(stream, trio.SocketStream):
+            self._descriptor = stream.socket.fileno()
 
     async def send(self, payload: bytes) -> None:
         """Send one frame."""
         await self.stream.send_all(_LENGTH.pack(len(payload)) + payload)
+
+    def send_now(self, *parts: bytes) -> bytes | None:
+        """Write one frame made of `parts` without waiting, as far as the kernel takes it.
+
+        Returns what is left to be sent with `send_rest`, before anything else is; None if nothing
+        is. Only where nobody else is sending.
+        """
+        size = sum(map(len, parts))
+        frame = [_LENGTH.pack(size), *parts]
+        written = 0
+        if self._descriptor is not None:
+            try:
+                written = os.writev(self._descriptor, frame)
+            except BlockingIOError:
+                written = 0
+            if written == _LENGTH.size + size:
+                return None
+        return b"".join(frame)[written:]
+
+    async def send_rest(self, rest: bytes) -> None:
+        """Send what `send_now` left."""
+        await self.stream.send_all(rest)
 
     async def receive(self) -> bytes | None:
         """The next frame, or None if the other end has closed between two frames.
