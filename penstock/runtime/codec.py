@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import msgpack
@@ -41,6 +41,15 @@ __all__ = ["Codec", "TypeTable", "UnsupportedTypeError"]
 # Kinds of batch, the first item of its array. PLAIN: atoms, or lists of atoms. ROWS: a value, as
 # bytes. Then the columns: arrays of atoms, or batches of their own as bytes.
 _PLAIN, _ROWS, _TUPLES, _DICTS, _OBJECTS = range(5)
+
+# A column of at least so many items may be written shorter: equal items as {their number: one of
+# them}, strings as one string with this between them, if it is in none of them.
+_LONG = 16
+_SEPARATOR = "\0"
+# Types whose equal values are the same in all respects; 0.0 and -0.0 are equal.
+_EXACT = frozenset({str, int, bool, bytes, type(None)})
+# More records than any batch has; what says that there are more is damaged.
+_MOST = 1 << 24
 
 # msgpack never uses this byte. A value begins with one if it is a tuple of atoms, with two if it
 # is lowered, and with none if it is plain.
@@ -174,6 +183,16 @@ class Codec:
     def _column(self, values: Sequence[Any], careful: bool, levels: int) -> Any:
         """What to pack for a column: the values themselves, or bytes of a batch of them."""
         kinds = list(map(type, values))
+        size = len(kinds)
+        if size >= _LONG and not careful and kinds.count(kinds[0]) == size:
+            first = values[0]
+            if kinds[0] in _EXACT and first == values[-1] and values.count(first) == size:
+                return {size: first}
+            if kinds[0] is str:
+                # One string for all, which msgpack handles many times faster than its parts.
+                joined = _SEPARATOR.join(values)
+                if joined.count(_SEPARATOR) == size - 1:
+                    return joined
         if self._is_plain(values, kinds, careful):
             return values
         return self._pack(self._arrange(values, careful, levels))
@@ -219,7 +238,15 @@ class Codec:
         if not columns or levels == 0:
             raise ProtocolError("a batch by column has no columns, or is nested too deeply")
         for index, column in enumerate(columns):
-            if type(column) is not list:
+            kind = type(column)
+            if kind is str:
+                columns[index] = column.split(_SEPARATOR)
+            elif kind is dict:
+                ((size, value),) = column.items()
+                if not 0 <= size <= _MOST:
+                    raise ProtocolError(f"a column of {size!r} equal items")
+                columns[index] = repeat(value, size)
+            elif kind is not list:
                 columns[index] = self._restore(self._unpack(column), levels - 1)
         return zip(*columns, strict=True)
 
