@@ -318,6 +318,10 @@ class KeyedBackend:
         finally:
             self._offloading = False
 
+    def after_barrier(self) -> None:
+        """What a capture leaves to be done once the barrier is on its way."""
+        self._policy.forget()
+
     def shared_memory(self) -> SharedMemory:
         """The block cache and write buffers, made or joined with the first RocksDB."""
         if self._shared is None:

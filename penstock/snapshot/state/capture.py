@@ -73,6 +73,7 @@ class Capture:
         if not backend.captures or backend.captures[0] is not self:
             message = f"the capture of snapshot {self.number} is written out of order or twice"
             raise ProtocolError(message)
+        backend.after_barrier()
         inline: bytes | None = None
         if backend.store is None and not self.aborted:
             inline = yield from self._pack()

@@ -24,8 +24,9 @@ class PrewritePolicy:
     """Decides for one backend, from what became of the entries that were written ahead."""
 
     def __init__(self) -> None:
-        #: How often each key was written ahead in this interval, by (table, key).
-        self._written: dict[tuple[int, Hashable], int] = {}
+        #: Per table, how often each key was written ahead in this interval.
+        self._written: dict[int, dict[Hashable, int]] = {}
+        self._before: dict[int, dict[Hashable, int]] = {}
         self._stopped = False
         self._skip = self._left = 0
 
@@ -36,16 +37,15 @@ class PrewritePolicy:
 
     def may_write(self, table: int, oldest: Hashable) -> bool:
         """Whether to write a slice that begins with this key; if not, none until the snapshot."""
-        if self._written.get((table, oldest), 0) >= PASSES:
+        if self._written.get(table, {}).get(oldest, 0) >= PASSES:
             self._stopped = True
         return self.allowed
 
     def wrote(self, table: int, keys: Iterable[Hashable]) -> None:
         """These were written ahead."""
-        written = self._written
+        written = self._written.setdefault(table, {})
         for key in keys:
-            place = (table, key)
-            written[place] = written.get(place, 0) + 1
+            written[key] = written.get(key, 0) + 1
 
     def captured(self, is_dirty: Callable[[int, Hashable], bool]) -> None:
         """A snapshot was taken; a sample tells how many writes were for nothing.
@@ -56,12 +56,19 @@ class PrewritePolicy:
         if self._left:
             self._left -= 1
         elif self._written:
-            # The newest ones are the likeliest to have lasted, so the sample is spread.
-            step = max(1, len(self._written) // SAMPLE)
-            sample = list(islice(self._written, 0, None, step))
-            if sum(is_dirty(*place) for place in sample) > len(sample) // 2:
+            wasted = taken = 0
+            for table, written in self._written.items():
+                # The newest ones are the likeliest to have lasted, so the sample is spread.
+                for key in islice(written, 0, None, max(1, len(written) // SAMPLE)):
+                    taken += 1
+                    wasted += is_dirty(table, key)
+            if wasted > taken // 2:
                 self._skip = min(MAX_SKIPPED, self._skip * 2 or 1)
                 self._left = self._skip
             else:
                 self._skip = 0
-        self._written, self._stopped = {}, False
+        self._before, self._written, self._stopped = self._written, {}, False
+
+    def forget(self) -> None:
+        """Let go of what was written before the snapshot; some milliseconds if it is much."""
+        self._before = {}

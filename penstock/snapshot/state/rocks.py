@@ -34,8 +34,8 @@ __all__ = ["RocksStore", "SharedMemory", "new_batch"]
 
 _GROUP = struct.Struct(">H")
 # Small, so that most of a capture is flushed in the background while the rest is being written:
-# flushing 100,000 entries at the end takes about 45 ms, with this what is left takes 15 to 30.
-MAX_WRITE_BUFFER_BYTES = 2 * 1024 * 1024
+# flushing 100,000 entries at the end takes about 45 ms, with this what is left takes 8 to 15.
+MAX_WRITE_BUFFER_BYTES = 1024 * 1024
 MIN_WRITE_BUFFER_BYTES = 256 * 1024
 
 
@@ -74,7 +74,7 @@ def _options(shared: SharedMemory, *, readable: bool) -> Options:
     # Levels and files in proportion to the buffers; small files are shared by more snapshots.
     # Many files cost reads, of which there are none while all entries are hot; compacting them
     # costs the time in which snapshots are written.
-    options.set_level_zero_file_num_compaction_trigger(6 if readable else 16)
+    options.set_level_zero_file_num_compaction_trigger(6 if readable else 24)
     options.set_level_zero_slowdown_writes_trigger(40)
     options.set_level_zero_stop_writes_trigger(60)
     options.set_max_bytes_for_level_base(32 * 1024 * 1024)
