@@ -448,6 +448,9 @@ def main() -> None:
     spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder, host)
     world = real_world(host)
     world.heart = _beat
+    # Threads run for what leaves the loop; with the default of 5 ms each of their few lines of
+    # Python would hold the loop up for as long, and wait for it as long.
+    sys.setswitchinterval(0.0005)
     # Batches are many short-lived tuples: the default threshold would collect every 700 of them.
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)

@@ -42,7 +42,7 @@ from penstock.snapshot.state.values import MISSING, TOMBSTONE, ValueCodec, Work,
 __all__ = ["KeyedBackend", "SliceTimer"]
 
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
-PREWRITE_ENTRIES = 4096
+PREWRITE_ENTRIES = 1024
 # A bound for slices beside the time, for clocks that stand still.
 MAX_SLICE_ENTRIES = 8192
 MAX_PRIVATE_CACHE_BYTES = 32 * 1024 * 1024

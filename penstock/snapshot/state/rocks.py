@@ -22,6 +22,7 @@ from rocksdict import (
     Cache,
     Checkpoint,
     DBCompressionType,
+    Env,
     MemtableFactory,
     Options,
     Rdict,
@@ -35,7 +36,7 @@ __all__ = ["RocksStore", "SharedMemory", "new_batch"]
 _GROUP = struct.Struct(">H")
 # Small, so that most of a capture is flushed in the background while the rest is being written:
 # flushing 100,000 entries at the end takes about 45 ms, with this what is left takes 8 to 15.
-MAX_WRITE_BUFFER_BYTES = 1024 * 1024
+MAX_WRITE_BUFFER_BYTES = 512 * 1024
 MIN_WRITE_BUFFER_BYTES = 256 * 1024
 
 
@@ -74,9 +75,9 @@ def _options(shared: SharedMemory, *, readable: bool) -> Options:
     # Levels and files in proportion to the buffers; small files are shared by more snapshots.
     # Many files cost reads, of which there are none while all entries are hot; compacting them
     # costs the time in which snapshots are written.
-    options.set_level_zero_file_num_compaction_trigger(6 if readable else 24)
-    options.set_level_zero_slowdown_writes_trigger(40)
-    options.set_level_zero_stop_writes_trigger(60)
+    options.set_level_zero_file_num_compaction_trigger(6 if readable else 40)
+    options.set_level_zero_slowdown_writes_trigger(80)
+    options.set_level_zero_stop_writes_trigger(120)
     options.set_max_bytes_for_level_base(32 * 1024 * 1024)
     options.set_target_file_size_base(8 * 1024 * 1024)
     # Flushing 100,000 entries takes as long with lz4 as without, and half the space.
@@ -88,6 +89,10 @@ def _options(shared: SharedMemory, *, readable: bool) -> Options:
     options.set_block_based_table_factory(blocks)
     options.set_max_open_files(128)
     options.set_max_background_jobs(2)
+    # Records come first; a compaction has time.
+    environment = Env()
+    environment.lower_thread_pool_cpu_priority()
+    options.set_env(environment)
     # Quiet: one small LOG, no statistics, and no 4 MiB reserved for each MANIFEST.
     options.set_keep_log_file_num(1)
     options.set_max_log_file_size(1024 * 1024)
