@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
@@ -65,7 +66,7 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-class Shape:
+class Shape(ABC):
     """How the instances of one class of the job become a row of values, and come back.
 
     Arguments:
@@ -81,17 +82,17 @@ class Shape:
         self.width = width
         self.frozen = frozen
 
+    @abstractmethod
     def take(self, value: Any) -> tuple[Any, ...]:
         """The row of an instance. Raises `UnsupportedTypeError` if it holds more than a row."""
-        raise NotImplementedError
 
     def take_all(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
         """The rows of many instances."""
         return list(map(self.take, values))
 
+    @abstractmethod
     def make(self, row: Sequence[Any]) -> Any:
         """The instance with this row, whose width is checked already."""
-        raise NotImplementedError
 
     def make_all(self, width: int, rows: Iterable[Sequence[Any]]) -> list[Any]:
         """The instances with these rows, all `width` wide. Raises `ProtocolError` if not ours."""
