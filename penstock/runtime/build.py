@@ -119,8 +119,12 @@ class Builder:
             gate = self.gates[chain.id] = InputGate(wake.set, self.world.clock)
             for number in chain.inputs:
                 for id in self.plan.channels(self.plan.links[number]):
-                    if id.target == self.slot:
-                        channels[id] = gate.add(id, self.config.channel_batches)
+                    if id.target != self.slot:
+                        continue
+                    # Within a process more than one batch under way hides no latency, and
+                    # pushes what was just made out of the processor's cache before it is used.
+                    local = id.source == self.slot
+                    channels[id] = gate.add(id, 1 if local else self.config.channel_batches)
         return channels
 
     def outgoing(self) -> list[ChannelId]:
