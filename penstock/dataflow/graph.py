@@ -114,10 +114,6 @@ class JobGraph:
         """The edges that end at this operator, in order of creation."""
         return [edge for edge in self.edges if edge.target == operator]
 
-    def outputs_of(self, operator: int) -> list[Edge]:
-        """The edges that begin at this operator, in order of creation."""
-        return [edge for edge in self.edges if edge.source == operator]
-
     def assign_uids(self) -> dict[int, str]:
         """The uid of every operator: the one given, else one derived from its place and name.
 

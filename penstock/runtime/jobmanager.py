@@ -206,7 +206,15 @@ class JobManager:
 
         Runs off the event loop, so it tells nobody itself.
         """
-        events: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = [
+            {
+                "event": "note",
+                "text": f"{operator.name!r} cannot be read again from a position: "
+                "after a failure, records of it may be lost",
+            }
+            for operator in self.code.graph.operators
+            if operator.kind is OperatorKind.SOURCE and not operator.function.rewindable
+        ]
         request, store = self._options.resume, self.store
         chosen, chosen_store = None, store
         wanted: str | int | Path | None = request
