@@ -1,11 +1,10 @@
 """Programs are compiled to chains, links and tasks; nothing is run here."""
 
-import networkx as nx
 import pytest
 
 from penstock import GraphError, MapFunction, StreamExecutionEnvironment
-from penstock.dataflow.compile import ExecutionGraph, back_edges, compile_graph
-from penstock.dataflow.graph import Edge, Partitioning
+from penstock.dataflow.compile import ExecutionGraph, compile_graph
+from penstock.dataflow.graph import Partitioning
 
 
 def _environment(parallelism: int = 2) -> StreamExecutionEnvironment:
@@ -150,35 +149,6 @@ def test_the_fingerprint_is_stable_and_changes_with_the_graph():
     assert _compile(env).fingerprint == fingerprint(0)
     env.set_max_parallelism(64)
     assert _compile(env).fingerprint != fingerprint(0)
-
-
-def test_a_cycle_is_refused_with_its_back_edges():
-    env = _environment()
-    first = env.from_sequence(1, 9).map(str).name("first").disable_chaining()
-    second = first.map(str).name("second").disable_chaining()
-    edge = Edge(second._ends[0].operator.id, first._ends[0].operator.id, 0, Partitioning.REBALANCE)
-    env._graph.edges.append(edge)
-    with pytest.raises(GraphError, match="back-edges: 'second' → 'first'"):
-        _compile(env)
-
-
-def test_back_edges_lead_to_the_stack_and_cross_edges_do_not():
-    graph = nx.MultiDiGraph()
-    # A diamond s → a, b → t has a cross or forward edge into t; t → a closes a loop.
-    graph.add_edges_from([("s", "a"), ("s", "b"), ("a", "t"), ("b", "t"), ("a", "b"), ("t", "a")])
-    assert back_edges(graph, ["s"]) == {("t", "a")}
-    graph.remove_edge("t", "a")
-    assert back_edges(graph, ["s"]) == set()
-    graph.add_edge("a", "a")
-    assert back_edges(graph, ["s"]) == {("a", "a")}
-
-
-def test_removing_back_edges_makes_any_graph_acyclic():
-    for seed in range(200):
-        graph = nx.MultiDiGraph(nx.gnp_random_graph(8, 0.25, seed=seed, directed=True))
-        graph.add_edges_from(("s", node) for node in range(8))
-        graph.remove_edges_from(back_edges(graph, ["s"]))
-        assert nx.is_directed_acyclic_graph(graph), f"seed {seed}"
 
 
 def test_a_plan_is_drawn_as_text_and_as_mermaid():

@@ -1,10 +1,12 @@
 """From the job graph to the execution graph: chains, back-edges, tasks and channels.
 
-1. every operator gets its uid and parallelism;
+1. every operator gets its uid and parallelism; feedbacks are resolved into connections between
+   operators (`JobGraph.connections`);
 2. operators joined by forward edges are fused into chains, by Flink's rules: same parallelism,
    one input, chaining not disabled;
-3. back-edges are found by one depth-first search from a virtual root over the sources;
-4. every chain becomes as many tasks as its parallelism, every edge between chains a set of
+3. back-edges are found by one depth-first search from a virtual root over the sources, and loops
+   are the strongly connected components (`loops.py`);
+4. every chain becomes as many tasks as its parallelism, every connection between chains a set of
    channels.
 
 Pure: nothing here runs user code or opens anything.
@@ -14,15 +16,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from penstock.dataflow.config import JobConfig, check_parallelism
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph import Chaining, Edge, JobGraph, Operator, OperatorKind, Partitioning
-
-if TYPE_CHECKING:
-    import networkx as nx
+from penstock.dataflow.functions import has_end_input
+from penstock.dataflow.graph import (
+    Chaining,
+    Connection,
+    JobGraph,
+    Operator,
+    OperatorKind,
+    Partitioning,
+)
+from penstock.dataflow.loops import back_edges, cyclic_components, unreached
 
 __all__ = [
     "Chain",
@@ -31,20 +38,25 @@ __all__ = [
     "Link",
     "Node",
     "OperatorInfo",
-    "back_edges",
     "compile_graph",
 ]
 
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator as the runtime sees it; its function is found in the job's code by `id`."""
+    """An operator as the runtime sees it; its function is found in the job's code by `id`.
+
+    Arguments:
+        id, uid, name, kind, parallelism: as in `Operator`, with what was left open filled in.
+        hooks: its function wants to know when its input has ended (`end_input`).
+    """
 
     id: int
     uid: str
     name: str
     kind: OperatorKind
     parallelism: int
+    hooks: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,12 +80,13 @@ class Link:
 
     Arguments:
         id: index in `ExecutionGraph.links`.
-        edge: index of the job graph's edge, by which its selector is found in the job's code.
+        edge: index of the job graph's edge that has its selector and partitioner; links that
+            come through one feedback may share it.
         source, target: indices of the chains.
         producer, consumer: uids of the operators at its ends.
         input: index of the consumer's input.
         partitioning: how records are spread.
-        back: it is a back-edge.
+        back: it is a back-edge; what is in flight on it is part of a snapshot.
     """
 
     id: int
@@ -120,6 +133,10 @@ class Chain:
         """Whether it begins with a source."""
         return self.root.operator.kind is OperatorKind.SOURCE
 
+    def walk(self) -> Iterator[Node]:
+        """All of its operators, producers first."""
+        return self.root.walk()
+
 
 @dataclass(frozen=True)
 class ExecutionGraph:
@@ -129,18 +146,32 @@ class ExecutionGraph:
         chains, links: see `Chain` and `Link`.
         max_parallelism: number of key groups.
         fingerprint: of everything that decides whether a snapshot fits.
+        operators: all that run, in order of creation.
+        loops: the chains of each strongly connected component that has a cycle; a component
+            comes before those that it reaches.
     """
 
     chains: tuple[Chain, ...]
     links: tuple[Link, ...]
     max_parallelism: int
     fingerprint: str = ""
-    operators: tuple[OperatorInfo, ...] = field(default=())
+    operators: tuple[OperatorInfo, ...] = ()
+    loops: tuple[tuple[int, ...], ...] = ()
 
     @property
     def slots(self) -> int:
         """How many workers it needs: slot i holds subtask i of every chain."""
         return max(chain.parallelism for chain in self.chains)
+
+    def loop_of(self, chain: int) -> int | None:
+        """The loop that a chain is part of, as an index of `loops`."""
+        return next((i for i, loop in enumerate(self.loops) if chain in loop), None)
+
+    def has_hooks(self, loop: int) -> bool:
+        """Whether a function of this loop wants to know when its input has ended."""
+        return any(
+            node.operator.hooks for chain in self.loops[loop] for node in self.chains[chain].walk()
+        )
 
     def channels(self, link: Link) -> list[ChannelId]:
         """The channels of a link, in order of source and target subtask."""
@@ -171,165 +202,179 @@ def compile_graph(graph: JobGraph, config: JobConfig) -> ExecutionGraph:
             "the program has no source: begin with env.from_collection(...) or another"
         )
     infos = _operators(graph, config)
-    partitionings = [_partitioning(edge, infos) for edge in graph.edges]
-    head = _chain_heads(graph, infos, partitionings)
-    heads = [operator.id for operator in graph.operators if head[operator.id] == operator.id]
-    index = {operator: i for i, operator in enumerate(heads)}
+    connections = graph.connections()
+    loop_at = _operator_loops(infos, connections)
+    partitionings = [_partitioning(connection, infos) for connection in connections]
+    before = _fused(graph, infos, connections, partitionings, loop_at)
+
+    def first(operator: int) -> int:
+        while operator in before:
+            operator = before[operator]
+        return operator
+
+    heads = [operator for operator in infos if operator not in before]
+    chain_of = {operator: heads.index(first(operator)) for operator in infos}
     links: list[Link] = []
-    for number, edge in enumerate(graph.edges):
-        source, target = head[edge.source], head[edge.target]
-        if source == target and edge.target != target:
+    fed_back: list[bool] = []
+    for connection, partitioning in zip(connections, partitionings, strict=True):
+        if before.get(connection.target) == connection.source:
             continue
+        fed_back.append(connection.feedback)
         links.append(
             Link(
                 len(links),
-                number,
-                index[source],
-                index[target],
-                infos[edge.source].uid,
-                infos[edge.target].uid,
-                edge.input,
-                partitionings[number],
+                connection.edge,
+                chain_of[connection.source],
+                chain_of[connection.target],
+                infos[connection.source].uid,
+                infos[connection.target].uid,
+                connection.input,
+                partitioning,
             )
         )
-    _refuse_cycles(heads, infos, links)
-    chains = tuple(_chain(index[h], h, graph, infos, head, links) for h in heads)
+    links, loops = _find_loops([infos[head] for head in heads], links, fed_back)
+    chains = tuple(_chain(index, head, infos, before, links) for index, head in enumerate(heads))
     compiled = ExecutionGraph(
-        chains, tuple(links), config.max_parallelism, operators=tuple(infos.values())
+        chains,
+        tuple(links),
+        config.max_parallelism,
+        operators=tuple(infos.values()),
+        loops=loops,
     )
-    return ExecutionGraph(
-        chains, tuple(links), config.max_parallelism, _fingerprint(compiled), compiled.operators
-    )
-
-
-def back_edges(chains: nx.MultiDiGraph, sources: list[str]) -> set[tuple[str, str]]:
-    """The edges that lead to a vertex on the stack of a depth-first search from the sources.
-
-    Arguments:
-        chains: vertices are uids, edges go with the stream.
-        sources: uids of the sources; searched in this order from one virtual root.
-
-    networkx labels cross and forward edges "nontree" as well, so the stack is followed here.
-    """
-    # Workers load this module for its records, and networkx takes longer to load than all of it.
-    import networkx as nx
-
-    rooted = nx.DiGraph(chains)
-    root = object()
-    rooted.add_edges_from((root, source) for source in sources)
-    stack: list[object] = []
-    found: set[tuple[str, str]] = set()
-    for source, target, label in nx.dfs_labeled_edges(rooted, root):
-        if label == "forward":
-            stack.append(target)
-        elif label == "reverse":
-            stack.pop()
-        elif target in stack:
-            found.add((source, target))
-    return found
+    return replace(compiled, fingerprint=_fingerprint(compiled))
 
 
 def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
     uids = graph.assign_uids()
     infos: dict[int, OperatorInfo] = {}
-    for operator in graph.operators:
+    for operator in graph.running:
         parallelism = operator.parallelism or config.parallelism
         if operator.max_one:
             parallelism = 1
         check_parallelism(parallelism, config.max_parallelism, f"operator {operator.name!r}")
         infos[operator.id] = OperatorInfo(
-            operator.id, uids[operator.id], operator.name, operator.kind, parallelism
+            operator.id,
+            uids[operator.id],
+            operator.name,
+            operator.kind,
+            parallelism,
+            has_end_input(operator.function),
         )
     return infos
 
 
-def _partitioning(edge: Edge, infos: dict[int, OperatorInfo]) -> Partitioning:
-    source, target = infos[edge.source], infos[edge.target]
+def _operator_loops(
+    infos: dict[int, OperatorInfo], connections: list[Connection]
+) -> dict[int, int]:
+    """The loop of each operator that is in one; all must be reached from a source."""
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(infos)
+    graph.add_edges_from((connection.source, connection.target) for connection in connections)
+    loops = cyclic_components(graph)
+    sources = [id for id, info in infos.items() if info.kind is OperatorKind.SOURCE]
+    unreachable = unreached(graph, sources)
+    for loop in loops:
+        if loop & unreachable:
+            names = ", ".join(repr(infos[id].name) for id in sorted(loop))
+            raise GraphError(
+                f"no source reaches the loop of {names}, so no record would ever enter it: unite "
+                f"what it reads with a stream that comes from a source"
+            )
+    return {operator: number for number, loop in enumerate(loops) for operator in loop}
+
+
+def _partitioning(connection: Connection, infos: dict[int, OperatorInfo]) -> Partitioning:
+    source, target = infos[connection.source], infos[connection.target]
     same = source.parallelism == target.parallelism
-    if edge.partitioning is None:
+    if connection.partitioning is None:
         return Partitioning.FORWARD if same else Partitioning.REBALANCE
-    if edge.partitioning is Partitioning.FORWARD and not same:
+    if connection.partitioning is Partitioning.FORWARD and not same:
         raise GraphError(
             f"forward() from {source.name!r} (parallelism {source.parallelism}) to {target.name!r} "
             f"(parallelism {target.parallelism}) needs equal parallelism; use rebalance()"
         )
-    return edge.partitioning
+    return connection.partitioning
 
 
-def _chain_heads(
-    graph: JobGraph, infos: dict[int, OperatorInfo], partitionings: list[Partitioning]
+def _fused(
+    graph: JobGraph,
+    infos: dict[int, OperatorInfo],
+    connections: list[Connection],
+    partitionings: list[Partitioning],
+    loop_at: dict[int, int],
 ) -> dict[int, int]:
-    """The first operator of the chain of each operator."""
-    head: dict[int, int] = {}
-    by_id = {operator.id: operator for operator in graph.operators}
-    for operator in graph.operators:
-        head[operator.id] = operator.id
-        inputs = [i for i, edge in enumerate(graph.edges) if edge.target == operator.id]
-        if len(inputs) != 1:
-            continue
-        edge = graph.edges[inputs[0]]
+    """The producer that each operator is fused behind; one that is not here begins a chain."""
+    by_id = {operator.id: operator for operator in graph.running}
+    entering: dict[int, list[int]] = {}
+    for number, connection in enumerate(connections):
+        entering.setdefault(connection.target, []).append(number)
+    # This never fuses a loop into itself: one operator of it has another input besides, through
+    # which a source reaches it, and begins a chain.
+    before: dict[int, int] = {}
+    for target, numbers in entering.items():
+        source = connections[numbers[0]].source
         if (
-            partitionings[inputs[0]] is Partitioning.FORWARD
-            and edge.source in head
-            and _may_fuse(by_id[edge.source], operator)
-            and infos[edge.source].parallelism == infos[operator.id].parallelism
+            len(numbers) == 1
+            and partitionings[numbers[0]] is Partitioning.FORWARD
+            and _may_fuse(by_id[source], by_id[target])
         ):
-            head[operator.id] = head[edge.source]
-    return head
+            before[target] = source
+    # The input of an operator behind a loop ends when the loop has ended. In a task of the loop,
+    # its hook would be called while records still come.
+    for operator, info in infos.items():
+        ahead = operator
+        while info.hooks and ahead in before:
+            ahead = before[ahead]
+            if loop_at.get(ahead) not in (None, loop_at.get(operator)):
+                del before[operator]
+                break
+    return before
 
 
 def _may_fuse(first: Operator, second: Operator) -> bool:
     return first.chaining is not Chaining.NEVER and second.chaining is Chaining.ALWAYS
 
 
-def _refuse_cycles(heads: list[int], infos: dict[int, OperatorInfo], links: list[Link]) -> None:
+def _find_loops(
+    heads: list[OperatorInfo], links: list[Link], fed_back: list[bool]
+) -> tuple[list[Link], tuple[tuple[int, ...], ...]]:
+    """The links with their back-edges marked, and the loops of the chains."""
     import networkx as nx
 
-    graph = nx.MultiDiGraph()
-    uid = [infos[operator].uid for operator in heads]
-    graph.add_nodes_from(uid)
-    graph.add_edges_from((uid[link.source], uid[link.target]) for link in links)
-    name = {infos[operator].uid: infos[operator].name for operator in heads}
-    sources = sorted(
-        infos[operator].uid for operator in heads if infos[operator].kind is OperatorKind.SOURCE
+    graph = nx.DiGraph()
+    graph.add_nodes_from(head.uid for head in heads)
+    ends = [(heads[link.source].uid, heads[link.target].uid) for link in links]
+    graph.add_edges_from(ends)
+    # Where a loop can be entered at several places, what the program calls feedback is searched
+    # last, so that it is rather the back-edge than what the program does not.
+    regular = {pair for pair, feedback in zip(ends, fed_back, strict=True) if not feedback}
+    sources = [head.uid for head in heads if head.kind is OperatorKind.SOURCE]
+    back = back_edges(graph, sources, set(ends) - regular)
+    index = {head.uid: number for number, head in enumerate(heads)}
+    return (
+        [replace(link, back=pair in back) for link, pair in zip(links, ends, strict=True)],
+        tuple(tuple(sorted(index[uid] for uid in loop)) for loop in cyclic_components(graph)),
     )
-    found = back_edges(graph, sources)
-    if found:
-        edges = ", ".join(f"{name[a]!r} → {name[b]!r}" for a, b in sorted(found))
-        raise GraphError(
-            f"the program has a cycle, which is not supported yet; back-edges: {edges}"
-        )
 
 
 def _chain(
-    id: int,
-    first: int,
-    graph: JobGraph,
-    infos: dict[int, OperatorInfo],
-    head: dict[int, int],
-    links: list[Link],
+    id: int, head: int, infos: dict[int, OperatorInfo], before: dict[int, int], links: list[Link]
 ) -> Chain:
-    by_edge = {link.edge: link.id for link in links}
-    members: list[str] = []
-
     def node(operator: int) -> Node:
-        members.append(infos[operator].name)
-        children, leaving = [], []
-        for number, edge in enumerate(graph.edges):
-            if edge.source == operator:
-                if number in by_edge:
-                    leaving.append(by_edge[number])
-                else:
-                    children.append(node(edge.target))
-        return Node(infos[operator], tuple(children), tuple(leaving))
+        info = infos[operator]
+        children = [node(other) for other, producer in before.items() if producer == operator]
+        return Node(
+            info, tuple(children), tuple(link.id for link in links if link.producer == info.uid)
+        )
 
-    root = node(first)
-    del head
+    root = node(head)
     return Chain(
         id,
-        " → ".join(members),
+        " → ".join(member.operator.name for member in root.walk()),
         root,
-        infos[first].parallelism,
+        infos[head].parallelism,
         tuple(link.id for link in links if link.target == id),
         tuple(link.id for link in links if link.source == id),
     )

@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.dataflow.compile import ExecutionGraph, compile_graph
-from penstock.dataflow.config import CheckpointConfig, JobConfig, RestartStrategy, check_parallelism
+from penstock.dataflow.config import (
+    CheckpointConfig,
+    CheckpointingMode,
+    JobConfig,
+    RestartStrategy,
+    check_parallelism,
+)
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.feedback import FeedbackStream
 from penstock.dataflow.graph import JobGraph, Operator, OperatorKind
 from penstock.dataflow.plan import render
 from penstock.dataflow.source import Source
@@ -43,6 +50,7 @@ class JobExecutionResult:
         operators: per operator: uid, name, records_in, records_out.
         lineage: the line of snapshots of this run.
         stopped: it was stopped with a last snapshot and can be resumed.
+        loops: per back-edge: name, records queued at most, bytes on disk at most.
     """
 
     job_name: str
@@ -52,6 +60,7 @@ class JobExecutionResult:
     operators: list[dict[str, Any]]
     lineage: str
     stopped: bool = False
+    loops: list[dict[str, Any]] = field(default_factory=list)
 
     def get_net_runtime(self) -> int:
         """Wall time in milliseconds, as PyFlink has it."""
@@ -167,9 +176,13 @@ class StreamExecutionEnvironment:
         """The number of key groups."""
         return self._config.max_parallelism
 
-    def enable_checkpointing(self, interval: float) -> StreamExecutionEnvironment:
-        """Take a snapshot every `interval` milliseconds."""
-        self.get_checkpoint_config().set_checkpoint_interval(interval)
+    def enable_checkpointing(
+        self, interval: float, mode: CheckpointingMode | None = None
+    ) -> StreamExecutionEnvironment:
+        """Take a snapshot every `interval` milliseconds, in the way that `mode` says."""
+        checkpoints = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            checkpoints.set_checkpointing_mode(mode)
         return self
 
     def get_checkpoint_config(self) -> CheckpointConfig:
@@ -265,6 +278,31 @@ class StreamExecutionEnvironment:
         operator = stream._ends[0].operator
         operator.parallelism, operator.max_one = 1, "a socket has one reader"
         return stream
+
+    # ---- loops
+
+    def create_feedback(self, name: str) -> FeedbackStream:
+        """A stream that is used now and closed later with what is to be fed back.
+
+        Arguments:
+            name: what errors call it; no two of a program are alike.
+
+        `DataStream.iterate` is the short form for a stream that is united with a feedback of its
+        own. Raises `GraphError` for a name that is no text or is taken.
+        """
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"a feedback's name is a non-empty string, not {name!r}")
+        if name in self._feedbacks():
+            raise GraphError(f"there is a feedback {name!r} already; give each a name of its own")
+        return FeedbackStream(self, [End(self._add_operator(OperatorKind.FEEDBACK, name, None))])
+
+    def _create_iteration(self) -> FeedbackStream:
+        taken = self._feedbacks()
+        names = (f"iteration {number}" for number in range(1, len(taken) + 2))
+        return self.create_feedback(next(name for name in names if name not in taken))
+
+    def _feedbacks(self) -> set[str]:
+        return {one.name for one in self._graph.operators if one.kind is OperatorKind.FEEDBACK}
 
     # ---- running
 

@@ -23,6 +23,7 @@ __all__ = [
     "ProcessFunction",
     "ReduceFunction",
     "SinkFunction",
+    "has_end_input",
     "method_of",
 ]
 
@@ -103,6 +104,16 @@ class ProcessFunction(Function, ABC):
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
         """The records to emit for `value`: a generator, another iterable, or None."""
 
+    def end_input(self, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """The records to emit when the input has ended; by default none.
+
+        Called once in each subtask. In a loop, what is emitted here may come round again: there
+        it is called when no record is left in the loop, and again so until no function of the
+        loop has emitted into it. (Flink: `BoundedOneInput.endInput`, which loops do not have.)
+        """
+        del ctx
+        return None
+
 
 class KeyedProcessFunction(Function, ABC):
     """Like a flat map on a keyed stream, with keyed state.
@@ -123,6 +134,25 @@ class KeyedProcessFunction(Function, ABC):
         self, value: Any, ctx: KeyedProcessFunction.Context
     ) -> Iterable[Any] | None:
         """The records to emit for `value`: a generator, another iterable, or None."""
+
+    def end_input(self, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        """The records to emit when the input has ended; by default none.
+
+        Called once for every key that has state, with that key current. In a loop, what is
+        emitted here may come round again: there it is called when no record is left in the
+        loop, and again so until no function of the loop has emitted into it.
+        """
+        del ctx
+        return None
+
+
+def has_end_input(function: Any) -> bool:
+    """Whether `function` is a process function that has an `end_input` of its own."""
+    own = getattr(type(function), "end_input", None)
+    return isinstance(function, ProcessFunction | KeyedProcessFunction) and own not in (
+        ProcessFunction.end_input,
+        KeyedProcessFunction.end_input,
+    )
 
 
 def method_of(function: Any, method: str) -> Callable[..., Any]:

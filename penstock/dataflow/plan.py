@@ -35,6 +35,8 @@ def _text(graph: ExecutionGraph) -> str:
             if link.source == chain.id:
                 arrow = "⇠ back-edge" if link.back else "→"
                 lines.append(f"      {link.partitioning.value} {arrow} [{link.target}]")
+    for number, loop in enumerate(graph.loops):
+        lines.append(f"loop {number}: " + " ".join(f"[{chain}]" for chain in loop))
     return "\n".join(lines)
 
 
@@ -43,6 +45,10 @@ def _mermaid(graph: ExecutionGraph) -> str:
     for chain in graph.chains:
         name = chain.name.replace('"', "#quot;")
         lines.append(f'  c{chain.id}["{name} ×{chain.parallelism}"]')
+    for number, loop in enumerate(graph.loops):
+        lines.append(f'  subgraph loop{number}["loop {number}"]')
+        lines += [f"    c{chain}" for chain in loop]
+        lines.append("  end")
     for link in graph.links:
         arrow = "-.->" if link.back else "-->"
         lines.append(f"  c{link.source} {arrow}|{link.partitioning.value}| c{link.target}")

@@ -102,6 +102,15 @@ class Committer(ABC):
         and tries again.
         """
 
+    def finish(self, lineage: str, uid: str) -> None:
+        """The job has read all of its input, and all of its output has been committed.
+
+        Not called when a job is stopped. Called again if the JobManager dies before the job has
+        ended, or if a job that has ended is resumed, so it must be idempotent. Runs off the event
+        loop.
+        """
+        del lineage, uid
+
     def clean(self, lineage: str, uid: str, before_attempt: int) -> int:
         """Remove what attempts before this one staged and no snapshot knows of.
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
     "ListEnumerator",
+    "Preparation",
     "Read",
     "ReaderContext",
     "Source",
@@ -63,6 +65,23 @@ class ReaderContext:
     uid: str
     subtask: int
     parallelism: int
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """For what a source is prepared, in the process of the program.
+
+    Arguments:
+        folder: a folder of this source's own, in the job's folder; it may not exist yet. What is
+            in it stays as long as the job's folder. A job that keeps no snapshots has one that
+            is removed at its end.
+        resuming: the run goes on from a snapshot, if there is one.
+        attached: this process stays until the job ends.
+    """
+
+    folder: Path
+    resuming: bool
+    attached: bool
 
 
 class SourceReader(ABC):
@@ -114,6 +133,16 @@ class SplitEnumerator(ABC):
     def restore(self, state: Any) -> None:
         """Continue from what `snapshot` returned."""
 
+    def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
+        """A snapshot is complete; what none of the retained ones needs may be removed.
+
+        Unlike the others it is called off the event loop, while they may be called on it.
+
+        Arguments:
+            states: what `snapshot` returned, for each retained snapshot.
+            begun: the splits that were handed out and not read to their ends in any of them.
+        """
+
     def close(self) -> None:
         """Let go of what is open."""
 
@@ -122,7 +151,8 @@ class Source(ABC):
     """Where records come from.
 
     `rewindable` says that every split can be read again from a position, which exactly-once
-    needs; a source that is not says so when the job is compiled. `bounded` says that it ends.
+    needs; a source that is not says so when the job is compiled. `bounded` says that every split
+    ends, so that one reader can read several.
     """
 
     rewindable: bool = True
@@ -138,6 +168,16 @@ class Source(ABC):
 
     def validate(self) -> None:
         """Raise a `GraphError` for what can be seen to be wrong before the job starts."""
+
+    def prepare(self, preparation: Preparation) -> None:
+        """Do what only the program's process can do, before the job's code is shipped.
+
+        May block. What it sets on the source is shipped with it. Raises what stops the job from
+        starting.
+        """
+
+    def release(self) -> None:
+        """The job has ended, or could not be started; called in the program's process."""
 
 
 @dataclass

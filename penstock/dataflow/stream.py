@@ -33,6 +33,7 @@ from penstock.dataflow.sink import Sink
 
 if TYPE_CHECKING:
     from penstock.dataflow.environment import StreamExecutionEnvironment
+    from penstock.dataflow.feedback import IterativeStream
 
 __all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
 
@@ -60,7 +61,13 @@ class _Named:
                 f"{what} belongs right after the operator that it is for, not after a union, a "
                 f"key_by or another change of partitioning"
             )
-        return self._ends[0].operator
+        operator = self._ends[0].operator
+        if operator.kind is OperatorKind.FEEDBACK:
+            raise GraphError(
+                f"{what} is for an operator, and feedback {operator.name!r} is none: say it of "
+                f"those that read it or that it is closed with"
+            )
+        return operator
 
     def _set_name(self, name: str) -> None:
         self._operator("name(...)").name = str(name)
@@ -169,6 +176,18 @@ class DataStream(_Named):
         ends = [end for stream in (self, *streams) for end in stream._ends]
         return DataStream(self._environment, ends)
 
+    def iterate(self, max_wait_time_millis: float | None = None) -> IterativeStream:
+        """This stream united with what is fed back into it; close it with `close_with`.
+
+        The time is accepted since Flink has it, and ignored: there a loop ends when nothing has
+        come for so long, here when this stream has ended and no record is left in the loop.
+        """
+        del max_wait_time_millis
+        # `feedback` is built on this module.
+        from penstock.dataflow.feedback import IterativeStream
+
+        return IterativeStream(self, self._environment._create_iteration())
+
     # ---- partitioning
 
     def forward(self) -> DataStream:
@@ -250,18 +269,15 @@ class DataStream(_Named):
             # use, another open) must not reach this operator.
             function = copy.copy(function)
         operator = self._environment._add_operator(kind, name, function, key_selector)
-        for end in self._ends:
-            self._environment._graph.edges.append(
-                Edge(
-                    end.operator.id,
-                    operator.id,
-                    0,
-                    end.partitioning,
-                    end.selector,
-                    end.partitioner,
-                )
-            )
+        self._connect(operator)
         return DataStream(self._environment, [End(operator)])
+
+    def _connect(self, operator: Operator) -> None:
+        """Let an operator read this stream."""
+        self._environment._graph.edges += [
+            Edge(end.operator.id, operator.id, 0, end.partitioning, end.selector, end.partitioner)
+            for end in self._ends
+        ]
 
     def _spread(
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
