@@ -28,6 +28,7 @@ from penstock.snapshot.coordinator import (
     PublishFailed,
     ReserveNumbers,
     SavepointRequested,
+    SnapshotWanted,
     State,
     StopRequested,
     Tick,
@@ -204,6 +205,87 @@ def test_a_savepoint_is_taken_at_once_and_each_request_gets_its_own() -> None:
     assert hear(c, Published(2)) == [Complete(2)]
 
 
+def test_a_wanted_snapshot_begins_after_its_delay_though_there_is_no_interval() -> None:
+    c = coordinator(interval=None, min_pause=3.0)
+    assert hear(c, Tick(7.0), SnapshotWanted(0.5)) == []
+    assert c.next_tick() == 7.5
+    assert hear(c, Tick(7.4)) == []
+    assert hear(c, Tick(7.5)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    hear(c, *acknowledge(1), Published(1))
+    assert c.next_tick() is None
+    assert hear(c, Tick(100.0)) == []
+    # Without an interval there is no pause to keep.
+    assert hear(c, SnapshotWanted(0.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+
+
+def test_a_wanted_snapshot_comes_before_the_interval_is_over_and_starts_it_anew() -> None:
+    c = coordinator()
+    hear(c, Tick(4.0), SnapshotWanted(1.0))
+    assert c.next_tick() == 5.0
+    assert hear(c, Tick(5.0)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    hear(c, *acknowledge(1), Published(1))
+    assert c.next_tick() == 15.0
+
+
+def test_of_several_wishes_the_earliest_counts() -> None:
+    c = coordinator(interval=None)
+    hear(c, SnapshotWanted(2.0), SnapshotWanted(1.0), SnapshotWanted(3.0))
+    assert c.next_tick() == 1.0
+    hear(c, Tick(1.0), *acknowledge(1), Published(1))
+    assert c.next_tick() is None
+
+
+def test_a_snapshot_that_begins_for_another_reason_serves_as_the_wanted_one() -> None:
+    c = coordinator(interval=None)
+    hear(c, SnapshotWanted(5.0), SavepointRequested(), *acknowledge(1), Published(1))
+    assert c.next_tick() is None
+    c = coordinator()
+    hear(c, SnapshotWanted(15.0), Tick(10.0), *acknowledge(1), Published(1))
+    assert c.next_tick() == 20.0
+
+
+def test_a_snapshot_in_flight_does_not_serve_as_the_wanted_one() -> None:
+    c = coordinator(interval=None)
+    hear(c, SnapshotWanted(0.0))
+    assert hear(c, SnapshotWanted(1.0), Acknowledged("s", 1)) == []
+    assert c.next_tick() == 60.0
+    hear(c, Tick(5.0), Acknowledged("t", 1))
+    assert hear(c, Published(1)) == [Complete(1), Inject(2, SnapshotKind.CHECKPOINT)]
+
+
+def test_a_wanted_snapshot_keeps_the_pause_if_there_is_an_interval() -> None:
+    c = coordinator(min_pause=3.0)
+    hear(c, Tick(10.0), Tick(11.0), *acknowledge(1), Published(1))
+    assert hear(c, SnapshotWanted(0.5)) == []
+    assert c.next_tick() == 14.0
+    assert hear(c, Tick(13.9)) == []
+    assert hear(c, Tick(14.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+
+
+def test_a_wanted_snapshot_that_is_given_up_is_not_begun_again_unless_it_is_wanted_again() -> None:
+    c = coordinator(interval=None, tolerable_failures=1)
+    hear(c, SnapshotWanted(0.0))
+    assert hear(c, Declined("s", 1, "no")) == [Abort(1, "s: no")]
+    assert c.next_tick() is None
+    assert hear(c, SnapshotWanted(0.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+
+
+def test_a_wanted_snapshot_waits_for_numbers() -> None:
+    c = coordinator(interval=None, numbers=range(0))
+    assert hear(c, SnapshotWanted(0.0)) == [ReserveNumbers()]
+    assert hear(c, NumbersReserved(range(5, 40))) == [Inject(5, SnapshotKind.CHECKPOINT)]
+
+
+def test_a_stop_overrules_a_wish() -> None:
+    c = coordinator()
+    hear(c, SnapshotWanted(1.0))
+    assert hear(c, StopRequested()) == [Inject(1, SnapshotKind.FINAL)]
+    hear(c, *acknowledge(1))
+    assert hear(c, SnapshotWanted(0.0)) == []
+    assert hear(c, Published(1)) == [Finish(1)]
+    assert c.next_tick() is None
+
+
 def test_numbers_are_reserved_before_they_run_out() -> None:
     c = coordinator(numbers=range(1, 10))
     assert hear(c, Tick(10.0)) == [Inject(1, SnapshotKind.CHECKPOINT)]
@@ -365,6 +447,14 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def savepoint(self) -> None:
         self.hear(SavepointRequested())
+
+    @rule(seconds=st.floats(0.0, 3.0))
+    def want(self, seconds: float) -> None:
+        self.hear(SnapshotWanted(seconds))
+        if self.in_flight is None and not self.finished:
+            due = self.c.next_tick()
+            # The pause of one second after the last one is all that it waits for besides.
+            assert due is not None and due <= self.now + max(seconds, 1.0)
 
     @rule()
     def stop(self) -> None:

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from penstock.dataflow.errors import JobError, StoreError
 from penstock.dataflow.sink import Committable
-from penstock.snapshot.handles import FileRecord, KeyedHandle, OperatorHandle, SnapshotBytes
+from penstock.runtime.codec import Codec, TypeTable
+from penstock.snapshot.handles import (
+    FileRecord,
+    KeyedHandle,
+    LogHandle,
+    OperatorHandle,
+    SnapshotBytes,
+)
+from penstock.snapshot.log import BARRIER, BATCH, frame
 from penstock.snapshot.manifest import (
     FORMAT,
     MAGIC,
@@ -29,7 +37,7 @@ from penstock.snapshot.manifest import (
 )
 
 HERE = Path(__file__).parent
-GOLDEN = HERE / "golden" / "format-1"
+GOLDEN = HERE / "golden"
 
 # The example of docs/snapshot-format.md.
 SMALL = Manifest(
@@ -47,13 +55,13 @@ SMALL = Manifest(
     enumerators={"src": []},
 )
 
-# What tests/golden/format-1 holds. Both are for ever: a new format gets new ones beside them.
+# What tests/golden holds, by format. All is for ever: a new format gets its own beside the others.
 GOLDEN_FOLDER = "count.0f3d0ca4b315014c.0.2"
 GOLDEN_FILES = (
     FileRecord(f"{GOLDEN_FOLDER}/000007.sst", 24, "ee1fb2a113864b53294907cda7c36c08"),
     FileRecord(f"{GOLDEN_FOLDER}/CURRENT", 16, "5ec7a8415941c1a25908c98fb7691a62"),
 )
-GOLDEN_MANIFEST = Manifest(
+GOLDEN_1 = Manifest(
     job="word count",
     lineage="0123456789abcdef",
     parent=("fedcba9876543210", 7),
@@ -87,6 +95,33 @@ GOLDEN_MANIFEST = Manifest(
     types=("words:Count", "words:Line.Inner"),
     sizes=SnapshotBytes(24, 16),
     finished=True,
+    format=1,
+)
+
+# Format 2 has logs of back-edges, and how far the end-of-input hooks of a task have come.
+LOG_FOLDER = f"{GOLDEN_FOLDER}.log1"
+LOG_FILES = (
+    FileRecord(f"{LOG_FOLDER}/000000", 22, "0d259e55aaf0453144ab77708ff324d3"),
+    FileRecord(f"{LOG_FOLDER}/000001", 75, "29aee19b018c2eaf6aad30b87dc38368"),
+)
+INLINE_LOG = bytes.fromhex("00000006 00 92 00 93 01 02 03")
+LOGS = (
+    LogHandle("split", 0, 1, "rebalance", 3, len(INLINE_LOG), INLINE_LOG),
+    LogHandle("count", 0, 0, "hash", 5, 78, None, ((0, 0, 22), (1, 19, 75)), LOG_FILES),
+)
+GOLDEN_2 = replace(
+    GOLDEN_1,
+    operators=(
+        *GOLDEN_1.operators[:2],
+        OperatorEntry("count", "count words", "keyed_process", 1, 128, True),
+        *GOLDEN_1.operators[3:],
+    ),
+    handles=(
+        *GOLDEN_1.handles[:2],
+        replace(GOLDEN_1.handles[2], logs=LOGS, ended=2, emitted=True),
+        *GOLDEN_1.handles[3:],
+    ),
+    format=2,
 )
 
 
@@ -99,13 +134,13 @@ def reframed(data: bytes, format: int | None = None, body: bytes | None = None) 
 
 
 def test_what_is_encoded_is_decoded_again() -> None:
-    for manifest in (SMALL, GOLDEN_MANIFEST):
+    for manifest in (SMALL, GOLDEN_2):
         assert decode(encode(manifest), "m") == manifest
 
 
 def test_equal_manifests_give_equal_bytes() -> None:
-    backwards = dict(reversed(GOLDEN_MANIFEST.enumerators.items()))
-    assert encode(replace(GOLDEN_MANIFEST, enumerators=backwards)) == encode(GOLDEN_MANIFEST)
+    backwards = dict(reversed(GOLDEN_2.enumerators.items()))
+    assert encode(replace(GOLDEN_2, enumerators=backwards)) == encode(GOLDEN_2)
 
 
 plain = st.recursive(
@@ -175,7 +210,7 @@ def test_a_newer_format_says_which_and_to_upgrade() -> None:
 
 def test_an_intact_frame_with_another_body_is_refused() -> None:
     for body in (b"", b"\x80", b"\x93\x01\x02\x03", b"\xc1", b"\x01\x02"):
-        with pytest.raises(StoreError, match="not what format 1 says"):
+        with pytest.raises(StoreError, match="not what format 2 says"):
             decode(reframed(encode(SMALL), body=body), "m")
     with pytest.raises(StoreError, match="not what format 0 says"):
         decode(reframed(encode(SMALL), format=0), "m")
@@ -196,14 +231,21 @@ def test_a_value_of_our_own_that_does_not_fit_is_refused_too() -> None:
         encode(replace(SMALL, created_ms=2**64))
 
 
-def test_the_golden_manifest_of_format_1_decodes_for_ever() -> None:
-    path = Paths(GOLDEN).manifest(12)
-    assert decode(path.read_bytes(), path) == GOLDEN_MANIFEST
+@pytest.mark.parametrize("manifest", [GOLDEN_1, GOLDEN_2], ids=["format 1", "format 2"])
+def test_the_golden_manifests_decode_for_ever(manifest: Manifest) -> None:
+    path = Paths(GOLDEN / f"format-{manifest.format}").manifest(12)
+    assert decode(path.read_bytes(), path) == manifest
 
 
-def test_format_1_is_still_written_byte_for_byte() -> None:
-    assert FORMAT == 1, "a new format needs golden files of its own beside these"
-    assert encode(GOLDEN_MANIFEST) == Paths(GOLDEN).manifest(12).read_bytes()
+def test_format_2_is_still_written_byte_for_byte() -> None:
+    assert FORMAT == 2, "a new format needs golden files of its own beside these"
+    assert encode(GOLDEN_2) == Paths(GOLDEN / "format-2").manifest(12).read_bytes()
+
+
+def test_all_files_of_an_operator_are_told_by_its_handle() -> None:
+    assert GOLDEN_2.handles[2].files == (*GOLDEN_FILES, *LOG_FILES)
+    assert OperatorHandle("a", 0, logs=LOGS).files == LOG_FILES
+    assert OperatorHandle("a", 0).files == ()
 
 
 def hexdump(data: bytes) -> str:
@@ -215,11 +257,16 @@ def hexdump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def test_the_worked_example_of_the_format_is_what_is_written() -> None:
+def test_the_worked_examples_of_the_format_are_what_is_written() -> None:
     page = (HERE.parent / "docs" / "snapshot-format.md").read_text()
-    shown = re.search(r"```hexdump\n(.*?)\n```", page, re.DOTALL)
-    assert shown is not None
-    assert shown.group(1) == hexdump(encode(SMALL))
+    codec = Codec(TypeTable([]))
+    log = (
+        frame(BATCH, codec.encode_batch([("a", 1), ("b", 1)]))
+        + frame(BARRIER, b"12 checkpoint")
+        + frame(BATCH, codec.encode_batch([("a", 2)]))
+    )
+    shown = re.findall(r"```hexdump\n(.*?)\n```", page, re.DOTALL)
+    assert shown == [hexdump(encode(SMALL)), hexdump(log)]
 
 
 def test_names_are_made_in_one_place() -> None:
@@ -227,6 +274,8 @@ def test_names_are_made_in_one_place() -> None:
     assert str(paths.manifest(12)) == "/jobs/words/checkpoints/000012/manifest"
     assert str(paths.snapshot(1_234_567)) == "/jobs/words/checkpoints/1234567"
     assert paths.task(12, "count", 0, 2) == paths.snapshot(12) / GOLDEN_FOLDER
+    assert paths.log(12, "count", 0, 2, 1) == paths.snapshot(12) / LOG_FOLDER
+    assert paths.spill(2, 3, 0, 1) == paths.work(2) / "back-edge.3.0.1"
     assert paths.task_work(2, "count", 0) == paths.root / "work" / "2" / GOLDEN_FOLDER
     assert paths.staging.parent == paths.lock.parent == paths.job.parent == paths.numbers.parent
     assert paths.is_temporary(paths.temporary(paths.manifest(1), 77).name)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph import Partitioning
 from penstock.dataflow.sink import Committable
+from penstock.snapshot.handles import LogHandle, OperatorHandle
 from penstock.snapshot.manifest import (
     Manifest,
     OperatorEntry,
@@ -20,6 +22,7 @@ from penstock.snapshot.manifest import (
 from penstock.snapshot.resolve import (
     NEWEST,
     Difference,
+    EdgeEntry,
     Fork,
     FreshStart,
     Refuse,
@@ -155,18 +158,18 @@ def test_a_request_that_means_nothing_is_refused() -> None:
 
 
 def verdicts(before: Manifest, *operators: OperatorEntry) -> dict[str, Verdict]:
-    return {item.uid: item.verdict for item in check_graph(before, operators)}
+    return {item.uid: item.verdict for item in check_graph(before, operators, [])}
 
 
 def test_the_same_program_differs_in_nothing() -> None:
-    assert check_graph(manifest(1, SOURCE, SPLIT, COUNT), [COUNT, SPLIT, SOURCE]) == []
+    assert check_graph(manifest(1, SOURCE, SPLIT, COUNT), [COUNT, SPLIT, SOURCE], []) == []
 
 
 def test_operators_without_state_come_go_and_change_freely() -> None:
     before = manifest(1, SOURCE, SPLIT)
     other = replace(SPLIT, kind="map", parallelism=7, max_parallelism=64)
-    assert check_graph(before, [SOURCE]) == []
-    assert check_graph(before, [SOURCE, other, replace(SPLIT, uid="another")]) == []
+    assert check_graph(before, [SOURCE], []) == []
+    assert check_graph(before, [SOURCE, other, replace(SPLIT, uid="another")], []) == []
 
 
 def test_a_new_operator_with_state_starts_empty() -> None:
@@ -183,7 +186,7 @@ def test_state_whose_operator_is_gone_is_dropped() -> None:
 
 def test_a_renamed_uid_is_guessed() -> None:
     renamed = replace(COUNT, uid="words")
-    dropped, new = check_graph(manifest(1, SOURCE, COUNT), [SOURCE, renamed])
+    dropped, new = check_graph(manifest(1, SOURCE, COUNT), [SOURCE, renamed], [])
     assert dropped.verdict is Verdict.DROPPED
     assert "if it is 'words' now, give that its former uid 'count'" in dropped.reason
     assert new.verdict is Verdict.NEW
@@ -191,7 +194,7 @@ def test_a_renamed_uid_is_guessed() -> None:
 
 def test_an_operator_of_the_same_name_that_was_there_before_is_not_guessed() -> None:
     twin = replace(COUNT, uid="twin")
-    (dropped,) = check_graph(manifest(1, COUNT, twin), [twin])
+    (dropped,) = check_graph(manifest(1, COUNT, twin), [twin], [])
     assert "former uid" not in dropped.reason
 
 
@@ -202,7 +205,7 @@ def test_another_kind_or_other_key_groups_are_refused() -> None:
 
 
 def test_another_parallelism_is_a_rescale() -> None:
-    (difference,) = check_graph(manifest(1, COUNT), [replace(COUNT, parallelism=5)])
+    (difference,) = check_graph(manifest(1, COUNT), [replace(COUNT, parallelism=5)], [])
     assert difference == Difference(
         "count", "count words", Verdict.RESCALED, "parallelism was 2 and is 5"
     )
@@ -212,7 +215,7 @@ def test_another_parallelism_is_a_rescale() -> None:
 def test_everything_in_the_way_is_said_at_once() -> None:
     before = manifest(1, SOURCE, COUNT, replace(COUNT, uid="gone", name="gone"))
     after = [replace(SOURCE, kind="socket"), replace(COUNT, max_parallelism=64)]
-    differences = check_graph(before, after)
+    differences = check_graph(before, after, [])
     with pytest.raises(GraphError) as caught:
         require_compatible(differences)
     message = str(caught.value)
@@ -224,11 +227,107 @@ def test_everything_in_the_way_is_said_at_once() -> None:
 
 def test_dropped_state_may_be_allowed_but_nothing_else() -> None:
     before = manifest(1, SOURCE, COUNT)
-    require_compatible(check_graph(before, [SOURCE]), allow_dropped=True)
+    require_compatible(check_graph(before, [SOURCE], []), allow_dropped=True)
     with pytest.raises(GraphError, match="socket") as caught:
-        differences = check_graph(before, [replace(SOURCE, kind="socket")])
+        differences = check_graph(before, [replace(SOURCE, kind="socket")], [])
         require_compatible(differences, allow_dropped=True)
     assert "dropped" not in str(caught.value)
+
+
+# ---- records in flight
+
+SCORE = OperatorEntry("score", "score", "process", 2, 128, False)
+
+
+def looping(records: int, partitioning: Partitioning = Partitioning.HASH) -> Manifest:
+    """A snapshot of a loop split → score → split with so many records in each subtask's log."""
+    handles = [
+        OperatorHandle(
+            "split",
+            subtask,
+            logs=(LogHandle("score", 0, 1, partitioning.value, records, 9 * records, b""),),
+        )
+        for subtask in range(2)
+    ]
+    return replace(manifest(1, SOURCE, SPLIT, SCORE), handles=tuple(handles))
+
+
+def back(partitioning: Partitioning, input: int = 0) -> list[EdgeEntry]:
+    return [
+        ("lines", "split", 0, Partitioning.FORWARD),
+        ("split", "score", 0, Partitioning.FORWARD),
+        ("score", "split", input, partitioning),
+    ]
+
+
+def test_a_loop_that_is_as_it_was_differs_in_nothing() -> None:
+    for partitioning in Partitioning:
+        before = looping(3, partitioning)
+        assert check_graph(before, [SOURCE, SPLIT, SCORE], back(partitioning)) == []
+
+
+def test_records_in_flight_whose_edge_is_gone_would_be_lost() -> None:
+    open_graph = [edge for edge in back(Partitioning.HASH) if edge[0] != "score"]
+    for operators, edges in (
+        ([SOURCE, SPLIT, SCORE], open_graph),
+        ([SOURCE, SPLIT, SCORE], back(Partitioning.HASH, input=1)),
+        ([SOURCE, SPLIT], open_graph[:1]),
+        ([SOURCE, SCORE], []),
+    ):
+        (difference,) = check_graph(looping(3), operators, edges)
+        assert (difference.uid, difference.verdict) == ("split", Verdict.DROPPED)
+        assert "6 records from 'score' to its input 0 were in flight" in difference.reason
+        with pytest.raises(GraphError, match=r"would be lost(?s:.)*--allow-dropped"):
+            require_compatible([difference])
+        require_compatible([difference], allow_dropped=True)
+
+
+def test_a_loop_in_which_nothing_was_in_flight_may_go_and_change() -> None:
+    assert check_graph(looping(0), [SOURCE], []) == []
+    wider = [SOURCE, replace(SPLIT, parallelism=3), SCORE]
+    before = looping(0, Partitioning.BROADCAST)
+    assert check_graph(before, wider, back(Partitioning.HASH)) == []
+
+
+def test_records_in_flight_are_dealt_anew_at_another_parallelism() -> None:
+    wider = [SOURCE, replace(SPLIT, parallelism=3), SCORE]
+    for was in Partitioning:
+        for now in Partitioning:
+            if Partitioning.BROADCAST not in (was, now):
+                assert check_graph(looping(3, was), wider, back(now)) == []
+
+
+def test_copies_in_flight_on_a_broadcast_edge_fit_no_other_parallelism() -> None:
+    wider = [SOURCE, replace(SPLIT, parallelism=3), SCORE]
+    before = looping(3, Partitioning.BROADCAST)
+    (difference,) = check_graph(before, wider, back(Partitioning.BROADCAST))
+    assert difference.verdict is Verdict.REFUSED
+    assert "cannot be dealt to 3; set the parallelism to 2" in difference.reason
+    with pytest.raises(GraphError, match="broadcast"):
+        require_compatible([difference], allow_dropped=True)
+    # The producer's does not matter.
+    producer = [SOURCE, SPLIT, replace(SCORE, parallelism=3)]
+    assert check_graph(before, producer, back(Partitioning.BROADCAST)) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "fits"),
+    [
+        (Partitioning.FORWARD, Partitioning.REBALANCE, True),
+        (Partitioning.HASH, Partitioning.SHUFFLE, True),
+        (Partitioning.REBALANCE, Partitioning.HASH, False),
+        (Partitioning.HASH, Partitioning.CUSTOM, False),
+        (Partitioning.SHUFFLE, Partitioning.GLOBAL, False),
+        (Partitioning.BROADCAST, Partitioning.REBALANCE, False),
+        (Partitioning.FORWARD, Partitioning.BROADCAST, False),
+    ],
+)
+def test_records_in_flight_must_not_end_up_at_a_subtask_that_is_not_theirs(
+    was: Partitioning, now: Partitioning, fits: bool
+) -> None:
+    found = check_graph(looping(3, was), [SOURCE, SPLIT, SCORE], back(now))
+    assert [item.verdict for item in found] == ([] if fits else [Verdict.REFUSED])
+    assert all(f"was {was.value} and is {now.value}" in item.reason for item in found)
 
 
 def staged(snapshot: int, uid: str, subtask: int, payload: object = None) -> Committable:

@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 
 from penstock.dataflow.errors import ProtocolError, StoreError
+from penstock.runtime.codec import Codec, TypeTable
 from penstock.snapshot.files import Files, MemoryFiles
 from penstock.snapshot.handles import FileRecord, KeyedHandle, OperatorHandle, SnapshotBytes
+from penstock.snapshot.log import BATCH, Range, Segment, frame, read_log, write_log
 from penstock.snapshot.manifest import Manifest, Paths, SnapshotKind, SnapshotNumber, encode
 from penstock.snapshot.store import MemoryStore, Store
 
-GOLDEN = Path(__file__).parent / "golden" / "format-1"
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def make_manifest(number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> Manifest:
@@ -338,6 +340,61 @@ def test_a_listing_tells_all_and_what_is_wrong(store: Store) -> None:
     assert "truncated" in str(third.problem)
 
 
+def with_log(number: int, store: Store, files: Files) -> Manifest:
+    """A snapshot with a log of one batch in a file of its own and one that was spilled."""
+    work = store.paths.root / "work"
+    if not files.exists(work):
+        files.make_folder(work)
+    spilled, data = work / f"segment {number}", frame(BATCH, b"spilled")
+    files.write(spilled, data)
+    steps = write_log(
+        [b"in memory", Range(Segment(spilled, len(data), files.checksum(spilled)), 0, len(data))],
+        producer="count",
+        input=0,
+        source=1,
+        partitioning="hash",
+        records=2,
+        folder=store.paths.log(number, "count", 0, 1, 0),
+        inline_threshold=0,
+        files=files,
+    )
+    try:
+        step = next(steps)
+        assert step is not None
+        step()
+        next(steps)
+    except StopIteration as stop:
+        log, _ = stop.value
+    return replace(make_manifest(number), handles=(OperatorHandle("count", 0, logs=(log,)),))
+
+
+def test_verifying_looks_at_the_logs_of_back_edges_too(store: Store) -> None:
+    store.create(1)
+    manifest = with_log(1, store, Files())
+    store.verify(manifest, checksums=True)
+    for name in ("000000", "000001"):
+        path = store.paths.log(1, "count", 0, 1, 0) / name
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + b"!")
+        store.verify(manifest)
+        with pytest.raises(StoreError, match=r"'count', subtask 0, has another checksum") as caught:
+            store.verify(manifest, checksums=True)
+        assert caught.value.path == str(path)
+        path.write_bytes(data)
+    path.unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        store.verify(manifest)
+
+
+def test_retention_takes_the_logs_along(store: Store) -> None:
+    for number in (1, 2):
+        store.create(number)
+        store.publish(with_log(number, store, Files()))
+    assert store.retain(1) == (1,)
+    assert names_in(store.paths.checkpoints) == ["000002"]
+    store.verify(store.load(2), checksums=True)
+
+
 def test_a_damaged_newest_snapshot_is_not_passed_over(store: Store) -> None:
     take(store, 1)
     path = take(store, 2)
@@ -384,14 +441,31 @@ def test_verifying_finds_missing_short_and_altered_files(store: Store) -> None:
         store.verify(manifest)
 
 
-def test_the_golden_snapshot_of_format_1_can_be_read_for_ever() -> None:
-    store = Store(GOLDEN)
+@pytest.mark.parametrize("format", [1, 2])
+def test_the_golden_snapshots_of_every_format_can_be_read_for_ever(format: int) -> None:
+    store = Store(GOLDEN / f"format-{format}")
     assert store.job_name() == "word count"
     manifest = store.newest()
     assert manifest is not None
+    assert manifest.format == format
     store.verify(manifest, checksums=True)
     (info,) = store.list()
     assert (info.number, info.kind, info.size) == (12, SnapshotKind.SAVEPOINT, 40)
+
+
+def test_the_golden_logs_can_be_read_for_ever() -> None:
+    store = Store(GOLDEN / "format-2")
+    manifest = store.load(12)
+    codec = Codec(TypeTable([]))
+    in_flight = [
+        [codec.decode_batch(payload) for payload in read_log(log, store.paths.snapshot(12))]
+        for handle in manifest.handles
+        for log in handle.logs
+    ]
+    assert in_flight == [
+        [[1, 2, 3]],
+        [[("lost", 3), ("found", 1)], [("in", 1), ("flight", 2)], [("äöü", 0)]],
+    ]
 
 
 # --- removing
@@ -582,7 +656,8 @@ def live(files: MemoryFiles, life: Life) -> None:
             record = FileRecord(f"{name}/1.sst", len(data), checksum)
             keyed = KeyedHandle(0, 128, ("s",), None, name, (record,))
             kind = SnapshotKind.SAVEPOINT if number == 3 else SnapshotKind.CHECKPOINT
-            handles = (OperatorHandle("count", 0, keyed),)
+            (logged,) = with_log(number, store, files).handles
+            handles = (replace(logged, keyed=keyed),)
             life.begun = number
             store.publish(replace(make_manifest(number, kind), handles=handles))
             life.published.append(number)
@@ -664,8 +739,10 @@ def test_what_a_killed_process_left_is_durable_once_another_has_taken_over() -> 
         lambda path: path.name == "words",
         lambda path: path.name == "checkpoints",
         lambda path: Paths.number_of(path.name) is not None,
+        lambda path: path.name.endswith(".log0"),
+        lambda path: path.parent.name.endswith(".log0"),
     ],
-    ids=["manifest", "numbers", "root", "checkpoints", "snapshot"],
+    ids=["manifest", "numbers", "root", "checkpoints", "snapshot", "log folder", "log file"],
 )
 def test_a_sync_that_is_left_out_is_noticed(unsynced: Callable[[Path], bool]) -> None:
     with pytest.raises(AssertionError, match="crash at step"):

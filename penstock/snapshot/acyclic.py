@@ -38,6 +38,7 @@ from penstock.snapshot.events import (
     CopyState,
     Event,
     SnapshotAborted,
+    SnapshotCompleted,
     Unblock,
 )
 
@@ -45,10 +46,11 @@ __all__ = ["AcyclicProtocol", "Phase"]
 
 
 class Phase(Enum):
-    """What a task is doing about snapshots."""
+    """What a task is doing about snapshots; only tasks with back-edges log (`cyclic.py`)."""
 
     IDLE = "idle"
     ALIGNING = "aligning"
+    LOGGING = "logging"
 
 
 class AcyclicProtocol:
@@ -70,9 +72,14 @@ class AcyclicProtocol:
 
     def handle(self, event: Event) -> list[Command]:
         """What to do about an event, in this order; `ProtocolError` for an impossible one."""
-        if isinstance(event, SnapshotAborted):
-            return self._abort(event.number)
-        return self._barrier(event)
+        match event:
+            case SnapshotAborted(number):
+                return self._abort(number)
+            case BarrierArrived():
+                return self._barrier(event)
+            case SnapshotCompleted():
+                return []
+        raise ProtocolError(f"{event} at a task without back-edges: {self._story()}")
 
     def validate(self) -> None:
         """Raise `ProtocolError` unless every invariant holds; for tests."""

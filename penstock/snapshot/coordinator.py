@@ -42,6 +42,7 @@ __all__ = [
     "Published",
     "ReserveNumbers",
     "SavepointRequested",
+    "SnapshotWanted",
     "State",
     "StopRequested",
     "Tick",
@@ -112,6 +113,17 @@ class SavepointRequested:
 
 
 @dataclass(frozen=True)
+class SnapshotWanted:
+    """A checkpoint is to begin within `delay_seconds` of the last `Tick`, so send one first.
+
+    Asked for by `penstock.snapshot.termination`, to see how a loop stands. The one in flight does
+    not serve: its cut may have been too early. Any that begins afterwards does.
+    """
+
+    delay_seconds: float
+
+
+@dataclass(frozen=True)
 class Inject:
     """Send barrier `number` to every source."""
 
@@ -170,6 +182,7 @@ CoordinatorEvent = (
     | NumbersReserved
     | StopRequested
     | SavepointRequested
+    | SnapshotWanted
 )
 CoordinatorCommand = Inject | Publish | Complete | Abort | Fail | Finish | ReserveNumbers
 
@@ -189,9 +202,11 @@ class Coordinator:
     Arguments:
         tasks: all tasks of the attempt.
         now: the time at which it starts.
-        interval: seconds between the starts of snapshots; None takes only the final one.
+        interval: seconds between the starts of snapshots; None takes only those that are asked
+            for, and the final one.
         timeout: a snapshot older than this is given up.
-        min_pause: seconds between the end of one and the start of the next.
+        min_pause: seconds between the end of one and the start of the next that is due by the
+            clock or wanted; without an interval there is none.
         tolerable_failures: so many failures in a row are borne.
         numbers: reserved snapshot numbers.
     """
@@ -226,6 +241,9 @@ class Coordinator:
         self._now = now
         self._started = now
         self._due = None if interval is None else now + interval
+        #: When a snapshot that is wanted has to begin, and the end of the pause before it.
+        self._wanted: float | None = None
+        self._pause_until = now
         self._stopping = False
         self._savepoints = 0
         #: Whether the snapshot in flight ends the job.
@@ -263,6 +281,10 @@ class Coordinator:
             case SavepointRequested():
                 self._savepoints += 1
                 commands = []
+            case SnapshotWanted(delay_seconds):
+                at = self._now + delay_seconds
+                self._wanted = at if self._wanted is None else min(at, self._wanted)
+                commands = []
         if self.state is State.WAITING:
             commands += self._begin()
         return commands
@@ -272,13 +294,20 @@ class Coordinator:
         if self.state is State.COLLECTING:
             return self._started + self.timeout
         if self.state is State.WAITING:
-            return self._due
+            return self._next_checkpoint()
         return None
+
+    def _next_checkpoint(self) -> float | None:
+        """When the next checkpoint is due, by the clock or because it is wanted."""
+        if self._wanted is None:
+            return self._due
+        wanted = max(self._wanted, self._pause_until)
+        return wanted if self._due is None else min(wanted, self._due)
 
     def _begin(self) -> list[CoordinatorCommand]:
         final = self._stopping or self.ended == self.tasks
-        due = self._due is not None and self._now >= self._due
-        if not (final or due or self._savepoints):
+        due = self._next_checkpoint()
+        if not (final or self._savepoints or (due is not None and self._now >= due)):
             return []
         if not self._numbers:
             return self._reserve()
@@ -288,7 +317,7 @@ class Coordinator:
             self.kind, self._savepoints = SnapshotKind.SAVEPOINT, self._savepoints - 1
         else:
             self.kind = SnapshotKind.CHECKPOINT
-        self._final = final
+        self._final, self._wanted = final, None
         self.number = self._numbers.pop(0)
         self.state, self.acknowledged, self._started = State.COLLECTING, set(), self._now
         commands: list[CoordinatorCommand] = [Inject(self.number, self.kind)]
@@ -339,7 +368,8 @@ class Coordinator:
     def _rest(self) -> None:
         self.state, self.number = State.WAITING, None
         if self.interval is not None:
-            self._due = max(self._started + self.interval, self._now + self.min_pause)
+            self._pause_until = self._now + self.min_pause
+            self._due = max(self._started + self.interval, self._pause_until)
 
     def _time_out(self) -> list[CoordinatorCommand]:
         if self.state is State.COLLECTING and self._now >= self._started + self.timeout:

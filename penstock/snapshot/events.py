@@ -13,13 +13,24 @@ from enum import StrEnum
 
 __all__ = [
     "BarrierArrived",
+    "BarrierReached",
+    "BarrierSent",
     "Block",
     "Broadcast",
     "Command",
     "CopyState",
+    "DropLog",
+    "EndLog",
     "Event",
+    "Halt",
+    "Overtake",
+    "Resume",
     "SnapshotAborted",
+    "SnapshotCompleted",
     "SnapshotKind",
+    "StartLog",
+    "StartTimer",
+    "TimedOut",
     "Unblock",
 ]
 
@@ -45,8 +56,44 @@ class BarrierArrived:
 
 
 @dataclass(frozen=True)
+class BarrierReached:
+    """Barrier `number` has come to the gate on `channel`, and is not taken yet.
+
+    Algorithm 2 hears it of back-edges while they are logged: a log ends where the barrier
+    arrives, and not where it is taken, so that a snapshot does not wait for a loop to drain.
+    Unaligned protocols hear it of every channel, always. `urgent`: it has overtaken records, and
+    is not to be waited with.
+    """
+
+    channel: Hashable
+    number: int
+    urgent: bool = False
+
+
+@dataclass(frozen=True)
 class SnapshotAborted:
     """The coordinator has given up snapshot `number`."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class SnapshotCompleted:
+    """Snapshot `number` is complete."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class BarrierSent:
+    """Barrier `number` has left the task on all its output channels."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """The time that `StartTimer` of snapshot `number` gave is over."""
 
     number: int
 
@@ -66,10 +113,59 @@ class CopyState:
 
 
 @dataclass(frozen=True)
+class StartLog:
+    """Log these channels from now on: what waits there, and what arrives before the barrier."""
+
+    number: int
+    channels: tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class EndLog:
+    """All logs of snapshot `number` are complete: acknowledge it with state and logs."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class DropLog:
+    """Snapshot `number` was given up while it was being logged."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Broadcast:
     """Send barrier `number` on every output channel, behind all that was emitted before."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class Overtake:
+    """Send barrier `number` on every output channel, ahead of what waits there, and log that.
+
+    If the barrier waits there itself, it is that which gets ahead.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True)
+class StartTimer:
+    """Tell `TimedOut` of snapshot `number` after the aligned checkpoint timeout."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Halt:
+    """Emit nothing from the source until `Resume`."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on emitting from the source."""
 
 
 @dataclass(frozen=True)
@@ -79,5 +175,19 @@ class Unblock:
     channels: tuple[Hashable, ...]
 
 
-Event = BarrierArrived | SnapshotAborted
-Command = Block | CopyState | Broadcast | Unblock
+Event = (
+    BarrierArrived | BarrierReached | BarrierSent | TimedOut | SnapshotAborted | SnapshotCompleted
+)
+Command = (
+    Block
+    | CopyState
+    | StartLog
+    | Broadcast
+    | Overtake
+    | Unblock
+    | EndLog
+    | DropLog
+    | StartTimer
+    | Halt
+    | Resume
+)

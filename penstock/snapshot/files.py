@@ -45,6 +45,22 @@ class Files:
         """Give a file a second name; raises `FileExistsError` if that is taken."""
         os.link(source, target)
 
+    def link_or_copy(self, source: Path, target: Path) -> bool:
+        """Make `target` a second name of a file, or a copy; returns whether it is a name."""
+        try:
+            self.link(source, target)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError:
+            # Another file system, or one without links.
+            self.write(target, self.read(source))
+            return False
+        return True
+
+    def links(self, path: Path) -> int:
+        """How many names a file has."""
+        return path.stat().st_nlink
+
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, taking that from whatever had it."""
         source.replace(target)
@@ -220,6 +236,11 @@ class MemoryFiles(Files):
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name."""
         self._add("link", target, self._node(source))
+
+    def links(self, path: Path) -> int:
+        """How many names a file has."""
+        node = self._node(path)
+        return sum(other is node for other in self._seen.values())
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name."""

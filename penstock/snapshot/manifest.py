@@ -40,7 +40,7 @@ __all__ = [
 
 # On disk: never change these; a new layout of the body is a new FORMAT beside the old ones.
 MAGIC = b"PENSTOCK"
-FORMAT = 1
+FORMAT = 2
 _HEADER = struct.Struct(">8sIQ")  # magic, format, length of the body in bytes
 _CHECKSUM_BYTES = 16
 
@@ -57,8 +57,8 @@ class OperatorEntry:
         kind: what sort of operator it is; state is never handed to another kind.
         parallelism: how many subtasks it had.
         max_parallelism: how many key groups it has.
-        stateful: whether anything of it lies in snapshots (keyed or operator state, splits,
-            timers, logs of back-edges).
+        stateful: whether anything of its own lies in snapshots (keyed or operator state, splits,
+            timers). Logs of back-edges do not count: what becomes of them is decided by edge.
     """
 
     uid: str
@@ -209,7 +209,7 @@ def decode(data: bytes, path: object) -> Manifest:
         )
     try:
         body = msgpack.unpackb(data[_HEADER.size : -_CHECKSUM_BYTES], strict_map_key=False)
-        return _READERS[version](body)
+        return _READERS[version](body, version)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
             f"the manifest is intact, but not what format {version} says ({error!r}): "
@@ -218,7 +218,7 @@ def decode(data: bytes, path: object) -> Manifest:
         ) from error
 
 
-def _read_format_1(body: dict[str, Any]) -> Manifest:
+def _read(body: dict[str, Any], format: int) -> Manifest:
     parent = body["parent"]
     new, linked = body["sizes"]
     return Manifest(
@@ -238,11 +238,12 @@ def _read_format_1(body: dict[str, Any]) -> Manifest:
         types=tuple(body["types"]),
         sizes=SnapshotBytes(new, linked),
         finished=body["finished"],
-        format=1,
+        format=format,
     )
 
 
-_READERS: dict[int, Callable[[dict[str, Any]], Manifest]] = {1: _read_format_1}
+# Formats 1 and 2 differ in the handles of operators only, which tell by their length.
+_READERS: dict[int, Callable[[dict[str, Any], int], Manifest]] = {1: _read, 2: _read}
 
 
 def _pack(value: Any) -> bytes:
@@ -319,6 +320,10 @@ class Paths:
         """Where sinks stage that have no better place."""
         return self.root / "staging"
 
+    def source(self, uid: str) -> Path:
+        """The folder in which a source keeps what a resumed job reads again."""
+        return self.root / "sources" / self.task_name(uid, 0, 0).removesuffix(".0.0")
+
     def snapshot(self, number: int) -> Path:
         """The folder of one snapshot; names in `FileRecord` are relative to it."""
         return self.checkpoints / f"{number:06d}"
@@ -331,6 +336,11 @@ class Paths:
         """The folder of what one subtask wrote for one snapshot."""
         return self.snapshot(number) / self.task_name(uid, subtask, attempt)
 
+    def log(self, number: int, uid: str, subtask: int, attempt: int, place: int) -> Path:
+        """The folder of one of the logs of back-edges that one subtask wrote for one snapshot."""
+        name = self.task_name(uid, subtask, attempt)
+        return self.snapshot(number) / f"{name}.log{place}"
+
     def work(self, attempt: int) -> Path:
         """Where the workers of one attempt have their local folders."""
         return self.root / "work" / str(attempt)
@@ -338,6 +348,10 @@ class Paths:
     def task_work(self, attempt: int, uid: str, subtask: int) -> Path:
         """The local working folder of one subtask."""
         return self.work(attempt) / self.task_name(uid, subtask, attempt)
+
+    def spill(self, attempt: int, link: int, source: int, target: int) -> Path:
+        """The local folder for what one back-edge channel does not hold in memory."""
+        return self.work(attempt) / f"back-edge.{link}.{source}.{target}"
 
     @staticmethod
     def task_name(uid: str, subtask: int, attempt: int) -> str:

@@ -7,11 +7,13 @@ asks, and acts on the answer. A decision is a value; what is refused carries its
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph import Partitioning
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.manifest import Manifest, OperatorEntry, SnapshotInfo
 
@@ -19,6 +21,7 @@ __all__ = [
     "NEWEST",
     "Decision",
     "Difference",
+    "EdgeEntry",
     "Fork",
     "FreshStart",
     "Refuse",
@@ -196,11 +199,26 @@ class Difference:
     reason: str
 
 
-def check_graph(manifest: Manifest, operators: Sequence[OperatorEntry]) -> list[Difference]:
+#: An edge of the program: uid of the producer, uid of the consumer, index of the consumer's input,
+#: and its `Partitioning`.
+EdgeEntry = tuple[str, str, int, Partitioning]
+
+#: A record of such an edge belongs to one subtask and to no other.
+_BY_RECORD = frozenset({Partitioning.HASH, Partitioning.CUSTOM, Partitioning.GLOBAL})
+
+
+def check_graph(
+    manifest: Manifest, operators: Sequence[OperatorEntry], edges: Sequence[EdgeEntry]
+) -> list[Difference]:
     """Where a program differs from a snapshot, as far as state is concerned, in uid order.
 
     Operators that are not named in the answer are kept as they are, or have no state on either
-    side: those may come, go and change freely.
+    side: those may come, go and change freely. So may edges on which no records were in flight.
+
+    Arguments:
+        manifest: the snapshot.
+        operators: of the program.
+        edges: of the program; those within a chain do not matter.
     """
     before = {entry.uid: entry for entry in manifest.operators}
     after = {entry.uid: entry for entry in operators}
@@ -210,7 +228,8 @@ def check_graph(manifest: Manifest, operators: Sequence[OperatorEntry]) -> list[
         difference = _compare(before.get(uid), after.get(uid), newcomers)
         if difference is not None:
             found.append(difference)
-    return found
+    found += _compare_logs(manifest, before, after, edges)
+    return sorted(found, key=lambda item: item.uid)
 
 
 def _compare(
@@ -241,6 +260,48 @@ def _compare(
         reason = f"parallelism was {old.parallelism} and is {new.parallelism}"
         return Difference(old.uid, new.name, Verdict.RESCALED, reason)
     return None
+
+
+def _compare_logs(
+    manifest: Manifest,
+    before: dict[str, OperatorEntry],
+    after: dict[str, OperatorEntry],
+    edges: Sequence[EdgeEntry],
+) -> Iterator[Difference]:
+    partitionings = {edge[:3]: edge[3] for edge in edges}
+    in_flight: Counter[tuple[str, str, int, str]] = Counter()
+    for handle in manifest.handles:
+        for log in handle.logs:
+            in_flight[log.producer, handle.uid, log.input, log.partitioning] += log.records
+    for (producer, consumer, input, name), records in sorted(in_flight.items()):
+        if not records:
+            continue
+        old, was = before[consumer], Partitioning(name)
+        now = partitionings.get((producer, consumer, input))
+        what = f"{records} records from {producer!r} to its input {input} were in flight"
+        if now is None:
+            reason = f"{what}, and the program has no such edge: they would be lost"
+            yield Difference(consumer, old.name, Verdict.DROPPED, reason)
+            continue
+        new = after[consumer]
+        rescaled = new.parallelism != old.parallelism
+        if rescaled and Partitioning.BROADCAST in (was, now):
+            reason = (
+                f"{what} on a broadcast edge, of which each of the {old.parallelism} subtasks had "
+                f"its own copies: they cannot be dealt to {new.parallelism}; set the parallelism "
+                f"to {old.parallelism}"
+            )
+        elif was is not now and Partitioning.BROADCAST in (was, now):
+            reason = f"{what} on an edge that was {was.value} and is {now.value}: set that back"
+        elif was is not now and now in _BY_RECORD and not rescaled:
+            # They would stay with the subtasks that they were on their way to.
+            reason = (
+                f"{what} on an edge that was {was.value} and is {now.value}: set that back, or "
+                "change the operator's parallelism too, so that they are dealt out anew"
+            )
+        else:
+            continue
+        yield Difference(consumer, new.name, Verdict.REFUSED, reason)
 
 
 def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool = False) -> None:

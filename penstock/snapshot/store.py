@@ -271,7 +271,7 @@ class Store:
         """
         folder = self.paths.snapshot(manifest.number)
         for handle in manifest.handles:
-            for record in handle.keyed.files if handle.keyed else ():
+            for record in handle.files:
                 path = folder / record.name
                 with _faults(f"read snapshot {manifest.number}", path):
                     if not self._files.exists(path):

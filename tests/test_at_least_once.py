@@ -1,0 +1,202 @@
+"""At least once: each row of the table, then whole jobs in every order.
+
+The model is `simulation/mode_model.py`. A snapshot must end, and hold at least once whatever came
+into being before it; that records are held twice must happen as well, or the mode would be
+exactly-once and the others not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.acyclic import Phase
+from penstock.snapshot.at_least_once import AtLeastOnceProtocol
+from penstock.snapshot.events import (
+    BarrierArrived,
+    BarrierReached,
+    BarrierSent,
+    Broadcast,
+    Command,
+    CopyState,
+    DropLog,
+    EndLog,
+    Event,
+    SnapshotAborted,
+    SnapshotCompleted,
+    StartLog,
+)
+from tests.simulation.mode_model import Mode, ModeModel, abandoned, jobs
+from tests.simulation.protocol_model import Violation
+
+
+class Driven:
+    """A protocol with regular inputs a and b and back-edges x and y, checked after each event."""
+
+    def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
+        self.protocol = AtLeastOnceProtocol(inputs, back_edges)
+
+    def hear(self, event: Event) -> list[Command]:
+        commands = self.protocol.handle(event)
+        self.protocol.validate()
+        return commands
+
+    def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
+        return self.hear(BarrierArrived(channel, number))
+
+    def reached(self, channel: str, number: int = 1) -> list[Command]:
+        return self.hear(BarrierReached(channel, number))
+
+
+def cut(number: int, logged: tuple[str, ...] = ()) -> list[Command]:
+    return [CopyState(number), StartLog(number, logged), Broadcast(number)]
+
+
+def test_a_source_makes_its_cut_at_once_and_has_nothing_to_log() -> None:
+    assert Driven("", "").barrier(None) == [*cut(1), EndLog(1)]
+
+
+def test_a_task_makes_its_cut_at_the_last_regular_barrier_and_blocks_nothing() -> None:
+    task = Driven("ab", "")
+    assert task.barrier("a") == []
+    assert task.protocol.phase is Phase.ALIGNING
+    assert task.barrier("b") == [*cut(1), EndLog(1)]
+    assert task.barrier("a", 2) == []
+
+
+def test_back_edges_are_logged_until_their_barriers_arrive() -> None:
+    task = Driven()
+    task.barrier("a")
+    assert task.barrier("b") == cut(1, ("x", "y"))
+    assert task.reached("y") == []
+    assert task.barrier("y") == []
+    assert task.reached("x") == [EndLog(1)]
+    assert task.protocol.phase is Phase.IDLE
+
+
+def test_a_back_edge_whose_barrier_came_before_the_cut_is_not_logged() -> None:
+    task = Driven()
+    assert task.barrier("x") == task.barrier("a") == task.reached("y") == []
+    assert task.barrier("b") == cut(1, ("y",))
+
+
+def test_a_higher_barrier_gives_up_what_is_counted() -> None:
+    task = Driven("ab", "")
+    task.barrier("a")
+    assert task.barrier("b", 2) == task.barrier("b", 1) == []
+    assert task.barrier("a", 2) == [*cut(2), EndLog(2)]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_higher_barrier_drops_the_log(taken: bool) -> None:
+    task = Driven("ax", "x")
+    task.barrier("a")
+    if taken:
+        assert task.barrier("a", 2) == [DropLog(1), *cut(2, ("x",))]
+        assert task.reached("x", 1) == []
+        assert task.reached("x", 2) == [EndLog(2)]
+    else:
+        assert task.reached("x", 2) == [DropLog(1)]
+        assert task.barrier("x", 2) == []
+        assert task.barrier("a", 2) == [*cut(2), EndLog(2)]
+
+
+def test_what_is_given_up_is_forgotten_and_its_barriers_are_stale() -> None:
+    task = Driven("ax", "x")
+    task.barrier("a")
+    assert task.hear(SnapshotAborted(0)) == []
+    assert task.hear(SnapshotAborted(1)) == [DropLog(1)]
+    assert task.reached("x") == task.barrier("x") == []
+    assert task.hear(SnapshotAborted(3)) == []
+    assert task.barrier("a", 3) == []
+    assert task.hear(SnapshotCompleted(3)) == []
+    assert task.protocol.phase is Phase.IDLE
+
+
+def test_impossible_events_are_refused_and_change_nothing() -> None:
+    task = Driven("a", "")
+    for event in (BarrierArrived(None, 1), BarrierArrived("z", 1), BarrierSent(1)):
+        with pytest.raises(ProtocolError, match="phase idle"):
+            task.hear(event)
+    with pytest.raises(ProtocolError, match="no input"):
+        Driven("", "").barrier("a")
+
+
+def test_validate_finds_what_cannot_be() -> None:
+    def broken(match: str, **changes: object) -> None:
+        protocol = AtLeastOnceProtocol("ab")
+        for name, value in changes.items():
+            setattr(protocol, name, value)
+        with pytest.raises(ProtocolError, match=match):
+            protocol.validate()
+
+    broken("inconsistent", number=1)
+    broken("inconsistent", marked={"a"})
+    broken("overdue", phase=Phase.ALIGNING, number=1, marked={"a", "b"})
+    broken("nothing to log", phase=Phase.LOGGING, number=1, marked={"a", "b"})
+
+
+# ---- whole jobs
+
+MODE = Mode(AtLeastOnceProtocol, doubles=True)
+#: In these a record can overtake a barrier: there are two ways to a task.
+TWO_WAYS = ("join", "diamond", "shuffle", "self-loop")
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_a_snapshot_loses_nothing_in_any_order(name: str) -> None:
+    found = ModeModel(jobs()[name], MODE).search()
+    assert found.cuts > 3, found
+    assert (found.doubled > 0) == (name in TWO_WAYS), found
+    assert (found.logged > 0) == ("loop" in name or name == "nested"), found
+
+
+@pytest.mark.parametrize("name", abandoned())
+def test_nor_does_the_one_after_a_snapshot_that_was_given_up(name: str) -> None:
+    assert ModeModel(abandoned()[name], MODE).search().cuts > 2
+
+
+class Overlooks(AtLeastOnceProtocol):
+    """Takes no notice of some channels."""
+
+    def handle(self, event: Event) -> list[Command]:
+        if isinstance(event, BarrierArrived) and event.channel not in (None, *self.inputs):
+            return []
+        return super().handle(event)
+
+
+class CutsAtTheFirstBarrier(Overlooks):
+    """Does not wait for the other inputs."""
+
+    def __init__(self, inputs: Sequence[int], back_edges: Sequence[int]) -> None:
+        regular = [channel for channel in inputs if channel not in back_edges]
+        super().__init__([*regular[:1], *back_edges], back_edges)
+
+
+class LogsNoBackEdge(Overlooks):
+    """Leaves out what is in flight in loops."""
+
+    def __init__(self, inputs: Sequence[int], back_edges: Sequence[int]) -> None:
+        super().__init__([channel for channel in inputs if channel not in back_edges])
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (CutsAtTheFirstBarrier, "join"),
+        (CutsAtTheFirstBarrier, "shuffle"),
+        (LogsNoBackEdge, "self-loop"),
+        (LogsNoBackEdge, "two-task loop"),
+        (LogsNoBackEdge, "nested"),
+    ],
+)
+def test_a_rule_that_loses_records_is_found_out(rule: type[AtLeastOnceProtocol], name: str) -> None:
+    with pytest.raises(Violation, match=r"^lost"):
+        ModeModel(jobs()[name], Mode(rule, doubles=True)).search()
+
+
+def test_it_is_not_exactly_once() -> None:
+    with pytest.raises(Violation, match=r"^doubled"):
+        ModeModel(jobs()["join"], Mode(AtLeastOnceProtocol)).search()

@@ -1,0 +1,203 @@
+"""Synchronous snapshots: each row of the table, then whole jobs in every order.
+
+The model is `simulation/mode_model.py`. A snapshot must end, hold each record that came into being
+before it in one state or one log, and the job must go on afterwards.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.events import (
+    BarrierArrived,
+    BarrierReached,
+    BarrierSent,
+    Block,
+    Broadcast,
+    Command,
+    CopyState,
+    DropLog,
+    EndLog,
+    Event,
+    Halt,
+    Resume,
+    SnapshotAborted,
+    SnapshotCompleted,
+    StartLog,
+    Unblock,
+)
+from penstock.snapshot.synchronous import SynchronousProtocol
+from tests.simulation.mode_model import Mode, ModeModel, abandoned, jobs
+from tests.simulation.protocol_model import Violation
+
+
+class Driven:
+    """A protocol with regular inputs a and b and back-edges x and y, checked after each event."""
+
+    def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
+        self.protocol = SynchronousProtocol(inputs, back_edges)
+
+    def hear(self, event: Event) -> list[Command]:
+        commands = self.protocol.handle(event)
+        self.protocol.validate()
+        return commands
+
+    def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
+        return self.hear(BarrierArrived(channel, number))
+
+    def reached(self, channel: str, number: int = 1) -> list[Command]:
+        return self.hear(BarrierReached(channel, number))
+
+    def complete(self, number: int = 1) -> list[Command]:
+        return self.hear(SnapshotCompleted(number))
+
+
+def cut(number: int, logged: tuple[str, ...] = ()) -> list[Command]:
+    return [CopyState(number), StartLog(number, logged), Broadcast(number)]
+
+
+HELD: list[Command] = [Block("x"), Block("y")]
+
+
+def test_a_source_halts_behind_its_barrier_until_the_snapshot_is_complete() -> None:
+    source = Driven("", "")
+    assert source.barrier(None) == [*cut(1), Halt(), EndLog(1)]
+    assert source.complete() == [Resume()]
+    assert source.complete() == []
+
+
+def test_a_task_makes_its_cut_at_the_last_barrier_and_blocks_nothing_before() -> None:
+    task = Driven("ab", "")
+    assert task.barrier("a") == []
+    assert task.barrier("b") == [*cut(1), EndLog(1)]
+    assert task.complete() == [Unblock(())]
+
+
+def test_back_edges_are_held_and_logged_at_the_cut() -> None:
+    task = Driven()
+    task.barrier("a")
+    assert task.barrier("b") == [*cut(1, ("x", "y")), *HELD]
+    assert task.reached("x") == []
+    assert task.reached("y") == [EndLog(1)]
+    assert task.complete() == [Unblock(("x", "y"))]
+    # Only now are their barriers taken.
+    assert task.barrier("x") == task.barrier("y") == []
+
+
+def test_a_back_edge_whose_barrier_came_before_the_cut_is_held_and_not_logged() -> None:
+    task = Driven()
+    assert task.barrier("x") == task.barrier("a") == []
+    assert task.barrier("b") == [*cut(1, ("y",)), *HELD]
+
+
+def test_a_snapshot_that_is_given_up_is_undone() -> None:
+    source, task = Driven("", ""), Driven()
+    source.barrier(None)
+    assert source.hear(SnapshotAborted(0)) == []
+    assert source.hear(SnapshotAborted(1)) == [Resume()]
+    task.barrier("a")
+    task.barrier("b")
+    assert task.hear(SnapshotAborted(1)) == [DropLog(1), Unblock(("x", "y"))]
+    assert task.reached("x") == task.barrier("x") == []
+    task.barrier("a", 2)
+    assert task.hear(SnapshotAborted(2)) == []
+    assert task.barrier("b", 2) == []
+
+
+def test_a_higher_barrier_says_that_the_lower_snapshot_is_over() -> None:
+    task = Driven("ax", "x")
+    task.barrier("a")
+    assert task.barrier("a", 2) == [
+        DropLog(1),
+        Unblock(("x",)),
+        *cut(2, ("x",)),
+        Block("x"),
+    ]
+    assert task.barrier("a", 1) == []
+    task.reached("x", 2)
+    # It was complete, and this task is told after its sources have begun the next.
+    assert task.barrier("a", 3)[:1] == [Unblock(("x",))]
+    assert task.complete(2) == []
+    assert task.reached("x", 4) == [DropLog(3), Unblock(("x",))]
+
+
+def test_impossible_events_are_refused() -> None:
+    task = Driven("a", "")
+    for event in (BarrierArrived(None, 1), BarrierArrived("z", 1), BarrierSent(1)):
+        with pytest.raises(ProtocolError, match="halted False"):
+            task.hear(event)
+
+
+def test_validate_finds_what_cannot_be() -> None:
+    protocol = SynchronousProtocol("ab")
+    protocol.halted = True
+    with pytest.raises(ProtocolError, match="inconsistent"):
+        protocol.validate()
+    protocol.number, protocol.halted, protocol.logging = 1, False, True
+    with pytest.raises(ProtocolError, match="before the cut"):
+        protocol.validate()
+
+
+# ---- whole jobs
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_a_snapshot_holds_each_record_once_in_every_order_and_the_job_goes_on(name: str) -> None:
+    found = ModeModel(jobs()[name], Mode(SynchronousProtocol)).search()
+    assert found.cuts > 3, found
+    assert (found.logged > 0) == ("loop" in name or name == "nested"), found
+
+
+@pytest.mark.parametrize("name", abandoned())
+def test_so_does_the_one_after_a_snapshot_that_was_given_up(name: str) -> None:
+    assert ModeModel(abandoned()[name], Mode(SynchronousProtocol)).search().cuts > 2
+
+
+class Without(SynchronousProtocol):
+    """Leaves some commands out."""
+
+    left_out: tuple[type[Command], ...] = ()
+
+    def handle(self, event: Event) -> list[Command]:
+        return [c for c in super().handle(event) if not isinstance(c, self.left_out)]
+
+
+class NeverHalts(Without):
+    """Sources go on before the snapshot is complete."""
+
+    left_out = (Halt, Resume)
+
+
+class NeverResumes(Without):
+    """Sources stay halted."""
+
+    left_out = (Resume,)
+
+
+class HoldsNothing(Without):
+    """Back-edges go on."""
+
+    left_out = (Block, Unblock)
+
+
+class NeverLetsGo(Without):
+    """Back-edges are held for ever."""
+
+    left_out = (Unblock,)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "how"),
+    [
+        (NeverHalts, "join", "doubled"),
+        (NeverHalts, "diamond", "doubled"),
+        (NeverHalts, "self-loop", "doubled"),
+        (NeverResumes, "join", "waits for ever"),
+        (HoldsNothing, "self-loop", "doubled"),
+        (NeverLetsGo, "nested", "waits for ever"),
+    ],
+)
+def test_a_wrong_rule_is_found_out(rule: type[SynchronousProtocol], name: str, how: str) -> None:
+    with pytest.raises(Violation, match=f"^{how}"):
+        ModeModel(jobs()[name], Mode(rule)).search()
