@@ -727,6 +727,57 @@ def test_where_nothing_can_be_linked_everything_is_copied(make, monkeypatch):
     assert contents(restored) == {f"k{i}": i for i in range(100)}
 
 
+def test_what_is_copied_out_of_a_snapshot_is_synced_since_the_next_snapshot_links_it(
+    make, monkeypatch
+):
+    def refuse(*_: Any) -> None:
+        raise OSError("no links here")
+
+    backend = make(inline_threshold=0)
+    fill(backend, 100)
+    handle = make.snapshot(backend, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        synced = _synced(patch)
+        restored = make.restored(handle)
+    tables = {path.name for path in (restored.folder / "db").glob("*.sst")}
+    assert tables
+    assert tables <= {path.name for path in synced}
+
+
+def test_a_checkpoint_syncs_the_manifest_and_last_its_folder(make, monkeypatch):
+    """The rest is durable: RocksDB has synced table files, and CURRENT is the one from before."""
+    backend = make(inline_threshold=0)
+    synced = _synced(monkeypatch)
+    for number in range(3):
+        fill(backend, 100, lambda i, n=number: (n, i))
+        del synced[:]
+        handle = make.snapshot(backend, number)
+        folder = make.root / handle.folder
+        assert [path.name.partition("-")[0] for path in synced[:-1]] == (
+            ["MANIFEST"] if number else ["MANIFEST", "CURRENT"]
+        )
+        assert synced[-1] == folder
+        assert all(path.is_relative_to(folder) for path in synced)
+        assert {Path(file.name).name for file in handle.files} == {
+            path.name for path in folder.iterdir()
+        }
+    assert (folder / "CURRENT").stat().st_nlink == 3
+
+
+def _synced(monkeypatch) -> list[Path]:
+    """Every file and folder that is synced by Python from now on."""
+    found: list[Path] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        found.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
 def test_on_another_file_system_a_file_is_copied_once_and_then_linked(make, monkeypatch):
     _pretend_other_device(monkeypatch, make.root / "store")
     (make.root / "store").mkdir()

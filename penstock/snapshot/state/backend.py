@@ -216,6 +216,18 @@ class KeyedBackend:
                 rows.append(self.store.rows_of(ROW_PREFIX.pack(group, table.table_id)))
         return self._scan(hot, rows)
 
+    def keys(self) -> Iterator[Any]:
+        """Every key that has an entry in some state, once, as it is now, in no order."""
+        seen: set[Any] = set()
+        names = [table.name for table in self.tables]
+        for name in names:
+            for key, _ in self.scan(name):
+                if len(names) > 1:
+                    if key in seen:
+                        continue
+                    seen.add(key)
+                yield key
+
     def _scan(
         self, hot: dict[Any, Any], rows: list[Iterator[tuple[bytes, bytes]]]
     ) -> Iterator[tuple[Any, Any]]:

@@ -1,8 +1,13 @@
 """The files of RocksDB checkpoints: linked or copied into snapshots, and out of them again.
 
-A file is recognised by inode, size and time of writing, together with its name in this one
-database, so that a checksum is computed once per file; across attempts, where names recur for
-other content, only checksums count. All of it is slow and belongs off the event loop.
+A table file is recognised by its name in this one database, where none is used twice, so that a
+checksum is computed once per file; across attempts, where names recur for other content, only
+checksums count. All of it is slow and belongs off the event loop. System calls are few: each lets
+go of the interpreter lock, and under load waits for it again.
+
+A linked table file is durable, since RocksDB syncs it before it names it. The MANIFEST is written
+and synced each time. CURRENT and the like are linked from the snapshot before, as long as they say
+the same. The folder is synced last, for the names.
 
 Where the snapshot lies on another file system, a file is copied there once and then linked from
 the snapshot before. Where nothing can be linked, everything is copied each time.
@@ -26,7 +31,8 @@ __all__ = ["CheckpointFiles", "link_or_copy"]
 
 logger = logging.getLogger(__name__)
 
-_Identity = tuple[str, int, int, int]
+# Of one read call; table files of RocksDB are mostly smaller.
+_CHUNK_BYTES = 8 * 1024 * 1024
 
 
 def link_or_copy(source: Path, target: Path) -> bool:
@@ -45,14 +51,28 @@ def link_or_copy(source: Path, target: Path) -> bool:
     return True
 
 
-def _identity(path: Path) -> _Identity:
-    status = path.stat()
-    return (path.name, status.st_ino, status.st_size, status.st_mtime_ns)
+def _hash(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
 
 
 def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    digest = _hash()
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while True:
+            data = os.read(descriptor, _CHUNK_BYTES)
+            digest.update(data)
+            if len(data) < _CHUNK_BYTES:
+                return digest.hexdigest()
+    finally:
+        os.close(descriptor)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _fsync(path: Path) -> None:
@@ -65,6 +85,7 @@ def _fsync(path: Path) -> None:
 
 @dataclass(frozen=True)
 class _KnownFile:
+    size: int
     checksum: str
     stored: Path
 
@@ -78,9 +99,8 @@ class CheckpointFiles:
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        # Only files of the newest checkpoint, or of the snapshot that was restored: the database
-        # still has them, so that their inodes can't have passed to other files.
-        self._known: dict[_Identity, _KnownFile] = {}
+        # By name the files of the newest checkpoint, or of the snapshot that was restored.
+        self._known: dict[str, _KnownFile] = {}
         self._way: str | None = None
 
     def take_over(self, source: Path, files: Sequence[FileRecord], folder: Path) -> None:
@@ -102,8 +122,10 @@ class CheckpointFiles:
             path = folder / stored.name
             try:
                 if path.suffix == ".sst":
-                    link_or_copy(stored, path)
-                    self._known[_identity(path)] = _KnownFile(file.checksum, stored)
+                    if not link_or_copy(stored, path):
+                        # Later snapshots link it and take it for durable.
+                        _fsync(path)
+                    self._known[path.name] = _KnownFile(file.size, file.checksum, stored)
                 else:
                     # RocksDB writes on in some of these.
                     shutil.copyfile(stored, path)
@@ -123,72 +145,60 @@ class CheckpointFiles:
             StoreError: if it can't be written.
         """
         try:
-            if store.folder.stat().st_dev == target.parent.stat().st_dev:
-                result = self._link(store, target)
-            else:
-                result = self._upload(store, target)
-            _fsync(target)
+            return self._write(store, target)
         except Exception as error:
             # rocksdict raises plain exceptions.
             raise StoreError(f"cannot write the checkpoint of a state: {error}", target) from error
-        return result
 
-    def _link(
+    def _write(
         self, store: RocksStore, target: Path
     ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
-        store.checkpoint(target)
-        files, known = [], {}
-        new = linked = 0
-        for path in sorted(target.iterdir()):
-            status = path.stat()
-            # RocksDB copies where it can't link, without a word; and it doesn't fsync copies.
-            if status.st_nlink == 1 and status.st_size:
-                _fsync(path)
-            if path.suffix == ".sst":
-                self._say("linked" if status.st_nlink > 1 else "copied by RocksDB", target)
-            identity = _identity(path)
-            old = self._known.get(identity)
-            if old is None:
-                new += status.st_size
-                old = _KnownFile(_checksum(path), path)
-            else:
-                linked += status.st_size
-            known[identity] = _KnownFile(old.checksum, path)
-            name = f"{target.name}/{path.name}"
-            files.append(FileRecord(name, status.st_size, old.checksum))
-        self._known = known
-        return tuple(files), SnapshotBytes(new, linked)
-
-    def _upload(
-        self, store: RocksStore, target: Path
-    ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
-        if self._scratch.exists():
+        upload = store.folder.stat().st_dev != target.parent.stat().st_dev
+        if upload and self._scratch.exists():
             shutil.rmtree(self._scratch)
-        store.checkpoint(self._scratch)
-        target.mkdir()
-        files, known = [], {}
-        new = linked = 0
-        for path in sorted(self._scratch.iterdir()):
-            stored = target / path.name
-            identity = _identity(path)
-            size = identity[2]
-            old = self._known.get(identity)
-            if old is not None and self._link_stored(old.stored, stored):
-                linked += size
-                checksum = old.checksum
-            else:
-                shutil.copyfile(path, stored)
-                if size:
+        content = store.checkpoint(self._scratch if upload else target)
+        known: dict[str, _KnownFile] = {}
+        new = 0
+        if upload:
+            target.mkdir()
+        for name, size in content.tables.items():
+            source = stored = target / name
+            old = self._known.get(name)
+            if upload:
+                source = self._scratch / name
+                way = "uploaded once to another file system"
+                if old is None or not self._link_stored(old.stored, stored):
+                    new += size
+                    shutil.copyfile(source, stored)
                     _fsync(stored)
+            elif name in content.copied:
+                way = "copied by RocksDB"
                 new += size
-                checksum = _checksum(path) if old is None else old.checksum
-            if path.suffix == ".sst":
-                self._say("uploaded once to another file system", target)
-            known[identity] = _KnownFile(checksum, stored)
-            files.append(FileRecord(f"{target.name}/{path.name}", size, checksum))
+                _fsync(stored)
+            else:
+                way = "linked"
+                new += size if old is None else 0
+            self._say(way, target)
+            checksum = _checksum(source) if old is None else old.checksum
+            known[name] = _KnownFile(size, checksum, stored)
+        for name, data in content.others.items():
+            stored = target / name
+            checksum = _hash(data).hexdigest()
+            old = self._known.get(name)
+            if not (old and old.checksum == checksum and self._link_stored(old.stored, stored)):
+                new += len(data)
+                _write_durably(stored, data)
+            known[name] = _KnownFile(len(data), checksum, stored)
+        # Last, so that on most file systems the sync of the file before has done it already.
+        _fsync(target)
+        if upload:
+            shutil.rmtree(self._scratch)
         self._known = known
-        shutil.rmtree(self._scratch)
-        return tuple(files), SnapshotBytes(new, linked)
+        files = tuple(
+            FileRecord(f"{target.name}/{name}", file.size, file.checksum)
+            for name, file in sorted(known.items())
+        )
+        return files, SnapshotBytes(new, sum(file.size for file in files) - new)
 
     @staticmethod
     def _link_stored(old: Path, new: Path) -> bool:

@@ -5,15 +5,34 @@ while every entry is hot too: the memtable is a vector, which takes writes about
 fast and holds the interpreter lock that much shorter. *Readable*: the memtable is a skip list,
 since reading a vector sorts it each time.
 
-Calls that take more than microseconds are said to be slow: they belong off the event loop. They
-release the interpreter lock, except that creating a checkpoint holds it for about 2 ms.
+Calls that take more than microseconds are said to be slow: they belong off the event loop, and
+release the interpreter lock.
+
+A **checkpoint** is made here and not by RocksDB's own function, which holds that lock while it
+syncs: 5 ms on a quiet disk, 30 and more on a busy one, in which no record moves. It is the table
+files that a prefix of the MANIFEST names, and that prefix. Why it is consistent:
+
+* A crash may leave any number of complete edits in the MANIFEST, and RocksDB opens what it finds.
+  A prefix with its files is what a crash would have left, so nothing need be locked.
+* A table file is complete and synced before the edit that adds it is written, and never changes
+  after; a number is not used twice. So a link to it needs no sync of content.
+* A table file is deleted only after an edit that removes it is in the MANIFEST. So when one cannot
+  be linked, the MANIFEST has grown (or was replaced, and CURRENT says so), and the next reading
+  no longer asks for it. When all could be linked, it doesn't matter what was appended meanwhile.
+* `flush` returns after the edits that add its files are in the MANIFEST that CURRENT names, and
+  CURRENT is read after that. So all that was written before is in the checkpoint.
+
+There is no write-ahead log to copy: RocksDB's is empty, and opening doesn't ask for it.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +50,22 @@ from rocksdict import (
     WriteOptions,
 )
 
-__all__ = ["RocksStore", "SharedMemory", "new_batch"]
+from penstock.snapshot.state.version import ManifestReader, UnknownManifestError
+
+__all__ = ["CheckpointContent", "RocksStore", "SharedMemory", "new_batch"]
+
+logger = logging.getLogger(__name__)
 
 _GROUP = struct.Struct(">H")
 # Small, so that most of a capture is flushed in the background while the rest is being written:
 # flushing 100,000 entries at the end takes about 45 ms, with this what is left takes 8 to 15.
 MAX_WRITE_BUFFER_BYTES = 512 * 1024
 MIN_WRITE_BUFFER_BYTES = 256 * 1024
+# Every checkpoint has a copy of the MANIFEST, which grows by 2 KiB or so a snapshot. Each of its
+# files takes 150 to 300 bytes of a new one, so that this leaves room for more than 1,000 of them.
+MAX_MANIFEST_BYTES = 512 * 1024
+# Each takes one edit that removes files while they are being linked.
+LINK_ATTEMPTS = 10
 
 
 class SharedMemory:
@@ -76,8 +104,10 @@ def _options(shared: SharedMemory, *, readable: bool) -> Options:
     # Many files cost reads, of which there are none while all entries are hot; compacting them
     # costs the time in which snapshots are written.
     options.set_level_zero_file_num_compaction_trigger(6 if readable else 40)
-    options.set_level_zero_slowdown_writes_trigger(80)
-    options.set_level_zero_stop_writes_trigger(120)
+    # Not soon: on a busy machine a compaction takes its time, and a flush, and so a snapshot, waits
+    # for it already when one more file would slow down writes.
+    options.set_level_zero_slowdown_writes_trigger(400)
+    options.set_level_zero_stop_writes_trigger(500)
     options.set_max_bytes_for_level_base(32 * 1024 * 1024)
     options.set_target_file_size_base(8 * 1024 * 1024)
     # What a compaction writes goes to the disk bit by bit, and is not what the next sync waits for.
@@ -101,12 +131,28 @@ def _options(shared: SharedMemory, *, readable: bool) -> Options:
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     options.set_manifest_preallocation_size(64 * 1024)
+    options.set_max_manifest_file_size(MAX_MANIFEST_BYTES)
     return options
 
 
 def new_batch() -> WriteBatch:
     """An empty batch of rows: `batch[key] = value`, `del batch[key]`."""
     return WriteBatch(raw_mode=True)
+
+
+@dataclass(frozen=True)
+class CheckpointContent:
+    """The files of a checkpoint.
+
+    Arguments:
+        tables: per name of a table file its size in bytes; these are in its folder.
+        copied: those of them that are copies, whose content isn't synced.
+        others: the content of all others by name, which are yet to be written there.
+    """
+
+    tables: Mapping[str, int]
+    copied: frozenset[str]
+    others: Mapping[str, bytes]
 
 
 class RocksStore:
@@ -125,6 +171,7 @@ class RocksStore:
         self._write_options = WriteOptions()
         # The package's stub takes this property for a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
+        self._warned = False
         self._database = self._open(readable=readable)
 
     @classmethod
@@ -140,6 +187,7 @@ class RocksStore:
         # Named so, or rocksdict takes memtable, buffers and cache from the OPTIONS file there.
         database = Rdict(str(self.folder), options, column_families={"default": options})
         database.set_write_options(self._write_options)
+        self._manifest = ManifestReader(self.folder)
         return database
 
     def make_readable(self) -> None:
@@ -167,22 +215,78 @@ class RocksStore:
         """All rows whose key begins with `prefix`, as they were when this was called."""
         return _with_prefix(self._database.items(from_key=prefix), prefix)
 
-    def checkpoint(self, target: Path) -> None:
-        """Flushes, and links or copies all files of the database into `target`; slow.
+    def checkpoint(self, folder: Path) -> CheckpointContent:
+        """Flushes, and links the table files of the database into `folder`; slow.
 
         Arguments:
-            target: the folder to make; its parent exists, it does not.
+            folder: to be made; its parent exists, it does not. The caller writes the other files
+                and syncs it.
+
+        Raises:
+            OSError: if the folder can't be made.
+            Exception: if RocksDB can't flush, or can't make the checkpoint where we couldn't.
         """
-        # A checkpoint would flush by itself, but holding the interpreter lock.
         self._database.flush()
-        Checkpoint(self._database).create_checkpoint(str(target))
-        # How we happened to open it is not state, and would keep others from opening it plainly.
-        for options in target.glob("OPTIONS-*"):
-            options.unlink()
+        folder.mkdir()
+        try:
+            return self._link_newest(folder)
+        except (UnknownManifestError, OSError) as error:
+            if not self._warned:
+                self._warned = True
+                logger.warning(
+                    "RocksDB makes the checkpoint itself, which holds records up for longer: %s",
+                    error,
+                )
+            self._manifest = ManifestReader(self.folder)
+            shutil.rmtree(folder, ignore_errors=True)
+        return self._let_rocksdb(folder)
+
+    def _link_newest(self, folder: Path) -> CheckpointContent:
+        sources, targets = f"{self.folder}/", f"{folder}/"
+        linked: set[int] = set()
+        for _ in range(LINK_ATTEMPTS):
+            version = self._manifest.read()
+            try:
+                for number in version.files.keys() - linked:
+                    name = _table_name(number)
+                    os.link(sources + name, targets + name)
+                    linked.add(number)
+            except FileNotFoundError:
+                continue
+            for number in linked - version.files.keys():
+                (folder / _table_name(number)).unlink()
+            tables = {_table_name(number): size for number, size in version.files.items()}
+            current = os.fsencode(f"{version.name}\n")
+            others = {version.name: version.data, "CURRENT": current}
+            return CheckpointContent(tables, frozenset(), others)
+        message = "table files of RocksDB vanish faster than they can be linked"
+        raise UnknownManifestError(message, self.folder)
+
+    def _let_rocksdb(self, folder: Path) -> CheckpointContent:
+        Checkpoint(self._database).create_checkpoint(str(folder))
+        tables, copied, others = {}, set(), {}
+        for path in folder.iterdir():
+            if path.suffix == ".sst":
+                status = path.stat()
+                tables[path.name] = status.st_size
+                # It copies where it can't link, without a word; and it doesn't sync copies.
+                if status.st_nlink == 1:
+                    copied.add(path.name)
+                continue
+            # How we happened to open it is not state, and would keep others from opening it
+            # plainly.
+            if not path.name.startswith("OPTIONS-"):
+                others[path.name] = path.read_bytes()
+            path.unlink()
+        return CheckpointContent(tables, frozenset(copied), others)
 
     def close(self) -> None:
         """Flushes and closes it; slow."""
         self._database.close()
+
+
+def _table_name(number: int) -> str:
+    return f"{number:06}.sst"
 
 
 def _until(items: Any, end: bytes) -> Iterator[tuple[bytes, bytes]]:
