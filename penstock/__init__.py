@@ -28,7 +28,12 @@ if TYPE_CHECKING:
         SocketSource,
         TextLines,
     )
-    from penstock.dataflow.config import CheckpointConfig, JobConfig, RestartStrategies
+    from penstock.dataflow.config import (
+        CheckpointConfig,
+        CheckpointingMode,
+        JobConfig,
+        RestartStrategies,
+    )
     from penstock.dataflow.environment import JobExecutionResult, StreamExecutionEnvironment
     from penstock.dataflow.errors import (
         GraphError,
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
         ProtocolError,
         StoreError,
     )
+    from penstock.dataflow.feedback import FeedbackStream, IterativeStream
     from penstock.dataflow.functions import (
         FilterFunction,
         FlatMapFunction,
@@ -60,9 +66,10 @@ _WHERE = {
         "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource IterableSource "
         "JsonLines PrintSink SequenceSource SocketSource TextLines"
     ),
-    "penstock.dataflow.config": "CheckpointConfig JobConfig RestartStrategies",
+    "penstock.dataflow.config": "CheckpointConfig CheckpointingMode JobConfig RestartStrategies",
     "penstock.dataflow.environment": "JobExecutionResult StreamExecutionEnvironment",
     "penstock.dataflow.errors": "GraphError JobError PenstockError ProtocolError StoreError",
+    "penstock.dataflow.feedback": "FeedbackStream IterativeStream",
     "penstock.dataflow.functions": (
         "FilterFunction FlatMapFunction Function KeyedProcessFunction KeySelector MapFunction "
         "Partitioner ProcessFunction ReduceFunction SinkFunction"
@@ -75,10 +82,12 @@ _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names
 
 __all__ = [
     "CheckpointConfig",
+    "CheckpointingMode",
     "CollectionSource",
     "CsvRows",
     "DataStream",
     "DataStreamSink",
+    "FeedbackStream",
     "FileSink",
     "FileSource",
     "FilterFunction",
@@ -88,6 +97,7 @@ __all__ = [
     "GeneratorSource",
     "GraphError",
     "IterableSource",
+    "IterativeStream",
     "JobConfig",
     "JobError",
     "JobExecutionResult",

@@ -362,3 +362,124 @@ def test_a_report_tells_operators_snapshots_and_restarts(tmp_path: Path):
     assert told["snapshots"][0].keys() >= {"number", "duration_ms", "bytes_total"}
     assert told["restarts"] == []
     assert told["wall_seconds"] > 0
+
+
+# ---- loops and the end of input
+
+
+class Farewell(ProcessFunction):
+    """Tells at the end, once in each subtask, how many records it has seen."""
+
+    def open(self, runtime_context):
+        self.subtask, self.seen = runtime_context.get_index_of_this_subtask(), 0
+
+    def process_element(self, value, ctx):
+        self.seen += 1
+
+    def end_input(self, ctx):
+        return [[self.subtask, self.seen]]
+
+
+class Visits(KeyedProcessFunction):
+    """Counts the visits of each key, and tells them at the end."""
+
+    def open(self, runtime_context):
+        self.visits = runtime_context.get_state(ValueStateDescriptor("visits"))
+
+    def process_element(self, value, ctx):
+        self.visits.update((self.visits.value() or 0) + 1)
+        yield ("again", value)
+
+    def end_input(self, ctx):
+        yield ("visits", ctx.get_current_key(), self.visits.value())
+
+
+class Rounds(KeyedProcessFunction):
+    """At the end of input a key starts another record round the loop, twice."""
+
+    def open(self, runtime_context):
+        self.rounds = runtime_context.get_state(ValueStateDescriptor("rounds"))
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen"))
+
+    def process_element(self, value, ctx):
+        self.seen.update((self.seen.value() or 0) + 1)
+
+    def end_input(self, ctx):
+        rounds = (self.rounds.value() or 0) + 1
+        self.rounds.update(rounds)
+        if rounds <= 2:
+            yield (ctx.get_current_key(), rounds, self.seen.value())
+
+
+def collatz(number: int) -> int:
+    return number // 2 if number % 2 == 0 else 3 * number + 1
+
+
+def collatz_steps(number: int) -> int:
+    steps = 0
+    while number != 1:
+        number, steps = collatz(number), steps + 1
+    return steps
+
+
+@pytest.fixture(scope="module", params=[None, 50], ids=["no snapshots", "snapshots"])
+def looping(tmp_path_factory, request) -> _Outcome:
+    outcome = _Outcome(tmp_path_factory.mktemp("looping"))
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    if request.param is not None:
+        env.enable_checkpointing(request.param)
+    numbers = env.from_sequence(1, N)
+
+    iteration = numbers.map(lambda n: (n, n, 0)).rebalance().iterate()
+    stepped = iteration.map(lambda v: v if v[1] == 1 else (v[0], collatz(v[1]), v[2] + 1))
+    outcome.add("collatz", stepped.filter(lambda v: v[1] == 1).map(lambda v: [v[0], v[2]]))
+    iteration.close_with(stepped.filter(lambda v: v[1] != 1))
+
+    # Two loops that share a keyed function, with a key that changes on the way.
+    halves, thirds = env.create_feedback("halves"), env.create_feedback("thirds")
+    visited = numbers.union(halves, thirds).key_by(lambda n: n).process(Visits())
+    again = visited.filter(lambda v: v[0] == "again").map(lambda v: v[1])
+    halves.close_with(again.filter(lambda n: n % 2 == 0).map(lambda n: n // 2))
+    thirds.close_with(again.filter(lambda n: n % 6 == 3).map(lambda n: n // 3))
+    outcome.add("visits", visited.filter(lambda v: v[0] == "visits").map(lambda v: v[1:]))
+
+    outcome.add("farewell", numbers.rebalance().process(Farewell()))
+    # A chain of hooks behind a loop: each hears the end of the one before.
+    outcome.add("behind", stepped.filter(lambda v: v[1] == 1).process(Farewell()))
+
+    rounds = env.create_feedback("rounds")
+    seeds = env.from_collection([("a", 0, 0), ("b", 0, 0), ("a", 0, 0)])
+    told = seeds.union(rounds).key_by(lambda v: v[0]).process(Rounds())
+    rounds.close_with(told)
+    outcome.add("rounds", told)
+    env.execute("looping")
+    return outcome
+
+
+def test_an_iteration_goes_round_until_nothing_is_fed_back(looping: _Outcome):
+    assert looping.counter("collatz") == Counter((n, collatz_steps(n)) for n in range(1, N + 1))
+
+
+def test_feedback_streams_join_loops_and_end_input_is_called_for_each_key(looping: _Outcome):
+    expected: Counter[int] = Counter()
+    left = list(range(1, N + 1))
+    while left:
+        number = left.pop()
+        expected[number] += 1
+        if number % 2 == 0:
+            left.append(number // 2)
+        elif number % 6 == 3:
+            left.append(number // 3)
+    assert looping.counter("visits") == Counter(expected.items())
+
+
+def test_end_input_is_called_once_in_each_subtask(looping: _Outcome):
+    for name in ("farewell", "behind"):
+        told = dict(looping.of(name))
+        assert told.keys() == {0, 1} and sum(told.values()) == N, name
+
+
+def test_hooks_of_a_loop_run_again_until_they_emit_nothing_into_it(looping: _Outcome):
+    # What a round emits has been processed when the next one begins.
+    rounds = [("a", 1, 2), ("a", 2, 3), ("b", 1, 1), ("b", 2, 2)]
+    assert looping.counter("rounds") == Counter(rounds)

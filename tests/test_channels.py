@@ -46,6 +46,7 @@ from penstock.runtime.output import (
 from penstock.runtime.persist import Acknowledgement, Cut, Persister
 from penstock.runtime.source import SourceFeed
 from penstock.snapshot.events import SnapshotKind
+from penstock.snapshot.manifest import Paths
 
 CODEC = Codec(TypeTable())
 
@@ -195,14 +196,13 @@ def test_after_the_end_of_input_there_are_barriers_and_no_batches() -> None:
 def test_statistics_tell_what_went_through_and_how_long_it_was_held_up() -> None:
     gated = Gated(1, capacity=1)
     (channel,) = gated.channels
-    channel.put(EncodedBatch(b"12345"))
+    channel.put(EncodedBatch(b"12345", 7))
     gated.clock.now = 2.0
     channel.block()
     gated.clock.now = 5.0
     assert channel.statistics().alignment_seconds == 3.0
     channel.unblock()
     gated.gate.take()
-    channel.count_decoded(7)
     statistics = channel.statistics()
     assert (statistics.batches, statistics.records, statistics.bytes) == (1, 7, 5)
     assert (statistics.queued, statistics.blocked) == (0, False)
@@ -219,8 +219,10 @@ class FakeSender:
         self.desired_records = 1 << 30
         self.sent: list[Any] = []
 
-    def send_batch(self, payload: bytes) -> None:
-        self.sent.append(CODEC.decode_batch(payload))
+    def send_batch(self, payload: bytes, count: int) -> None:
+        records = CODEC.decode_batch(payload)
+        assert len(records) == count
+        self.sent.append(records)
 
     def send_marker(self, element: Element) -> None:
         self.sent.append(shown(element))
@@ -641,12 +643,12 @@ class Persisted:
             attempt=2,
             backends={},
             reporter=self.reports,
-            folder=lambda number, uid: Path("/nowhere"),
+            paths=Paths(Path("/nowhere")),
             clock=Clock(),
         )
 
     def cut(self, number: int, staged: Callable[[], list[Any]] | None = None, **more: Any) -> None:
-        cut = Cut(number, SnapshotKind.CHECKPOINT, **more)
+        cut = Cut(number, SnapshotKind.CHECKPOINT, "source", **more)
         if staged is not None:
             cut.staged["sink"] = staged
         self.persister.add(cut)

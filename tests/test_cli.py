@@ -340,7 +340,7 @@ def snapshot_event(number):
 def status(records, busy, blocked):
     figures = {"records_in": records, "records_out": 0, "busy_seconds": busy}
     row = {"uid": "a", "name": "Map", "parallelism": 2, "blocked_seconds": blocked, **figures}
-    return {"event": "status", "operators": [row], "busy_workers": []}
+    return {"event": "status", "operators": [row], "busy_workers": [], "loops": []}
 
 
 def test_lines_about_snapshots_come_at_most_once_a_second():
@@ -356,7 +356,7 @@ def test_a_busy_worker_is_told_once():
     said = []
     lines = Lines(said.append)
     for busy in ([], [1], [1], []):
-        lines({"event": "status", "operators": [], "busy_workers": busy})
+        lines({"event": "status", "operators": [], "busy_workers": busy, "loops": []})
     assert said == ["busy: worker 1 has been inside one call of a function for long"]
 
 

@@ -172,8 +172,10 @@ def test_csv_arguments_are_checked():
             CsvRows(**arguments)
 
 
-@pytest.mark.parametrize("data", [b"no gzip at all", gzip.compress(b"x\n" * 999)[:-9]])
-@pytest.mark.parametrize("format", [TextLines(), CsvRows()])
+@pytest.mark.parametrize(
+    "data", [b"no gzip at all", gzip.compress(b"x\n" * 999)[:-9]], ids=["other", "cut short"]
+)
+@pytest.mark.parametrize("format", [TextLines(), CsvRows()], ids=["lines", "rows"])
 def test_a_damaged_gzip_file_is_told_by_its_name(tmp_path, data, format):
     path = tmp_path / "bad.gz"
     path.write_bytes(data)

@@ -17,6 +17,7 @@ from penstock import (
     JobError,
     JsonLines,
     MapFunction,
+    ProcessFunction,
     RestartStrategies,
     StoreError,
     StreamExecutionEnvironment,
@@ -24,6 +25,7 @@ from penstock import (
 from penstock.snapshot import manifest
 from penstock.snapshot.store import Store
 from tests.processes.harness import Settings, committed, counting_job, run
+from tests.processes.looping import Hop, LoopSettings, key_of, looping_job, restored_logs
 
 
 def _environment(parallelism: int = 1) -> StreamExecutionEnvironment:
@@ -273,7 +275,7 @@ def test_a_snapshot_of_a_newer_format_is_refused(finished: Settings):
     store = Store(finished.job)
     path = store.paths.manifest(store.list()[-1].number)
     data = bytearray(path.read_bytes())
-    assert data[:12] == b"PENSTOCK" + (1).to_bytes(4, "big")
+    assert data[:12] == b"PENSTOCK" + manifest.FORMAT.to_bytes(4, "big")
     data[11] = 99
     frame = bytes(data[: -manifest._CHECKSUM_BYTES])
     path.write_bytes(frame + manifest._checksum(frame))
@@ -301,6 +303,72 @@ def test_an_exception_in_the_progress_callback_stops_the_job(tmp_path: Path):
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+# ---- loops
+
+
+def test_an_exception_inside_a_loop_names_the_operator_and_the_record_on_its_round():
+    env = _environment(2)
+    iteration = env.from_collection([4, 7]).rebalance().iterate()
+    divided = iteration.map(lambda n: n - 1 if 12 // n else n).name("divide")
+    iteration.close_with(divided)
+    with pytest.raises(JobError, match="ZeroDivisionError") as caught:
+        env.execute()
+    assert (caught.value.operator, caught.value.record) == ("divide", "0")
+
+
+class FailsAtTheEnd(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value - 1
+
+    def end_input(self, ctx):
+        raise RuntimeError("nothing to say")
+
+
+@pytest.mark.parametrize("looping", [True, False])
+def test_an_exception_in_end_input_names_the_operator(looping: bool):
+    env = _environment(2)
+    numbers = env.from_collection([3, 5]).rebalance()
+    stream = numbers.iterate() if looping else numbers
+    told = stream.process(FailsAtTheEnd()).name("teller")
+    if looping:
+        stream.close_with(told.filter(lambda n: n > 0))
+    told.print()
+    with pytest.raises(JobError, match="RuntimeError") as caught:
+        env.execute()
+    assert caught.value.operator == "teller"
+    assert "nothing to say" in str(caught.value) and "in end_input" in str(caught.value)
+
+
+def test_a_record_that_cannot_be_carried_round_a_loop_is_refused_with_operator_and_type():
+    env = _environment(2)
+    again = env.create_feedback("again")
+    every = env.from_collection([1, 2, 3]).union(again).rebalance()
+    again.close_with(every.map(lambda _: Strange()).name("odd").rebalance())
+    with pytest.raises(JobError, match="Strange") as caught:
+        env.execute()
+    assert caught.value.operator == "odd"
+
+
+def test_a_loop_that_was_removed_while_records_were_in_it_is_refused(tmp_path: Path):
+    settings = LoopSettings(tmp_path, aims=(("while logging", "jobmanager"),))
+    with pytest.raises(StoreError, match="killed by signal 9"):
+        run(looping_job(settings))
+    env = _environment(2)
+    env.enable_checkpointing(50)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(settings.job)
+    numbers = env.from_generator(lambda i: (i, 0, ""), settings.count).uid("numbers")
+    keyed = numbers.key_by(lambda v: key_of(v[0], v[1]))
+    straight = keyed.process(Hop(LoopSettings(tmp_path), None)).uid("hop")
+    straight.sink_to(FileSink(settings.output, JsonLines())).uid("files")
+    message = r"records from .* to its input 0 were in flight, and the program has no such edge"
+    with pytest.raises(GraphError, match=message) as caught:
+        run(env, resume="newest")
+    assert "hop" in str(caught.value) and "--allow-dropped" in str(caught.value)
+    events: list[dict] = []
+    run(env, resume="newest", allow_dropped=True, progress=events.append)
+    assert restored_logs(events)[0] > 0
 
 
 # ---- slow functions and rare records

@@ -36,6 +36,7 @@ from penstock.runtime.output import ForwardRouter, HashRouter, LocalOutlet, Outl
 from penstock.runtime.persist import Persister
 from penstock.runtime.task import ChainNode, Task
 from penstock.snapshot.acyclic import AcyclicProtocol
+from penstock.snapshot.manifest import Paths
 from penstock.snapshot.state import KeyedBackend
 
 CODEC = Codec(TypeTable())
@@ -310,7 +311,7 @@ def task_of(root: ChainNode, outlets: list[Outlet]) -> tuple[Task, Any]:
         attempt=0,
         backends={},
         reporter=_Silent(),
-        folder=lambda number, uid: Path("/nowhere"),
+        paths=Paths(Path("/nowhere")),
         clock=lambda: 0.0,
     )
     task = Task(
@@ -378,7 +379,8 @@ def test_an_error_in_routing_names_the_operator_that_emitted_the_record() -> Non
     task, channel = task_of(root, outlets)
     channel.put(Batch([{"key": 1}, {"no key": 2}]))
     with pytest.raises(JobError) as caught:
-        task.step()
+        while task.step():
+            pass
     assert caught.value.operator == "the name"
     assert caught.value.record == "{'no key': 2}"
 
@@ -391,7 +393,8 @@ def test_a_key_that_cannot_be_routed_names_the_record() -> None:
     task, channel = task_of(root, outlets)
     channel.put(Batch([((1, 2), "fine"), ((1, [2]), "list in a key")]))
     with pytest.raises(JobError) as caught:
-        task.step()
+        while task.step():
+            pass
     assert caught.value.operator == "the name"
     assert caught.value.record == "((1, [2]), 'list in a key')"
 

@@ -21,6 +21,8 @@ __all__ = ["Lines", "LiveView", "Progress", "duration_text", "size_text"]
 
 #: Lines about snapshots come at most so often.
 SNAPSHOT_LINE_SECONDS = 1.0
+#: A loop is told of when twice this is on disk, and then each time that has doubled.
+SPILL_LINE_BYTES = 16_000_000
 
 
 class Progress:
@@ -100,6 +102,7 @@ class Lines:
         self._said_snapshot = float("-inf")
         self._unsaid = 0
         self._busy: list[int] = []
+        self._spilled: dict[str, int] = {}
         self._cause: str | None = None
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -132,6 +135,7 @@ class Lines:
                 self._say(f"note: {event['text']}")
             case "status":
                 self._busy_workers(event["busy_workers"])
+                self._growing_loops(event["loops"])
             case "finished":
                 self._finished(event)
 
@@ -152,6 +156,13 @@ class Lines:
             which = ", ".join(map(str, busy))
             self._say(f"busy: worker {which} has been inside one call of a function for long")
         self._busy = list(busy)
+
+    def _growing_loops(self, loops: list[dict[str, Any]]) -> None:
+        """A loop whose back-edge keeps growing on disk may never become quiet."""
+        for loop in loops:
+            if loop["spilled_bytes"] > 2 * self._spilled.get(loop["name"], SPILL_LINE_BYTES):
+                self._spilled[loop["name"]] = loop["spilled_bytes"]
+                self._say(f"growing: {loop_text(loop)}")
 
     def _finished(self, event: dict[str, Any]) -> None:
         operators = event["operators"]
@@ -192,6 +203,7 @@ class LiveView:
         self._before: tuple[float, list[dict[str, Any]]] | None = None
         self._snapshot: tuple[float, dict[str, Any]] | None = None
         self._restarts: list[str] = []
+        self._loops: list[dict[str, Any]] = []
         self._live = Live(
             console=self._console,
             get_renderable=self.render,
@@ -214,6 +226,7 @@ class LiveView:
         match event["event"]:
             case "status":
                 self._before, self._status = self._status, (self._clock(), event["operators"])
+                self._loops = event["loops"]
             case "snapshot":
                 self._snapshot = (self._clock(), event)
             case "restarting":
@@ -231,7 +244,8 @@ class LiveView:
             table.add_column(heading, justify="right", no_wrap=True)
         for cells in self._rows():
             table.add_row(*(Text(cell) for cell in cells))
-        lines = [Text(self._snapshot_text())]
+        lines = [Text(loop_text(loop)) for loop in self._loops]
+        lines.append(Text(self._snapshot_text()))
         if self._restarts:
             lines.append(Text(f"restarts: {len(self._restarts)}, the last: {self._restarts[-1]}"))
         return Group(table, *lines)
@@ -273,6 +287,14 @@ class LiveView:
         from rich.text import Text
 
         self._console.print(Text(line))
+
+
+def loop_text(loop: dict[str, Any]) -> str:
+    """How a loop stands."""
+    text = f"loop {loop['name']}: {loop['queued_records']:,} records in its back-edge"
+    if loop["spilled_bytes"]:
+        text += f", {size_text(loop['spilled_bytes'])} of them on disk"
+    return text
 
 
 def size_text(size: int) -> str:

@@ -1,7 +1,9 @@
-"""`penstock run` and `penstock graph`: a job file, run or drawn, on this machine."""
+"""`penstock run` and `penstock graph`: a job file, run or drawn."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,16 +19,68 @@ __all__ = ["graph", "run"]
 
 @click.command(cls=JobCommand)
 @job_options
-def run(options: JobOptions) -> None:
-    """Run a job on this machine, to its end.
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Run the workers on this Spark cluster: spark://HOST:PORT, yarn, k8s://..., local[2].",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --master: how many Spark slots the job may take, one for each worker; also the "
+    "parallelism, if --parallelism does not say another.",
+)
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --master: a setting of Spark; may be given several times.",
+)
+@reporting_errors
+def run(options: JobOptions, master: str | None, slots: int | None, conf: tuple[str, ...]) -> None:
+    """Run a job to its end, on this machine or on a Spark cluster.
 
     JOB.py is run like any Python program; its env.execute() runs the job, with what the options
     here say over what the program says. Ctrl-C stops the job with a last snapshot.
     """
     from penstock.cli.script import run_job
+
+    if master is not None:
+        raise SystemExit(_run_on_spark(options, master, slots, conf))
+    if slots is not None or conf:
+        option = "--conf" if conf else "--slots"
+        raise click.UsageError(f"{option} goes together with --master.")
     from penstock.runtime.client import LocalExecutor
 
     raise SystemExit(run_job(options, LocalExecutor()))
+
+
+def _run_on_spark(
+    options: JobOptions, master: str, slots: int | None, conf: tuple[str, ...]
+) -> int:
+    from penstock.cli.script import run_job
+    from penstock.connectors.spark.session import spark_session
+    from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
+
+    settings = dict(SESSION_SETTINGS)
+    extra = ["--master", master]
+    for setting in conf:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise click.UsageError(f"--conf {setting!r} is not KEY=VALUE.")
+        settings[key] = value
+        extra += ["--conf", setting]
+    if slots is not None:
+        extra += ["--slots", str(slots)]
+    # Before the job file runs, so that what it does with Spark is done in this session, too.
+    spark = spark_session(settings, master, options.name or Path(options.job).stem)
+    cluster = SparkCluster(spark, slots)
+    try:
+        options = replace(options, extra=tuple(extra), parallelism=options.parallelism or slots)
+        return run_job(options, cluster)
+    finally:
+        cluster.session.stop()
 
 
 class _PlanExecutor:

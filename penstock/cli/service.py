@@ -254,14 +254,17 @@ class _SubmitExecutor:
         from penstock.cli.script import Left
         from penstock.dataflow.environment import JobExecutionResult, current_options
         from penstock.runtime.client import Follower, job_request
+        from penstock.runtime.prepare import prepared_sources
 
         options, name = current_options(), program.config.name
         follower = Follower(program, options, time.perf_counter())
+        with prepared_sources(program, options, attached=False):
+            job = job_request(program, options)
         request = {
             "do": "submit",
             "name": name,
             "folder": str(Path.cwd()),
-            "job": job_request(program, options),
+            "job": job,
             "wait": self._wait,
         }
         with _Connection(self._directory) as connection:

@@ -168,7 +168,11 @@ def _print_list(name: str, rows: list[dict[str, Any]]) -> None:
 def _details(manifest: Manifest) -> dict[str, Any]:
     operators = []
     for entry in manifest.operators:
-        keyed = [h.keyed for h in manifest.handles if h.uid == entry.uid and h.keyed is not None]
+        handles = [handle for handle in manifest.handles if handle.uid == entry.uid]
+        keyed = [handle.keyed for handle in handles if handle.keyed is not None]
+        logs = [log for handle in handles for log in handle.logs]
+        inline = [part.inline or b"" for part in keyed] + [log.inline or b"" for log in logs]
+        files = [file for handle in handles for file in handle.files]
         operators.append(
             {
                 "uid": entry.uid,
@@ -176,9 +180,11 @@ def _details(manifest: Manifest) -> dict[str, Any]:
                 "kind": entry.kind,
                 "parallelism": entry.parallelism,
                 "states": sorted({state for handle in keyed for state in handle.states}),
-                "inline_bytes": sum(len(handle.inline or b"") for handle in keyed),
-                "files": sum(len(handle.files) for handle in keyed),
-                "file_bytes": sum(file.size for handle in keyed for file in handle.files),
+                "log_records": sum(log.records for log in logs),
+                "log_bytes": sum(log.size for log in logs),
+                "inline_bytes": sum(map(len, inline)),
+                "files": len(files),
+                "file_bytes": sum(file.size for file in files),
             }
         )
     parent = manifest.parent
@@ -223,9 +229,11 @@ def _print_details(details: dict[str, Any]) -> None:
     for what, value in lines:
         click.echo(f"{what + ':':17}{value}")
     table = Table(box=None, pad_edge=False)
-    for heading in ("uid", "operator", "kind", "parallelism", "states", "inline", "files"):
+    headings = ("uid", "operator", "kind", "parallelism", "states", "in flight", "inline", "files")
+    for heading in headings:
         table.add_column(heading)
     for row in details["operators"]:
+        in_flight = f"{row['log_records']:,} records" if row["log_records"] else ""
         files = f"{row['files']}, {size_text(row['file_bytes'])}" if row["files"] else ""
         cells = (
             row["uid"],
@@ -233,6 +241,7 @@ def _print_details(details: dict[str, Any]) -> None:
             row["kind"],
             str(row["parallelism"]),
             ", ".join(row["states"]),
+            in_flight,
             size_text(row["inline_bytes"]) if row["inline_bytes"] else "",
             files,
         )

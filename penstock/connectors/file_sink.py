@@ -22,9 +22,10 @@ from penstock.connectors.formats import FileFormat, TextLines
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 
-__all__ = ["FileCommitter", "FileSink"]
+__all__ = ["STAGING", "FileCommitter", "FileSink", "naming", "new_digest", "sink_tag"]
 
-_STAGING = "_staging"
+#: What is staged in a folder lies below this name.
+STAGING = "_staging"
 _BUFFER_BYTES = 1 << 18
 
 
@@ -83,10 +84,10 @@ class _FileWriter(SinkWriter):
 
     def __init__(self, folder: Path, format: FileFormat, context: WriterContext) -> None:
         self._folder = folder
-        self._staging = folder / _STAGING
+        self._staging = folder / STAGING
         self._format = format
         self._context = context
-        self._tag = _tag(context.lineage, context.uid)
+        self._tag = sink_tag(context.lineage, context.uid)
         self._files = 0
         self._staged: _StagedFile | None = None
 
@@ -94,7 +95,7 @@ class _FileWriter(SinkWriter):
         if not batch:
             return
         if self._staged is None:
-            with _naming(self._staging):
+            with naming(self._staging):
                 make_folder(self._staging)
                 self._staged = _StagedFile(self._free_name(), self._format)
         self._staged.write(batch)
@@ -136,7 +137,7 @@ class _StagedFile:
     def __init__(self, path: Path, format: FileFormat) -> None:
         self._path = path
         self._encode = format.create_encoder()
-        self._digest = _digest()
+        self._digest = new_digest()
         self._size = 0
         self._file = path.open("xb", buffering=_BUFFER_BYTES)
 
@@ -144,12 +145,12 @@ class _StagedFile:
         data = self._encode(batch)
         self._digest.update(data)
         self._size += len(data)
-        with _naming(self._path):
+        with naming(self._path):
             self._file.write(data)
 
     def seal(self) -> dict[str, Any]:
         """Make it durable."""
-        with _naming(self._path), self._file:
+        with naming(self._path), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
             sync_folder(self._path.parent)
@@ -178,13 +179,21 @@ class FileCommitter(Committer):
             JobError: if a staged file was lost or damaged, a name is taken by other content, or
                 the file system can't link.
         """
+        self.publish(committables)
+        # Only now: until the folder is synced, the staged name is the durable one.
+        self.abandon(committables)
+
+    def publish(self, committables: list[Committable]) -> None:
+        """Link every file under its final name, durably; the staged names stay.
+
+        Raises:
+            JobError: as `commit`.
+        """
         for committable in committables:
             _publish(committable)
         targets = {Path(committable.payload["target"]).parent for committable in committables}
         for folder in targets:
             sync_folder(folder)
-        # Only now: until the folder is synced, the staged name is the durable one.
-        self.abandon(committables)
 
     def abandon(self, committables: list[Committable]) -> None:
         """Remove the staged files; those that are gone already are fine."""
@@ -204,8 +213,8 @@ class FileCommitter(Committer):
             How many files were removed.
         """
         removed = 0
-        tag = _tag(lineage, uid)
-        for path in sorted((self._folder / _STAGING).glob(f"{tag}-*")):
+        tag = sink_tag(lineage, uid)
+        for path in sorted((self._folder / STAGING).glob(f"{tag}-*")):
             attempt = int(path.name.split("-")[1])
             if attempt < before_attempt and str(path) not in keep:
                 path.unlink(missing_ok=True)
@@ -248,7 +257,7 @@ def _publish(committable: Committable) -> None:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Name the path in errors of writing: that of a full disk does not."""
     try:
         yield
@@ -260,13 +269,14 @@ def _has_content(path: Path, payload: dict[str, Any]) -> bool:
     if path.stat().st_size != payload["size"]:
         return False
     with path.open("rb") as file:
-        return bool(hashlib.file_digest(file, _digest).hexdigest() == payload["checksum"])
+        return bool(hashlib.file_digest(file, new_digest).hexdigest() == payload["checksum"])
 
 
-def _digest() -> hashlib.blake2b:
+def new_digest() -> hashlib.blake2b:
+    """What the checksums of staged files are made with."""
     return hashlib.blake2b(digest_size=16)
 
 
-def _tag(lineage: str, uid: str) -> str:
+def sink_tag(lineage: str, uid: str) -> str:
     """A short name of a sink in a line of snapshots: uids may hold what file names may not."""
     return hashlib.blake2b(f"{lineage}\0{uid}".encode(), digest_size=5).hexdigest()

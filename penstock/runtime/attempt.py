@@ -24,6 +24,7 @@ from penstock.runtime.control.wire import AuthenticationError, Frames, accept
 from penstock.runtime.control.world import Signal, WorkerHandle, WorkerSpec
 from penstock.runtime.splits import SplitDealer
 from penstock.snapshot import coordinator as c
+from penstock.snapshot import termination as t
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
 
@@ -71,10 +72,13 @@ class _Flight:
     wall_ms: int
     enumerators: dict[str, Any] = field(default_factory=dict)
     handles: list[OperatorHandle] = field(default_factory=list)
+    overtaken: list[OperatorHandle] = field(default_factory=list)
     committables: list[Committable] = field(default_factory=list)
     size: SnapshotBytes = field(default_factory=SnapshotBytes)
     aligned_seconds: float = 0.0
     write_seconds: float = 0.0
+    log_records: int = 0
+    log_bytes: int = 0
 
 
 class Attempt:
@@ -105,6 +109,14 @@ class Attempt:
         self._rescheduled = Signal()
         self._numbers = numbers[1:]
         self._dealer = SplitDealer(job.code, job.plan)
+        self._loops = t.LoopWatch(
+            t.Loop(
+                index,
+                frozenset(task for task in job.plan.tasks() if task[0] in chains),
+                job.plan.has_hooks(index),
+            )
+            for index, chains in enumerate(job.plan.loops)
+        )
 
     async def run(self) -> None:
         """Run to the job's end. Raises what failed."""
@@ -273,6 +285,8 @@ class Attempt:
                 self._coordinate(c.Declined((chain, subtask), number, reason))
             case m.InputEnded(chain, subtask):
                 self._coordinate(c.InputEnded((chain, subtask)))
+            case m.OutsideEnded(chain, subtask):
+                self._watch_loops(t.OutsideEnded((chain, subtask)))
             case m.Failed():
                 self._fail(_error(message))
             case m.Metrics():
@@ -350,6 +364,7 @@ class Attempt:
                     self._nursery.start_soon(self._publish, self._flights[number])
                 case c.Complete(number):
                     self._complete(number)
+                    self._watch_loops(t.SnapshotOver(number))
                 case c.Finish(number):
                     self._complete(number, final=True)
                 case c.Abort(number, reason):
@@ -357,6 +372,7 @@ class Attempt:
                     self._aborted.append(number)
                     self._send_all(m.Abort(number))
                     self._job.observe({"event": "aborted", "number": number, "reason": reason})
+                    self._watch_loops(t.SnapshotOver(number))
                 case c.ReserveNumbers():
                     self._nursery.start_soon(self._reserve)
                 case c.Fail(reason):
@@ -382,13 +398,35 @@ class Attempt:
         flight = self._flights.get(message.number)
         if flight is None:
             return
-        flight.handles += map(OperatorHandle.from_wire, message.handles)
+        for handle in map(OperatorHandle.from_wire, message.handles):
+            # What a task's barrier overtook on its way to another comes behind what that other
+            # one had on the same channel.
+            own = handle.subtask == message.subtask and self._is_in(handle.uid, message.chain)
+            (flight.handles if own else flight.overtaken).append(handle)
         flight.committables += [Committable(*fields) for fields in message.committables]
         flight.size += SnapshotBytes(message.new, message.linked)
         flight.aligned_seconds = max(flight.aligned_seconds, message.aligned_seconds)
         flight.write_seconds = max(flight.write_seconds, message.write_seconds)
+        flight.log_records += message.log_records
+        flight.log_bytes += message.log_bytes
         task: Hashable = (message.chain, message.subtask)
+        if message.loop is not None:
+            self._watch_loops(t.Status(task, message.number, t.LoopStatus(*message.loop)))
         self._coordinate(c.Acknowledged(task, message.number))
+
+    def _is_in(self, uid: str, chain: int) -> bool:
+        return any(node.operator.uid == uid for node in self._job.plan.chains[chain].walk())
+
+    def _watch_loops(self, event: t.LoopEvent) -> None:
+        for command in self._loops.handle(event):
+            match command:
+                case t.EndInput(loop, round):
+                    self._send_all(m.EndInput(loop, round))
+                case t.CloseLoop(loop):
+                    self._send_all(m.CloseLoop(loop))
+                case t.WantSnapshot(delay):
+                    self._coordinate(c.Tick(self._world.clock()))  # the delay counts from it
+                    self._coordinate(c.SnapshotWanted(delay))
 
     async def _publish(self, flight: _Flight) -> None:
         number = flight.number
@@ -397,7 +435,7 @@ class Attempt:
                 number,
                 flight.kind,
                 attempt=self._number,
-                handles=flight.handles,
+                handles=flight.handles + flight.overtaken,
                 enumerators=flight.enumerators,
                 committables=flight.committables,
                 size=flight.size,
@@ -427,6 +465,8 @@ class Attempt:
                 "bytes_new": flight.size.new,
                 "bytes_linked": flight.size.linked,
                 "bytes_total": flight.size.total,
+                "log_records": flight.log_records,
+                "log_bytes": flight.log_bytes,
                 "attempt": self._ordinal,
             }
         )
@@ -438,6 +478,8 @@ class Attempt:
             await self._job.commits.commit()
             self._job.observe({"event": "committed"})
             await self._job.tidy(aborted)
+            if self._job.keep:
+                await self._job.in_store(partial(self._dealer.retain, self._job.store))
         except PenstockError as error:
             failure = error
             self.post(lambda: self._fail(failure))

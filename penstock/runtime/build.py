@@ -10,19 +10,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.compile import Chain, ChannelId, ExecutionGraph, Link, Node
+from penstock.dataflow.compile import (
+    Chain,
+    ChannelId,
+    ExecutionGraph,
+    Link,
+    Node,
+    OperatorInfo,
+)
+from penstock.dataflow.config import CheckpointingMode
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph import Operator, OperatorKind, Partitioning
 from penstock.dataflow.keys import canonical, group_range
 from penstock.dataflow.sink import WriterContext
 from penstock.dataflow.source import ReaderContext
+from penstock.runtime.back_edge import BackEdge
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectWriter
 from penstock.runtime.control.code import JobCode
 from penstock.runtime.control.world import Signal, World, quiet
 from penstock.runtime.gate import InputGate
+from penstock.runtime.logged import EdgeIdentity, LoggedChannel
 from penstock.runtime.operators import (
     OperatorContext,
     RunningOperator,
@@ -45,12 +55,21 @@ from penstock.runtime.output import (
 )
 from penstock.runtime.persist import Persister, Reporter
 from penstock.runtime.source import SourceFeed
-from penstock.runtime.task import ChainNode, Task, TaskListener
+from penstock.runtime.task import ChainNode, SnapshotProtocol, Task, TaskListener
+from penstock.runtime.unaligned import Relay, Unaligned
 from penstock.snapshot.acyclic import AcyclicProtocol
+from penstock.snapshot.at_least_once import AtLeastOnceProtocol
+from penstock.snapshot.chandy_lamport import ChandyLamportProtocol
+from penstock.snapshot.cyclic import CyclicProtocol
+from penstock.snapshot.handles import OWN_INPUT
 from penstock.snapshot.manifest import Paths
 from penstock.snapshot.state import KeyedBackend, SharedMemory
+from penstock.snapshot.synchronous import SynchronousProtocol
 
 __all__ = ["Builder", "BuiltTask"]
+
+#: A back-edge may hold so much in memory, however little there is.
+MIN_BACK_EDGE_BYTES = 64 * 1024
 
 
 @dataclass
@@ -101,12 +120,22 @@ class Builder:
         self.paths = Paths(root)
         self.code, self.world, self.codec = code, world, codec
         self.config = code.config
+        self.unaligned = self.config.checkpointing_mode is CheckpointingMode.CHANDY_LAMPORT
+        self._relay = Relay()
         self.gates: dict[int, InputGate] = {}
         self.signals: dict[int, tuple[Signal, Signal]] = {}
         self.chains = [chain for chain in self.plan.chains if slot < chain.parallelism]
         keyed = [c for c in self.chains if c.root.operator.kind.keyed]
         memory = self.config.memory_bytes
         self.state_memory = memory // max(1, len(keyed))
+        back = sum(
+            id.target == slot
+            for link in self.plan.links
+            if link.back
+            for id in self.plan.channels(link)
+        )
+        #: An eighth of the memory for all back-edges together; what is more goes to disk.
+        self.back_edge_memory = max(MIN_BACK_EDGE_BYTES, memory // 8 // max(1, back))
         self.shared = SharedMemory(memory // 4) if keyed else None
         self._operators = {operator.id: operator for operator in code.graph.operators}
 
@@ -118,14 +147,62 @@ class Builder:
             self.signals[chain.id] = (wake, Signal())
             gate = self.gates[chain.id] = InputGate(wake.set, self.world.clock)
             for number in chain.inputs:
-                for id in self.plan.channels(self.plan.links[number]):
+                link = self.plan.links[number]
+                for id in self.plan.channels(link):
                     if id.target != self.slot:
                         continue
-                    # Within a process more than one batch under way hides no latency, and
-                    # pushes what was just made out of the processor's cache before it is used.
-                    local = id.source == self.slot
-                    channels[id] = gate.add(id, 1 if local else self.config.channel_batches)
+                    if link.back:
+                        channels[id] = back_edge = self._back_edge(id, link, gate)
+                        gate.add_back_edge(back_edge)
+                        continue
+                    if self.unaligned:
+                        channels[id] = logged = self._logged(id, link, gate)
+                        gate.add_logged(logged)
+                        continue
+                    channels[id] = gate.add(id, self._capacity(id))
         return channels
+
+    def _identity(self, link: Link) -> EdgeIdentity:
+        producer, consumer = self._info(link.producer), self._info(link.consumer)
+        return EdgeIdentity(
+            producer.uid,
+            consumer.uid,
+            link.input,
+            link.partitioning.value,
+            f"{producer.name!r} → {consumer.name!r}",
+        )
+
+    def _logged(self, id: ChannelId, link: Link, gate: InputGate) -> LoggedChannel:
+        return LoggedChannel(
+            id,
+            gate,
+            self._capacity(id),
+            self.world.clock,
+            edge=self._identity(link),
+            encode=self._encoder(link),
+            eager=True,
+        )
+
+    def _capacity(self, id: ChannelId) -> int:
+        # Within a process more than one batch under way hides no latency, and pushes what was
+        # just made out of the processor's cache before it is used.
+        return 1 if id.source == self.slot else self.config.channel_batches
+
+    def _back_edge(self, id: ChannelId, link: Link, gate: InputGate) -> BackEdge:
+        return BackEdge(
+            id,
+            gate,
+            self.config.channel_batches,
+            self.world.clock,
+            edge=self._identity(link),
+            encode=self._encoder(link),
+            eager=self.unaligned,
+            folder=self.paths.spill(self.attempt, id.link, id.source, id.target),
+            memory_bytes=self.back_edge_memory,
+        )
+
+    def _info(self, uid: str) -> OperatorInfo:
+        return next(info for info in self.plan.operators if info.uid == uid)
 
     def outgoing(self) -> list[ChannelId]:
         """The channels from this slot to others, which must be connected before `build`."""
@@ -190,9 +267,10 @@ class Builder:
             attempt=self.attempt,
             backends=backends,
             reporter=reporter,
-            folder=lambda number, uid: self.paths.task(number, uid, self.slot, self.attempt),
+            paths=self.paths,
             clock=self.world.clock,
             quiet=quiet,
+            inline_threshold=self.config.inline_threshold,
         )
         task = Task(
             id=(chain.id, self.slot),
@@ -200,18 +278,54 @@ class Builder:
             root=root,
             gate=gate,
             outlets=outlets,
-            protocol=AcyclicProtocol(gate.channels),
+            protocol=self._protocol(gate),
             persister=persister,
             codec=self.codec,
             listener=listener,
             clock=self.world.clock,
             timer=self.world.timer,
             feed=feed,
+            outside=self._outside(chain),
             backends=backends,
             buffer_timeout=self.config.buffer_timeout_seconds,
             keep_state=self.keep,
+            unaligned=self._unaligned(chain.root.operator),
         )
         return BuiltTask(task, wake, persist, pump)
+
+    def _protocol(self, gate: InputGate) -> SnapshotProtocol:
+        inputs, back_edges = gate.channels, gate.back_edges
+        match self.config.checkpointing_mode:
+            case CheckpointingMode.AT_LEAST_ONCE:
+                return AtLeastOnceProtocol(inputs, back_edges)
+            case CheckpointingMode.SYNCHRONOUS:
+                return SynchronousProtocol(inputs, back_edges)
+            case CheckpointingMode.CHANDY_LAMPORT:
+                patient = self.config.aligned_checkpoint_timeout_seconds > 0
+                return ChandyLamportProtocol(inputs, back_edges, patient=patient)
+        if back_edges:
+            return CyclicProtocol(inputs, back_edges)
+        return AcyclicProtocol(inputs)
+
+    def _unaligned(self, root: OperatorInfo) -> Unaligned | None:
+        if not self.unaligned:
+            return None
+        turns = Partitioning.REBALANCE.value
+        own = EdgeIdentity(root.uid, root.uid, OWN_INPUT, turns, repr(root.name))
+        timeout = self.config.aligned_checkpoint_timeout_seconds
+        return Unaligned(self._relay, self.slot, timeout, own, self.codec.encode_batch, self.keep)
+
+    def _outside(self, chain: Chain) -> list[ChannelId] | None:
+        """The task's channels from outside of its loop; None if it is in none."""
+        loop = self.plan.loop_of(chain.id)
+        if loop is None:
+            return None
+        links = self.plan.links
+        return [
+            id
+            for id in self.gates[chain.id].channels
+            if self.plan.loop_of(links[id.link].source) != loop
+        ]
 
     def _node(
         self,
@@ -222,11 +336,16 @@ class Builder:
         wake: Signal,
     ) -> ChainNode:
         operator = self._operator(node, backends)
-        routers = [
-            self._router(self.plan.links[number], senders, outlets, wake) for number in node.links
-        ]
+        links = [self.plan.links[number] for number in node.links]
+        routers = [self._router(link, senders, outlets, wake) for link in links]
         children = [self._node(child, senders, outlets, backends, wake) for child in node.children]
-        return ChainNode(operator, children, routers)
+        loop_of = self.plan.loop_of
+        inner = (
+            router
+            for link, router in zip(links, routers, strict=True)
+            if loop_of(link.source) is not None and loop_of(link.source) == loop_of(link.target)
+        )
+        return ChainNode(operator, children, routers, frozenset(inner))
 
     def _operator(self, node: Node, backends: dict[str, KeyedBackend]) -> RunningOperator:
         info = node.operator
@@ -299,21 +418,26 @@ class Builder:
                     method_of(edge.partitioner, "partition"),
                 )
 
+    def _encoder(self, link: Link) -> Callable[[list[Any]], bytes]:
+        """The codec, with errors that name the producer: batches are encoded long after it ran."""
+        name = self._info(link.producer).name
+
+        def encode(records: list[Any]) -> bytes:
+            try:
+                return self.codec.encode_batch(records)
+            except JobError as error:
+                error.operator = error.operator or name
+                raise
+
+        return encode
+
     def _outlet(self, id: ChannelId, senders: dict[ChannelId, Sender], wake: Signal) -> Outlet:
         link = self.plan.links[id.link]
         if id.target != self.slot:
-            name = next(info.name for info in self.plan.operators if info.uid == link.producer)
-
-            def encode(records: list[Any]) -> bytes:
-                try:
-                    return self.codec.encode_batch(records)
-                except JobError as error:
-                    # Batches are encoded long after the operator has returned.
-                    error.operator = error.operator or name
-                    raise
-
-            return RemoteOutlet(
-                senders[id], encode, self.config.batch_records, self.config.batch_bytes
+            config = self.config
+            encode = self._encoder(link)
+            return self._told(
+                RemoteOutlet(senders[id], encode, config.batch_records, config.batch_bytes), id
             )
         channel = self.gates[link.target].channels[id]
         outlet = LocalOutlet(channel, self.config.batch_records)
@@ -323,5 +447,11 @@ class Builder:
             if outlet.waiting:
                 wake.set()
 
-        channel.on_credit = give
+        if not link.back:  # whose sender never waits
+            channel.on_credit = give
+        return self._told(outlet, id)
+
+    def _told(self, outlet: Outlet, id: ChannelId) -> Outlet:
+        """The outlet, told which channel it is the end of."""
+        outlet.edge, outlet.target = self._identity(self.plan.links[id.link]), id.target
         return outlet

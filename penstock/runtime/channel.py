@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.elements import Batch, Element, EncodedBatch, EndOfInput
+from penstock.runtime.elements import (
+    Barrier,
+    Batch,
+    Element,
+    EncodedBatch,
+    EndOfInput,
+    count_of,
+)
 
 if TYPE_CHECKING:
     from penstock.runtime.gate import InputGate
@@ -31,7 +38,7 @@ class ChannelStatistics:
     """A look at one channel.
 
     Arguments:
-        batches, records: taken so far; records of encoded batches count when they are decoded.
+        batches, records: taken so far.
         bytes: received over a socket.
         queued: elements waiting now.
         blocked: it is blocked now.
@@ -57,6 +64,9 @@ class Channel:
         capacity: batches that may be under way, queued ones included.
         clock: seconds, for the statistics.
     """
+
+    #: Whether it is a back-edge, which the gate asks for each element.
+    is_back = False
 
     def __init__(
         self, id: ChannelId, gate: InputGate, capacity: int, clock: Callable[[], float]
@@ -103,6 +113,8 @@ class Channel:
             if self.ended:
                 raise ProtocolError(f"second end of input on {self.id}")
             self.ended = True
+        else:
+            self._gate.barriers += 1
         self._queue.append(element)
         if len(self._queue) == 1 and not self.blocked:
             self._gate.on_ready(self)
@@ -118,10 +130,11 @@ class Channel:
                 self._full_since = None
             self._batches_queued -= 1
             self._batches += 1
-            if isinstance(element, Batch):
-                self._records += len(element.records)
+            self._records += count_of(element)
             if self.on_credit is not None:
                 self.on_credit()
+        elif isinstance(element, Barrier):
+            self._gate.barriers -= 1
         return element
 
     def block(self) -> None:
@@ -136,12 +149,8 @@ class Channel:
         if self.blocked:
             self.blocked = False
             self._alignment += self._clock() - self._since
-            if self._queue:
+            if len(self):
                 self._gate.on_ready(self)
-
-    def count_decoded(self, records: int) -> None:
-        """Count the records of an encoded batch that was taken."""
-        self._records += records
 
     def statistics(self) -> ChannelStatistics:
         """A look at the channel."""

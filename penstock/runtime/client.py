@@ -14,8 +14,9 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ from penstock.runtime.collect import CollectSink, read_committed
 from penstock.runtime.control.code import JobCode, pack, record_classes
 from penstock.runtime.control.wire import receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
+from penstock.runtime.prepare import prepared_sources
 
-__all__ = ["JobProcess", "LocalExecutor", "job_request", "raise_failure"]
+__all__ = ["JobConnection", "JobProcess", "LocalExecutor", "job_request", "raise_failure"]
 
 
 def job_request(program: Program, options: RunOptions, collecting: bool = False) -> bytes:
@@ -67,7 +69,56 @@ def job_request(program: Program, options: RunOptions, collecting: bool = False)
     return request
 
 
-class JobProcess:
+class JobConnection(ABC):
+    """The client's end of the connection to a JobManager, wherever that runs.
+
+    Arguments:
+        connected: one end of a socket pair; the JobManager has the other.
+        request: from `job_request`; sent at once.
+    """
+
+    def __init__(self, connected: socket.socket, request: bytes) -> None:
+        self._socket = connected
+        self._sending = threading.Lock()
+        send_blocking(connected, request)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What the JobManager says, until it ends."""
+        while True:
+            frame = receive_blocking(self._socket)
+            if frame is None:
+                return
+            yield msgpack.unpackb(frame, strict_map_key=False)
+
+    def do(self, what: str) -> None:
+        """Ask for "stop" or "savepoint"; nothing happens if the JobManager has ended."""
+        try:
+            with self._sending:
+                send_blocking(self._socket, msgpack.packb({"do": what}))
+        except OSError:
+            return
+
+    def drain(self) -> None:
+        """Read on until the JobManager ends; a Ctrl-C may have cut an event in two."""
+        with suppress(OSError):
+            while self._socket.recv(1 << 16):
+                pass
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether the JobManager has not ended yet."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the JobManager without a last snapshot."""
+
+    @abstractmethod
+    def end(self) -> str:
+        """Wait for the JobManager; says how it ended."""
+
+
+class JobProcess(JobConnection):
     """A JobManager process and the connection to it.
 
     Arguments:
@@ -90,31 +141,16 @@ class JobProcess:
                 start_new_session=True,
                 env=child_environment(),
             )
-        self._socket = ours
-        self._sending = threading.Lock()
-        send_blocking(ours, request)
+        super().__init__(ours, request)
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """What the JobManager says, until its process ends."""
-        while True:
-            frame = receive_blocking(self._socket)
-            if frame is None:
-                return
-            yield msgpack.unpackb(frame, strict_map_key=False)
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self.process.poll() is None
 
-    def do(self, what: str) -> None:
-        """Ask for "stop" or "savepoint"; nothing happens if the process has ended."""
-        try:
-            with self._sending:
-                send_blocking(self._socket, msgpack.packb({"do": what}))
-        except OSError:
-            return
-
-    def drain(self) -> None:
-        """Read on until the process ends; a Ctrl-C may have cut an event in two."""
-        with suppress(OSError):
-            while self._socket.recv(1 << 16):
-                pass
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
 
     def end(self) -> str:
         """Wait for the process; says how it ended."""
@@ -126,11 +162,27 @@ class JobProcess:
 class LocalExecutor:
     """Runs programs with a JobManager process and workers on this machine."""
 
+    def start(
+        self, program: Program, options: RunOptions, collecting: bool = False
+    ) -> JobConnection:
+        """Start the JobManager of a program.
+
+        Arguments:
+            program: what to run.
+            options: how.
+            collecting: the program's results are read while it runs.
+        """
+        return JobProcess(job_request(program, options, collecting))
+
     def execute(self, program: Program) -> JobExecutionResult:
         """Run a program to its end."""
+        with prepared_sources(program, current_options()):
+            return self._execute(program)
+
+    def _execute(self, program: Program) -> JobExecutionResult:
         options = current_options()
         began = time.perf_counter()
-        process = JobProcess(job_request(program, options))
+        process = self.start(program, options)
         follower = Follower(program, options, began)
         with _stopping_on_signals(process) as received:
             try:
@@ -158,7 +210,14 @@ class LocalExecutor:
         compile_graph(program.graph, program.config)
         options = current_options()
         began = time.perf_counter()
-        process = JobProcess(job_request(program, options, collecting=True))
+        cleanup = ExitStack()
+        cleanup.callback(spool.cleanup)
+        try:
+            cleanup.enter_context(prepared_sources(program, options))
+            process = self.start(program, options, collecting=True)
+        except BaseException:
+            cleanup.close()
+            raise
         follower = Follower(program, options, began)
         folder = Path(spool.name)
         types = record_classes(program.graph, program.types)
@@ -174,13 +233,13 @@ class LocalExecutor:
             follower.result(process.end())
 
         def close() -> None:
-            if process.process.poll() is None:
+            if process.running:
                 process.do("stop")
                 process.drain()
                 process.end()
-            spool.cleanup()
+            cleanup.close()
 
-        return CloseableIterator(_then(records(), spool.cleanup), close)
+        return CloseableIterator(_then(records(), cleanup.close), close)
 
 
 def _then(records: Iterator[Any], cleanup: Callable[[], None]) -> Iterator[Any]:
@@ -242,6 +301,7 @@ class Follower:
             last["operators"],
             last["lineage"],
             last["stopped"],
+            last["loops"],
         )
 
     def _write_report(self, last: dict[str, Any], wall: float) -> None:
@@ -257,6 +317,7 @@ class Follower:
             "error": last.get("message"),
             "wall_seconds": wall,
             "operators": figures.get("operators", []),
+            "loops": figures.get("loops", []),
             "snapshots": figures.get("snapshots", []),
             "restarts": figures.get("restarts", []),
             "lineage": figures.get("lineage"),
@@ -289,7 +350,7 @@ def raise_failure(event: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _stopping_on_signals(process: JobProcess) -> Iterator[list[int]]:
+def _stopping_on_signals(process: JobConnection) -> Iterator[list[int]]:
     """SIGINT and SIGTERM stop the job; a second one kills it. Yields the signals received."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -302,7 +363,7 @@ def _stopping_on_signals(process: JobProcess) -> Iterator[list[int]]:
             # Not from the handler itself: it may have interrupted a send.
             threading.Thread(target=process.do, args=("stop",), daemon=True).start()
         else:
-            process.process.kill()
+            process.kill()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -265,6 +265,10 @@ class Codec:
             return True
         return type(value) in IMMUTABLE or self._all_immutable((value,), MAX_DEPTH)
 
+    def is_immutable_batch(self, batch: list[Any]) -> bool:
+        """Whether every record is deeply immutable."""
+        return self._all_immutable(batch, MAX_DEPTH)
+
     def copy_mutable(self, batch: list[Any]) -> list[Any]:
         """The same list if every record is deeply immutable, else a list of copies.
 

@@ -88,6 +88,15 @@ class Commits:
             newest = max(key[3] for key in self._confirmed)
             self._confirmed = {key for key in self._confirmed if key[3] > newest - 100}
 
+    async def finish(self, lineage: str) -> None:
+        """Tell sinks that the job has ended and all is published. Raises `JobError`."""
+        await self.commit()
+        for uid, sink in self._sinks.items():
+            committer = self._committers.setdefault(uid, sink.create_committer())
+            if committer is not None:
+                with trio.CancelScope(shield=True):
+                    await self._offload(partial(committer.finish, lineage, uid))
+
     async def clean(self, lineage: str, before_attempt: int) -> None:
         """Let sinks remove what older attempts staged and nothing will publish."""
         for uid, sink in self._sinks.items():

@@ -1,7 +1,7 @@
 """A channel between two processes: one connection, batches one way and credits back.
 
-    sender   → receiver   BATCH · payload     needs a credit
-                          BARRIER · number, kind
+    sender   → receiver   BATCH · number of records · payload     needs a credit
+                          BARRIER · number, kind, urgent
                           END
     receiver → sender     CREDIT · count, records wanted in a batch
 
@@ -12,6 +12,7 @@ half moves them.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import msgpack
@@ -28,6 +29,8 @@ from penstock.snapshot.events import SnapshotKind
 __all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]
 
 BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
+_COUNT = struct.Struct(">I")
+_BATCH_HEADER = len(BATCH) + _COUNT.size
 #: The largest number of records that a CREDIT frame names.
 _ANY = 1 << 30
 
@@ -100,16 +103,21 @@ class SendingHalf:
         self._writer = _Writer(frames)
         self.write = self._writer.run
 
-    def send_batch(self, payload: bytes) -> None:
-        """Send a batch; the caller has taken a credit."""
-        self._writer.put(BATCH, payload)
+    def send_batch(self, payload: bytes, count: int) -> None:
+        """Send a batch of so many records; the caller has taken a credit."""
+        self._writer.put(BATCH + _COUNT.pack(count), payload)
 
     def send_marker(self, element: Element) -> None:
         """Send a barrier or the end of input."""
         if isinstance(element, Barrier):
-            self._writer.put(BARRIER, msgpack.packb([element.number, element.kind.value]))
+            self._writer.put(BARRIER, self._packed(element))
         else:
             self._writer.put(END)
+
+    @staticmethod
+    def _packed(barrier: Barrier) -> bytes:
+        packed: bytes = msgpack.packb([barrier.number, barrier.kind.value, barrier.urgent])
+        return packed
 
     async def read(self) -> None:
         """Take credits until the other end closes."""
@@ -159,10 +167,11 @@ class ReceivingHalf:
                 return
             kind = frame[:1]
             if kind == BATCH:
-                put(EncodedBatch(memoryview(frame)[1:]))
+                (count,) = _COUNT.unpack_from(frame, len(BATCH))
+                put(EncodedBatch(memoryview(frame)[_BATCH_HEADER:], count))
             elif kind == BARRIER:
-                number, name = msgpack.unpackb(frame[1:])
-                put(Barrier(number, SnapshotKind(name)))
+                number, name, urgent = msgpack.unpackb(frame[1:])
+                put(Barrier(number, SnapshotKind(name), urgent))
             elif kind == END:
                 put(EndOfInput())
             else:

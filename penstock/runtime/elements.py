@@ -1,7 +1,7 @@
 """What travels on a channel: batches of records, and markers between them.
 
-A barrier never overtakes a record. `EndOfInput` ends the data, not the channel: barriers still
-follow it.
+A barrier overtakes records in unaligned snapshots only, which log them. `EndOfInput` ends the data,
+not the channel: barriers still follow it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.snapshot.events import SnapshotKind
 
-__all__ = ["Barrier", "Batch", "Element", "EncodedBatch", "EndOfInput"]
+__all__ = ["Barrier", "Batch", "Element", "EncodedBatch", "EndOfInput", "count_of"]
 
 
 class Batch:
@@ -27,20 +27,30 @@ class Batch:
 
 
 class EncodedBatch:
-    """A batch as it came over a socket; decoded when it is taken."""
+    """A batch as it came over a socket, or from disk; decoded when it is taken.
 
-    __slots__ = ("payload",)
+    Arguments:
+        payload: what the codec made of the records.
+        count: how many records that is.
+    """
 
-    def __init__(self, payload: bytes | memoryview) -> None:
+    __slots__ = ("count", "payload")
+
+    def __init__(self, payload: bytes | memoryview, count: int) -> None:
         self.payload = payload
+        self.count = count
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """Divides the stream into what snapshot `number` holds and what it does not."""
+    """Divides the stream into what snapshot `number` holds and what it does not.
+
+    An `urgent` one has overtaken records, and is not to be waited with.
+    """
 
     number: int
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    urgent: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,3 +59,8 @@ class EndOfInput:
 
 
 Element = Batch | EncodedBatch | Barrier | EndOfInput
+
+
+def count_of(batch: Batch | EncodedBatch) -> int:
+    """How many records a batch has."""
+    return len(batch.records) if isinstance(batch, Batch) else batch.count

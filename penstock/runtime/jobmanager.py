@@ -12,7 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from typing import Any
 import trio
 
 from penstock.dataflow.compile import compile_graph
+from penstock.dataflow.config import CheckpointingMode
 from penstock.dataflow.errors import GraphError, PenstockError, StoreError
-from penstock.dataflow.graph import OperatorKind
+from penstock.dataflow.graph import OperatorKind, Partitioning
 from penstock.dataflow.sink import Committable
 from penstock.dataflow.version import VERSION
 from penstock.runtime.attempt import Attempt
@@ -33,7 +34,7 @@ from penstock.runtime.extensions import TypeTable
 from penstock.runtime.metrics import JobMetrics
 from penstock.runtime.splits import rescaled
 from penstock.snapshot.events import SnapshotKind
-from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
 from penstock.snapshot.manifest import FORMAT, Manifest, OperatorEntry, Paths, SnapshotNumber
 from penstock.snapshot.resolve import (
     Fork,
@@ -79,7 +80,7 @@ class JobOutcome:
 
     Arguments:
         stopped: it was stopped before its input had ended.
-        restarts, snapshots, operators: for the report.
+        restarts, snapshots, operators, loops: for the report.
         lineage: of its snapshots.
         peak_bytes: highest resident memory of each worker.
     """
@@ -90,6 +91,7 @@ class JobOutcome:
     operators: list[dict[str, Any]]
     lineage: str
     peak_bytes: list[int]
+    loops: list[dict[str, Any]]
 
 
 class JobManager:
@@ -123,6 +125,8 @@ class JobManager:
             or self.config.checkpoint_interval_seconds is not None
         )
         self.interval = self.config.checkpoint_interval_seconds
+        if self.config.checkpointing_mode is CheckpointingMode.NONE:
+            self.interval = None
         if options.collecting and self.interval is None:
             self.interval = COMMIT_SECONDS
         self._options = options
@@ -149,6 +153,8 @@ class JobManager:
         self._snapshots: list[dict[str, Any]] = []
         self._attempt: Attempt | None = None
         self._stopping = False
+        #: The last snapshot was taken at the end of all input.
+        self._finished = False
         self._stopped_waiting = trio.Event()
         self._tidying = trio.Lock()
         self._storing = trio.Lock()
@@ -195,6 +201,8 @@ class JobManager:
         if self._restarts and "seconds" not in self._restarts[-1]:
             last = self._restarts[-1]
             last["seconds"] = round(self.world.clock() - last.pop("_at"), 3)
+            last["snapshot"] = self.restore_from.number if self.restore_from else None
+            last["log_records"] = self.restored_log_records
             self.observe({"event": "restarted", **last})
         if self._stopping:
             attempt.stop()
@@ -267,11 +275,22 @@ class JobManager:
         restored = self.restore_from
         if restored is not None:
             number = restored.number
-            events.append({"event": "resumed", "number": number, "lineage": restored.lineage})
+            told = {"number": number, "lineage": restored.lineage}
+            events.append({"event": "resumed", **told, "log_records": self.restored_log_records})
         return events
 
     def _restore(self, manifest: Manifest, store: Store) -> None:
-        differences = check_graph(manifest, self._entries())
+        edges = [
+            (link.producer, link.consumer, link.input, link.partitioning)
+            for link in self.plan.links
+        ]
+        # What a source had in hand goes on in the source.
+        edges += [
+            (chain.root.operator.uid, chain.root.operator.uid, OWN_INPUT, Partitioning.REBALANCE)
+            for chain in self.plan.chains
+            if chain.is_source
+        ]
+        differences = check_graph(manifest, self._entries(), edges)
         require_compatible(differences, allow_dropped=self._options.allow_dropped)
         store.verify(manifest, checksums=True)
         self.restore_from, self._folder = manifest, store.paths
@@ -291,8 +310,14 @@ class JobManager:
             for info in self.plan.operators
         ]
 
+    @property
+    def restored_log_records(self) -> int:
+        """Records in the logs of the snapshot that was restored."""
+        handles = self.restore_from.handles if self.restore_from else ()
+        return sum(log.records for handle in handles for log in handle.logs)
+
     def handles_for(self, slot: int) -> dict[str, list[Any]]:
-        """What each task of a slot restores: [folder, handle] of each handle it needs."""
+        """What each task of a slot restores: [folder, handle, rescaled] of each handle it needs."""
         manifest = self.restore_from
         if manifest is None:
             return {}
@@ -307,12 +332,14 @@ class JobManager:
                 handles = [h for h in manifest.handles if h.uid == info.uid]
                 if not handles:
                     continue
-                if rescaled(manifest, info.uid, info.parallelism):
-                    # Begun splits are dealt by the JobManager, keyed state by key group.
-                    handles = [h for h in handles if h.keyed is not None]
+                anew = rescaled(manifest, info.uid, info.parallelism)
+                if anew:
+                    # Begun splits are dealt by the JobManager, keyed state by key group, logs
+                    # record by record.
+                    handles = [replace(h, small=None) for h in handles]
                 else:
                     handles = [h for h in handles if h.subtask == slot]
-                mine += [[folder, handle.to_wire()] for handle in handles]
+                mine += [[folder, handle.to_wire(), anew] for handle in handles]
             if mine:
                 result[f"{chain.id}:{slot}"] = mine
         return result
@@ -323,6 +350,7 @@ class JobManager:
         await self.commits.commit()
         if self.restore_from is not None and self.restore_from.finished and self._own:
             self.observe({"event": "note", "text": "the job had already read all of its input"})
+            await self.commits.finish(self.lineage)
             return self.outcome()
         strategy = self.config.restart
         if strategy is None:
@@ -337,6 +365,8 @@ class JobManager:
                 # came into a snapshot.
                 await self.commits.clean(self.lineage, before_attempt=numbers.start)
                 await Attempt(self, len(self._restarts), numbers).run()
+                if self._finished:
+                    await self.commits.finish(self.lineage)
                 return self.outcome()
             except PenstockError as error:
                 self._attempt = None
@@ -385,6 +415,7 @@ class JobManager:
             self.metrics.operators(),
             self.lineage,
             list(self.metrics.peaks.values()),
+            self.metrics.loops(),
         )
 
     # ---- snapshots
@@ -438,6 +469,7 @@ class JobManager:
                 format=FORMAT,
             )
             await self.in_store(partial(self.store.publish, manifest))
+        self._finished = finished and not self._stopping
         self.commits.add(committables)
 
     def completed(self, snapshot: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -19,19 +20,33 @@ import trio
 
 from penstock.dataflow.errors import JobError, PenstockError
 from penstock.runtime.control.wire import Frames
-from penstock.runtime.control.world import Signal, real_world
+from penstock.runtime.control.world import Signal, World, real_world
 from penstock.runtime.jobmanager import JobManager, JobOptions
 
-__all__ = ["describe", "main"]
+__all__ = ["JobServer", "describe", "main"]
 
 STATUS_SECONDS = 0.5
 
 
-class _Process:
-    """Serves one client and runs one job."""
+class JobServer:
+    """Serves one client and runs one job.
 
-    def __init__(self, frames: Frames) -> None:
+    Arguments:
+        frames: the connection to the client.
+        make_world: makes the job's world, given the address on which it is to listen.
+        signals: whether SIGTERM and SIGINT of this process stop the job; not where the process
+            is somebody else's, such as a Spark driver.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        make_world: Callable[[str | None], World] = real_world,
+        signals: bool = True,
+    ) -> None:
         self._frames = frames
+        self._make_world = make_world
+        self._signals = signals
         self._outbox: list[dict[str, Any]] = []
         self._client_gone = False
         self._signal = Signal()
@@ -58,7 +73,7 @@ class _Process:
             try:
                 self._job = JobManager(
                     wire["code"],
-                    real_world(wire["host"]),
+                    self._make_world(wire["host"]),
                     JobOptions(**wire["options"]),
                     self.observe,
                 )
@@ -66,7 +81,8 @@ class _Process:
                     {"event": "started", "pid": os.getpid(), "operators": self._operators()}
                 )
                 nursery.start_soon(self._listen, nursery)
-                nursery.start_soon(self._watch_signals, nursery)
+                if self._signals:
+                    nursery.start_soon(self._watch_signals, nursery)
                 nursery.start_soon(self._tell_status)
                 with self._stop_scope:
                     outcome = await self._job.run()
@@ -156,6 +172,7 @@ class _Process:
                 {
                     "event": "status",
                     "operators": self._job.metrics.operators(),
+                    "loops": self._job.metrics.loops(),
                     "busy_workers": self._job.busy_workers(),
                 }
             )
@@ -179,7 +196,7 @@ def describe(error: PenstockError) -> dict[str, Any]:
 
 async def _serve(descriptor: int) -> int:
     connection = trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))
-    return await _Process(Frames(trio.SocketStream(connection))).run()
+    return await JobServer(Frames(trio.SocketStream(connection))).run()
 
 
 def main() -> None:

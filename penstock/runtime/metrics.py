@@ -21,6 +21,10 @@ class JobMetrics:
         self._plan = plan
         self._operators: dict[tuple[int, str, int], tuple[int, int]] = {}
         self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
+        #: Per back-edge link and channel: queued records, bytes on disk.
+        self._back_edges: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
+        #: Per link: the most records queued that were seen, and the most bytes on disk.
+        self._most: dict[int, tuple[int, int]] = {}
         self._attempt = 0
         #: Highest resident memory in bytes of each worker of the job, dead ones included.
         self.peaks: dict[tuple[int, int], int] = {}
@@ -28,11 +32,17 @@ class JobMetrics:
     def update(self, attempt: int, metrics: Metrics) -> None:
         """Take what a worker says."""
         if attempt != self._attempt:
-            self._attempt, self._tasks = attempt, {}
+            self._attempt, self._tasks, self._back_edges = attempt, {}, {}
         for uid, subtask, records_in, records_out in metrics.operators:
             self._operators[attempt, uid, subtask] = (records_in, records_out)
         for chain, subtask, busy, blocked, queued in metrics.tasks:
             self._tasks[chain, subtask] = (busy, blocked, queued)
+        for link, source, target, queued, spilled, peak in metrics.back_edges:
+            channels = self._back_edges.setdefault(link, {})
+            channels[source, target] = (queued, spilled)
+            records, size = self._most.get(link, (0, 0))
+            total = sum(figures[0] for figures in channels.values())
+            self._most[link] = (max(records, total), max(size, peak))
         key = (attempt, metrics.worker)
         self.peaks[key] = max(self.peaks.get(key, 0), metrics.peak)
 
@@ -61,6 +71,29 @@ class JobMetrics:
                     "busy_seconds": round(sum(t[0] for t in tasks), 3),
                     "blocked_seconds": round(sum(t[1] for t in tasks), 3),
                     "queued": sum(t[2] for t in tasks),
+                }
+            )
+        return rows
+
+    def loops(self) -> list[dict[str, Any]]:
+        """Per back-edge: its name, and what waits on it now and waited at most.
+
+        `spilled_bytes_max` is of one channel; the other figures are of all channels together.
+        """
+        names = {info.uid: info.name for info in self._plan.operators}
+        rows = []
+        for link in self._plan.links:
+            if not link.back:
+                continue
+            channels = self._back_edges.get(link.id, {}).values()
+            records, size = self._most.get(link.id, (0, 0))
+            rows.append(
+                {
+                    "name": f"{names[link.producer]} → {names[link.consumer]}",
+                    "queued_records": sum(figures[0] for figures in channels),
+                    "spilled_bytes": sum(figures[1] for figures in channels),
+                    "queued_records_max": records,
+                    "spilled_bytes_max": size,
                 }
             )
         return rows

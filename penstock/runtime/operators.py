@@ -10,12 +10,18 @@ No trio, no channels: a chain is a tree of these, and `penstock.runtime.task` fe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.functions import Function, KeyedProcessFunction, ProcessFunction, method_of
+from penstock.dataflow.functions import (
+    Function,
+    KeyedProcessFunction,
+    ProcessFunction,
+    has_end_input,
+    method_of,
+)
 from penstock.dataflow.graph import OperatorKind
 from penstock.dataflow.sink import SinkWriter
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
@@ -23,6 +29,9 @@ from penstock.runtime.codec import Codec
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
 __all__ = ["OperatorContext", "RunningOperator", "SinkOperator", "make_operator"]
+
+#: So many keys, or records, of an end-of-input hook are handled in one step of the task.
+HOOK_BATCH = 1024
 
 
 class OperatorContext(RuntimeContext):
@@ -119,6 +128,8 @@ class RunningOperator(ABC):
         self.iterator: Any = None
         self.records_in = 0
         self.records_out = 0
+        #: Its end-of-input hook is running.
+        self.ending = False
 
     def open(self) -> None:
         """Open the user's function."""
@@ -133,6 +144,20 @@ class RunningOperator(ABC):
     @abstractmethod
     def process(self, records: list[Any]) -> list[Any]:
         """What the operator emits for these records."""
+
+    def end_input(self) -> Iterator[list[Any]]:
+        """What the user's function emits when the input has ended, piece by piece."""
+        if not has_end_input(self.function):
+            return
+        self.ending = True
+        for records in self._end_input():
+            if records:
+                yield records
+        self.ending = False
+
+    def _end_input(self) -> Iterator[list[Any]]:
+        """What the function's `end_input` emits; for operators whose functions may have one."""
+        yield from ()
 
 
 class MapOperator(RunningOperator):
@@ -185,6 +210,9 @@ class ProcessOperator(RunningOperator):
         self.iterator = iterator = iter(records)
         call, context = self.function.process_element, self._Context()
         return [out for record in iterator for out in call(record, context) or ()]
+
+    def _end_input(self) -> Iterator[list[Any]]:
+        yield from _batched(self.function.end_input(self._Context()) or ())
 
 
 class KeyedOperator(RunningOperator):
@@ -303,6 +331,15 @@ class KeyedProcessOperator(KeyedOperator):
                     emit(emitted)
         return out
 
+    def _end_input(self) -> Iterator[list[Any]]:
+        """What the function emits for each key that has state."""
+        context, shown = self.context, self._Context(self.context)
+        for keys in _batched(self.backend.keys()):
+            out: list[Any] = []
+            for context.key in keys:
+                out += self.function.end_input(shown) or ()
+            yield self.context.codec.copy_mutable(out)
+
 
 class SinkOperator(RunningOperator):
     """Hands records to a sink's writer.
@@ -335,6 +372,12 @@ class SourceOperator(RunningOperator):
     def process(self, records: list[Any]) -> list[Any]:
         """The same records."""
         return records
+
+
+def _batched(items: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, HOOK_BATCH)):
+        yield batch
 
 
 _SIMPLE: dict[OperatorKind, Callable[[Any, OperatorContext], RunningOperator]] = {

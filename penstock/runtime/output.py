@@ -19,7 +19,8 @@ from typing import Any, Protocol
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.keys import canonical, key_group, subtask_of_group
 from penstock.runtime.channel import Channel
-from penstock.runtime.elements import Batch, Element
+from penstock.runtime.elements import Barrier, Batch, Element
+from penstock.runtime.logged import EdgeIdentity
 
 __all__ = [
     "BroadcastRouter",
@@ -51,7 +52,12 @@ class Outlet(ABC):
         self.since: float | None = None
         #: How many records make a batch; lowered for large records and slow consumers.
         self.limit = batch_records
+        #: Which channel it is the end of; where barriers may overtake.
+        self.edge: EdgeIdentity | None = None
+        self.target = 0
         self._sealed: deque[Element] = deque()
+        #: The highest barrier that was sent.
+        self._barrier = -1
 
     def seal(self) -> None:
         """Make batches of all that is in the buffer."""
@@ -79,6 +85,25 @@ class Outlet(ABC):
         self.seal()
         self._sealed.append(element)
 
+    def overtake(self, barrier: Barrier) -> list[list[Any]]:
+        """Send a barrier ahead of everything that waits, or of what waits before it if it is there.
+
+        Returns the batches that it has overtaken, in order; they wait on. If it has been sent on
+        this channel before, it overtakes nothing.
+        """
+        if barrier.number <= self._barrier:
+            return []
+        self.seal()
+        overtaken: list[list[Any]] = []
+        for element in self._sealed:
+            if isinstance(element, Barrier) and element.number == barrier.number:
+                self._sealed.remove(element)
+                break
+            if isinstance(element, Batch):
+                overtaken.append(element.records)
+        self._send_marker(barrier)
+        return overtaken
+
     def push(self) -> bool:
         """Send what is sealed as far as credits go; True if nothing is left."""
         while self._sealed:
@@ -88,9 +113,14 @@ class Outlet(ABC):
                     return False
                 self.send(element)
             else:
-                self.mark_sent(element)
+                self._send_marker(element)
             self._sealed.popleft()
         return True
+
+    def _send_marker(self, element: Element) -> None:
+        if isinstance(element, Barrier):
+            self._barrier = max(self._barrier, element.number)
+        self.mark_sent(element)
 
     @property
     def waiting(self) -> int:
@@ -142,8 +172,8 @@ class Sender(Protocol):
     credits: int
     desired_records: int
 
-    def send_batch(self, payload: bytes) -> None:
-        """Queue an encoded batch."""
+    def send_batch(self, payload: bytes, count: int) -> None:
+        """Queue an encoded batch of so many records."""
 
     def send_marker(self, element: Element) -> None:
         """Queue a marker."""
@@ -179,7 +209,7 @@ class RemoteOutlet(Outlet):
         records = batch.records
         payload = self._encode(records)
         self.sender.credits -= 1
-        self.sender.send_batch(payload)
+        self.sender.send_batch(payload, len(records))
         fit = max(1, self._bytes * len(records) // max(1, len(payload)))
         self.limit = max(1, min(self._records, fit, self.sender.desired_records))
 

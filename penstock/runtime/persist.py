@@ -1,7 +1,8 @@
 """Writes a task's snapshots while its records flow, one after the other.
 
 What must be one cut is captured by the task at the barrier, in `capture`; the work that follows
-is done here in slices between batches, with flushes and syncs off the loop. Sinks' output that
+is done here in slices between batches, with flushes and syncs off the loop. A cut of a task with
+back-edges is complete when their logs are, which are written last. Sinks' output that
 was made durable stays here until a snapshot that holds it is complete, so what an aborted
 snapshot staged is acknowledged again with the next one.
 """
@@ -9,16 +10,19 @@ snapshot staged is acknowledged again with the next one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError, PenstockError
 from penstock.dataflow.sink import Committable
+from penstock.runtime.logged import Log
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.log import LogPart, write_log
+from penstock.snapshot.manifest import Paths
 from penstock.snapshot.state import Capture, KeyedBackend
+from penstock.snapshot.termination import LoopStatus
 
 __all__ = ["Acknowledgement", "Cut", "Persister", "Reporter", "drive"]
 
@@ -27,24 +31,41 @@ Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 @dataclass
 class Cut:
-    """What a task captured at a barrier.
+    """What a task captured at a barrier, and what has become of it.
 
     Arguments:
         number, kind: the snapshot.
+        root: uid of the task's first operator.
+        ended, emitted: of the end-of-input hooks; see `OperatorHandle`.
+        outside_ended: in a loop, whether all input from outside had ended; else None.
         captures: per keyed operator uid, its captured state.
         small: per operator uid, a small value.
         staged: per sink uid, what makes its staged output durable.
         aligned_seconds: from the first barrier to the cut.
         aborted: the snapshot was given up meanwhile.
+        logs: of records in flight, and whether they are still being taken.
+        handles, size, problem: what was made durable so far, or why that failed. Handles are
+            by uid and subtask: what a barrier overtook belongs to the task that it was sent to.
+        write_seconds: how long it took.
     """
 
     number: int
     kind: SnapshotKind
+    root: str
+    ended: int = 0
+    emitted: bool = False
+    outside_ended: bool | None = None
     captures: dict[str, Capture] = field(default_factory=dict)
     small: dict[str, Any] = field(default_factory=dict)
     staged: dict[str, Callable[[], list[Any]]] = field(default_factory=dict)
     aligned_seconds: float = 0.0
     aborted: bool = False
+    logs: list[Log] = field(default_factory=list)
+    logging: bool = False
+    handles: dict[tuple[str, int], OperatorHandle] = field(default_factory=dict)
+    size: SnapshotBytes = field(default_factory=SnapshotBytes)
+    problem: str | None = None
+    write_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +79,9 @@ class Acknowledgement:
         size: how much was written and linked.
         aligned_seconds, write_seconds: how long each phase took.
         final: it is the job's last.
+        log_records: in the logs of back-edges.
+        log_bytes: of these logs.
+        loop: what the end of the task's loop is found out by; None if it is in none.
     """
 
     number: int
@@ -67,6 +91,9 @@ class Acknowledgement:
     aligned_seconds: float
     write_seconds: float
     final: bool
+    log_records: int = 0
+    log_bytes: int = 0
+    loop: LoopStatus | None = None
 
 
 class Reporter(Protocol):
@@ -109,9 +136,10 @@ class Persister:
         subtask, lineage, attempt: identify what sinks staged.
         backends: per keyed operator uid.
         reporter: hears the outcome.
-        folder: (snapshot number, uid) to the folder for a RocksDB checkpoint.
+        paths: where the files of snapshots are.
         clock: seconds.
         quiet: whether nothing else in the process has anything to do now.
+        inline_threshold: a log up to so many bytes travels in the manifest.
     """
 
     def __init__(
@@ -122,17 +150,21 @@ class Persister:
         attempt: int,
         backends: dict[str, KeyedBackend],
         reporter: Reporter,
-        folder: Callable[[int, str], Path],
+        paths: Paths,
         clock: Callable[[], float],
         quiet: Callable[[], bool] = lambda: True,
+        inline_threshold: int = 0,
     ) -> None:
         self._subtask, self._lineage, self._attempt = subtask, lineage, attempt
         self._backends = backends
         self._reporter = reporter
-        self._folder = folder
+        self._paths = paths
         self._clock = clock
         self._quiet = quiet
+        self._inline_threshold = inline_threshold
         self._cuts: deque[Cut] = deque()
+        #: Cuts whose state is written, and whose logs are being taken or are to be written.
+        self._logging: deque[Cut] = deque()
         self._uncommitted: list[Committable] = []
         #: Set by the task while it has nothing else to do.
         self.idle = False
@@ -140,17 +172,33 @@ class Persister:
     @property
     def pending(self) -> bool:
         """Whether a cut is being written."""
-        return bool(self._cuts)
+        return bool(self._cuts) or self._log_is_complete()
+
+    def _log_is_complete(self) -> bool:
+        return bool(self._logging) and not self._logging[0].logging
 
     def add(self, cut: Cut) -> None:
         """Take over a cut."""
         self._cuts.append(cut)
 
+    def start_log(self, number: int, logs: Iterable[Log]) -> None:
+        """The cut of this snapshot has these logs too, and is not complete before `end_log`."""
+        for cut in (*self._cuts, *self._logging):
+            if cut.number == number:
+                cut.logs += logs
+                cut.logging = True
+
+    def end_log(self, number: int) -> None:
+        """All logs of the cut are taken."""
+        for cut in (*self._cuts, *self._logging):
+            if cut.number == number:
+                cut.logging = False
+
     def abort(self, number: int) -> None:
         """A snapshot was given up: its state is still written, but no checkpoint is made."""
-        for cut in self._cuts:
+        for cut in (*self._cuts, *self._logging):
             if cut.number == number:
-                cut.aborted = True
+                cut.aborted, cut.logging = True, False
                 for capture in cut.captures.values():
                     capture.abort()
 
@@ -160,7 +208,7 @@ class Persister:
 
     def has_work(self) -> bool:
         """Whether `work` would do something now."""
-        if self._cuts:
+        if self.pending:
             return True
         backends = self._backends.values()
         if any(backend.must_relieve for backend in backends):
@@ -169,8 +217,19 @@ class Persister:
 
     async def work(self, offload: Offload, pause: Callable[[], Awaitable[None]]) -> None:
         """Do what there is to do now: a cut, relief of memory, or writing ahead."""
+        if self._log_is_complete():
+            await self._acknowledge(self._logging[0], offload, pause)
+            self._logging.popleft()
+            return
         if self._cuts:
-            await self._persist(self._cuts[0], offload, pause)
+            cut = self._cuts[0]
+            await self._persist(cut, offload, pause)
+            if cut.logging or self._logging:
+                # The barrier has yet to come round a loop, which takes as long as it takes.
+                # Memory can be relieved meanwhile, or the loop might wait for just that.
+                self._logging.append(cut)
+            else:
+                await self._acknowledge(cut, offload, pause)
             self._cuts.popleft()
             return
         for backend in self._backends.values():
@@ -186,21 +245,21 @@ class Persister:
     async def _persist(
         self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
     ) -> None:
+        """Write the state of a cut, and make durable what sinks staged."""
         began = self._clock()
-        handles: dict[str, OperatorHandle] = {
-            uid: OperatorHandle(uid, self._subtask, None, small) for uid, small in cut.small.items()
-        }
-        size = SnapshotBytes()
-        problem: Exception | None = None
+        for uid, small in cut.small.items():
+            cut.handles[uid, self._subtask] = OperatorHandle(uid, self._subtask, None, small)
         try:
             for uid, capture in cut.captures.items():
-                written = await drive(capture.write(self._folder(cut.number, uid)), offload, pause)
+                folder = self._paths.task(cut.number, uid, self._subtask, self._attempt)
+                written = await drive(capture.write(folder), offload, pause)
                 if written is not None:
                     keyed, part = written
-                    size += part
-                    handles[uid] = OperatorHandle(uid, self._subtask, keyed, cut.small.get(uid))
+                    cut.size += part
+                    handle = OperatorHandle(uid, self._subtask, keyed, cut.small.get(uid))
+                    cut.handles[uid, self._subtask] = handle
         except (PenstockError, OSError) as error:
-            problem = error
+            cut.problem = f"{type(error).__name__}: {error}"
         # Whatever became of the state: the next snapshot must hold this output. If it cannot be
         # made durable it is gone, so the error fails the task, and it is produced again.
         for uid, finish in cut.staged.items():
@@ -210,22 +269,88 @@ class Persister:
                         self._lineage, uid, self._subtask, cut.number, self._attempt, payload
                     )
                 )
-        if problem is not None:
-            self._reporter.decline(cut.number, f"{type(problem).__name__}: {problem}")
+        cut.write_seconds = self._clock() - began
+
+    async def _acknowledge(
+        self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Write the logs of a cut, if it has any, and tell the outcome."""
+        began = self._clock()
+        log_bytes = 0
+        try:
+            if cut.problem is None and not cut.aborted:
+                log_bytes = await self._write_logs(cut, offload, pause)
+        except (PenstockError, OSError) as error:
+            cut.problem = f"{type(error).__name__}: {error}"
+        finally:
+            for log in cut.logs:
+                log.release()
+        if cut.problem is not None:
+            self._reporter.decline(cut.number, cut.problem)
             return
         if cut.aborted:
             return
+        if cut.ended:
+            at = (cut.root, self._subtask)
+            root = cut.handles.get(at) or OperatorHandle(*at)
+            cut.handles[at] = replace(root, ended=cut.ended, emitted=cut.emitted)
+        log_records = sum(log.records for log in cut.logs)
+        loop = None
+        if cut.outside_ended is not None:
+            loop = LoopStatus(cut.outside_ended, log_records, 0, cut.ended, cut.emitted)
         self._reporter.acknowledge(
             Acknowledgement(
                 cut.number,
-                tuple(handles.values()),
+                tuple(cut.handles.values()),
                 tuple(item for item in self._uncommitted if item.snapshot <= cut.number),
-                size,
+                cut.size,
                 cut.aligned_seconds,
-                self._clock() - began,
+                cut.write_seconds + self._clock() - began,
                 cut.kind is SnapshotKind.FINAL,
+                log_records,
+                log_bytes,
+                loop,
             )
         )
+
+    async def _write_logs(
+        self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
+    ) -> int:
+        total = 0
+        for place, log in enumerate(cut.logs):
+            if not log.keep or not log.records:
+                continue
+            edge = log.edge
+            parts: list[LogPart] = []
+            for part in log.parts():
+                if part is None:
+                    await pause()
+                else:
+                    parts.append(part)
+            steps = write_log(
+                parts,
+                producer=edge.producer,
+                input=edge.input,
+                source=log.source,
+                partitioning=edge.partitioning,
+                records=log.records,
+                folder=self._paths.log(
+                    # Not by the consumer's uid: what was overtaken goes to another task.
+                    cut.number,
+                    cut.root,
+                    self._subtask,
+                    self._attempt,
+                    place,
+                ),
+                inline_threshold=self._inline_threshold,
+            )
+            handle, size = await drive(steps, offload, pause)
+            total += handle.size
+            cut.size += size
+            at = (edge.consumer, log.target)
+            before = cut.handles.get(at) or OperatorHandle(*at)
+            cut.handles[at] = replace(before, logs=(*before.logs, handle))
+        return total
 
     @staticmethod
     async def _finish(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:

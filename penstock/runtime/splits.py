@@ -6,10 +6,11 @@ from collections import deque
 from typing import Any
 
 from penstock.dataflow.compile import ExecutionGraph
-from penstock.dataflow.errors import GraphError
+from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.source import Split, SplitEnumerator
 from penstock.runtime.control.code import JobCode
 from penstock.snapshot.manifest import Manifest
+from penstock.snapshot.store import Store
 
 __all__ = ["SplitDealer"]
 
@@ -32,6 +33,8 @@ class SplitDealer:
         self._enumerators: dict[int, SplitEnumerator] = {}
         #: Splits that readers had begun when the job ran at another parallelism.
         self._begun: dict[int, deque[tuple[Split, Any]]] = {}
+        #: The manifests that `retain` has read, by number.
+        self._held: dict[int, Manifest] = {}
 
     def start(self, restore: Manifest | None) -> None:
         """Begin afresh or from a snapshot; may block. Raises what the source raises."""
@@ -77,6 +80,34 @@ class SplitDealer:
             }
             for chain, (info, _) in self._sources.items()
         }
+
+    def retain(self, store: Store) -> None:
+        """Let sources remove what no snapshot of the store needs; blocks."""
+        wanting = {
+            info.uid: self._enumerators[chain]
+            for chain, (info, _) in self._sources.items()
+            if type(self._enumerators[chain]).retain is not SplitEnumerator.retain
+        }
+        if not wanting:
+            return
+        published = [info.number for info in store.list() if info.published]
+        try:
+            self._held = {
+                number: self._held.get(number) or store.load(number) for number in published
+            }
+        except StoreError:
+            return  # what a damaged one needs can't be told, so nothing is removed
+        for uid, enumerator in wanting.items():
+            states = [m.enumerators[uid] for m in self._held.values() if uid in m.enumerators]
+            begun = [Split(id, payload) for state in states for id, payload, _ in state["begun"]]
+            begun += [
+                Split(id, payload)
+                for manifest in self._held.values()
+                for handle in manifest.handles
+                if handle.uid == uid and handle.small
+                for id, payload, _ in handle.small
+            ]
+            enumerator.retain([state["enumerator"] for state in states], begun)
 
     def close(self) -> None:
         """Close the enumerators."""

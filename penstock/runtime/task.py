@@ -13,34 +13,47 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any
 
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.source import Split
+from penstock.runtime.chain import ChainNode, SnapshotProtocol, TaskListener
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
 from penstock.runtime.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
+from penstock.runtime.ending import Ending
 from penstock.runtime.gate import InputGate
 from penstock.runtime.operators import RunningOperator, SinkOperator, explain, record_at_hand
-from penstock.runtime.output import Outlet, Router
+from penstock.runtime.output import Outlet
 from penstock.runtime.persist import Cut, Persister
 from penstock.runtime.source import SourceFeed
-from penstock.snapshot.acyclic import AcyclicProtocol
+from penstock.runtime.unaligned import REPLAY_BYTES, Unaligned
 from penstock.snapshot.events import (
     BarrierArrived,
+    BarrierReached,
+    BarrierSent,
     Block,
     Broadcast,
     Command,
     CopyState,
+    DropLog,
+    EndLog,
+    Event,
+    Halt,
+    Overtake,
+    Resume,
     SnapshotAborted,
+    SnapshotCompleted,
     SnapshotKind,
+    StartLog,
+    StartTimer,
+    TimedOut,
     Unblock,
 )
 from penstock.snapshot.state import KeyedBackend
 
-__all__ = ["ChainNode", "Task", "TaskListener"]
+__all__ = ["ChainNode", "SnapshotProtocol", "Task", "TaskListener"]
 
 #: How long user code runs before the engine looks up. So short that what one slice makes is
 #: still in the processor's cache when the next operator of the chain takes it.
@@ -49,27 +62,6 @@ SLICE_SECONDS = 0.001
 SNAPSHOT_SLICE_SECONDS = 0.0004
 #: Work that may wait in a channel, which bounds how long a barrier travels.
 IN_FLIGHT_SECONDS = 0.010
-
-
-class TaskListener(Protocol):
-    """Hears what becomes of a task; the TaskManager."""
-
-    def input_ended(self, task: Task) -> None:
-        """The task has processed all of its bounded input."""
-
-
-@dataclass
-class ChainNode:
-    """An operator of the chain, what is fused behind it, and the links that leave it."""
-
-    operator: RunningOperator
-    children: list[ChainNode]
-    routers: list[Router]
-
-    @property
-    def consumers(self) -> int:
-        """How many take its output; with more than one, mutable records are copied."""
-        return len(self.children) + len(self.routers)
 
 
 class Task:
@@ -82,6 +74,7 @@ class Task:
         gate: its input channels.
         outlets: all its outlets, over all links.
         protocol: the snapshot protocol of this task.
+        outside: its channels from outside of its loop; None if it is in no loop.
         persister: makes cuts durable.
         codec: decodes batches.
         listener: hears what becomes of it.
@@ -91,6 +84,7 @@ class Task:
         backends: keyed state per operator uid.
         buffer_timeout: a record waits in a buffer at most so many seconds.
         keep_state: False if snapshots are kept nowhere, and only commit.
+        unaligned: what it needs if barriers may overtake records.
     """
 
     def __init__(
@@ -101,16 +95,18 @@ class Task:
         root: ChainNode,
         gate: InputGate,
         outlets: list[Outlet],
-        protocol: AcyclicProtocol,
+        protocol: SnapshotProtocol,
         persister: Persister,
         codec: Codec,
         listener: TaskListener,
         clock: Callable[[], float],
         timer: Callable[[], float] = time.perf_counter,
         feed: SourceFeed | None = None,
+        outside: Iterable[Hashable] | None = None,
         backends: dict[str, KeyedBackend] | None = None,
         buffer_timeout: float = 0.005,
         keep_state: bool = True,
+        unaligned: Unaligned | None = None,
     ) -> None:
         self.id, self.name = id, name
         self.root, self.gate, self.outlets = root, gate, outlets
@@ -124,15 +120,32 @@ class Task:
         self._buffer_timeout = buffer_timeout
         self._keep_state = keep_state
         self._operators: list[RunningOperator] = []
+        self._nodes: dict[RunningOperator, ChainNode] = {}
         self._collect(root)
         #: Barriers and splits from the JobManager, in the order in which it sent them.
         self._inbox: deque[tuple[str, Any]] = deque()
         #: The rest of a batch that is processed in slices.
         self._rest: list[Any] = []
-        self._slice = 64
-        self._ended_channels: set[Hashable] = set()
+        self._slice = 1  # until it is known how long a record takes
+        self.ending = Ending(gate.channels, outside, self._operators)
+        #: What the protocol has yet to hear; it is told one thing after the other.
+        self._events: deque[Event] = deque()
+        self._telling = False
+        for logged in gate.logged.values():
+            logged.on_reached = self._barrier_reached
+        self._unaligned = unaligned
+        #: When the protocol wants to be told that a snapshot's time is over, and of which.
+        self._timer_due: tuple[float, int] | None = None
+        #: The barrier whose leaving the protocol wants to be told of.
+        self._unsent: int | None = None
+        #: Where `_rest` came from; None in a source.
+        self._rest_channel: Channel | None = None
+        #: The protocol has halted the source.
+        self._halted = False
         self._kinds: dict[int, SnapshotKind] = {}
-        self._aligning_since: float | None = None
+        #: The newest snapshot that it has heard of and not made its cut for, and since when.
+        self._aligning: tuple[int, float] | None = None
+        self._last_cut = 0
         self.ended = False
         #: A final barrier has passed: the source does not emit any more.
         self.paused = False
@@ -141,6 +154,7 @@ class Task:
 
     def _collect(self, node: ChainNode) -> None:
         self._operators.append(node.operator)
+        self._nodes[node.operator] = node
         for child in node.children:
             self._collect(child)
 
@@ -154,6 +168,10 @@ class Task:
     def inject(self, number: int, kind: SnapshotKind) -> None:
         """Barrier `number` for a source."""
         self._inbox.append(("barrier", Barrier(number, kind)))
+        if self._unaligned is not None and not self._busy():
+            # It does not wait for room in the outputs.
+            while self._inbox:
+                self._obey(*self._inbox.popleft())
 
     def assign(self, split: Split, position: Any = None) -> None:
         """A split for a source."""
@@ -165,9 +183,21 @@ class Task:
 
     def abort(self, number: int) -> None:
         """Snapshot `number` was given up."""
-        self._do(self._protocol.handle(SnapshotAborted(number)))
-        self._aligning_since = None
+        self._tell(SnapshotAborted(number))
         self.persister.abort(number)
+
+    def complete(self, number: int) -> None:
+        """Snapshot `number` is complete."""
+        self.persister.complete(number)
+        self._tell(SnapshotCompleted(number))
+
+    def end_input(self, round: int) -> None:
+        """The task's loop is quiet: run the end-of-input hooks."""
+        self._inbox.append(("end input", round))
+
+    def close_loop(self) -> None:
+        """The task's loop has ended."""
+        self._inbox.append(("close loop", None))
 
     # ---- life
 
@@ -178,6 +208,8 @@ class Task:
                 operator.open()
             except Exception as error:
                 raise explain(error, operator, []) from error
+        if self.ending.in_loop and self.ending.over:
+            self._listener.outside_ended(self)  # nothing ever comes from outside
 
     def close(self) -> None:
         """Close functions, readers, writers and state; all of them, whatever one raises."""
@@ -186,6 +218,7 @@ class Task:
         if self.feed is not None:
             closers.append(self.feed.close)
         closers += [backend.close for backend in self.backends.values()]
+        closers += [back_edge.close for back_edge in self.gate.back_edges.values()]
         for close in closers:
             try:
                 close()
@@ -198,6 +231,12 @@ class Task:
 
     def step(self) -> bool:
         """Make one piece of progress; False if there is nothing to do, or no room for output."""
+        if self._timer_due is not None and self._clock() >= self._timer_due[0]:
+            (_, number), self._timer_due = self._timer_due, None
+            self._tell(TimedOut(number))
+        if self._events and not self._busy():
+            # What could not be told while the task was busy; it does not wait for room.
+            self._tell()
         if not self.push():
             return False
         if self._rest:
@@ -205,14 +244,18 @@ class Task:
             return True
         if self.backends and any(backend.must_relieve for backend in self.backends.values()):
             return False
-        if self._inbox:
+        if self.ending.running:
+            self._run_hooks()
+            return True
+        if self._inbox and not self._busy():
             self._obey(*self._inbox.popleft())
             return True
+        replaying = self.gate.replaying
         taken = self.gate.take()
         if taken is None:
-            return self.feed is not None and self._read(self.feed)
-        channel, element = taken
-        self._receive(channel, element)
+            return replaying or (self.feed is not None and self._read(self.feed))
+        self._rest_channel, element = taken
+        self._receive(self._rest_channel, element)
         return True
 
     def push(self) -> bool:
@@ -225,6 +268,9 @@ class Task:
             if self._blocked_since is not None:
                 self.blocked_seconds += self._clock() - self._blocked_since
                 self._blocked_since = None
+            if self._unsent is not None:
+                number, self._unsent = self._unsent, None
+                self._tell(BarrierSent(number))
         elif self._blocked_since is None:
             self._blocked_since = self._clock()
         return clear
@@ -239,29 +285,32 @@ class Task:
                 operator.writer.flush()
         return self.push()
 
-    def _receive(self, channel: Channel, element: Element) -> None:
+    def _receive(self, channel: Channel | None, element: Element) -> None:
         if isinstance(element, EncodedBatch):
-            records = self._codec.decode_batch(element.payload)
-            channel.count_decoded(len(records))
-            self._rest = records
+            self._rest = self._codec.decode_batch(element.payload)
             self._process_slice()
         elif isinstance(element, Batch):
             self._rest = element.records
             self._process_slice()
+        elif channel is None:
+            raise ProtocolError(f"{element} was replayed")
         elif isinstance(element, Barrier):
-            self._kinds[element.number] = element.kind
-            if self._aligning_since is None:
-                self._aligning_since = self._clock()
-            self._do(self._protocol.handle(BarrierArrived(channel.id, element.number)))
-        else:
-            self._ended_channels.add(channel.id)
-            if len(self._ended_channels) == len(self.gate.channels):
-                self._end()
+            self._heard_of(element)
+            self._tell(BarrierArrived(channel.id, element.number))
+        elif self.ending.channel_ended(channel.id):
+            self._input_over()
 
     def _obey(self, what: str, value: Any) -> None:
         if what == "barrier":
             self._kinds[value.number] = value.kind
-            self._do(self._protocol.handle(BarrierArrived(None, value.number)))
+            self._tell(BarrierArrived(None, value.number))
+            return
+        if what == "end input":
+            self.ending.begin(value)
+            return
+        if what == "close loop":
+            if not self.ended:
+                self._end()
             return
         if self.feed is None:
             raise ProtocolError(f"{what} for task {self.id}, which is no source")
@@ -271,10 +320,10 @@ class Task:
             self.feed.no_more()
 
     def _read(self, feed: SourceFeed) -> bool:
-        if self.ended or self.paused:
+        if self.ended or self.paused or self._halted:
             return False
         if feed.ended:
-            self._end()
+            self._input_over()
             return True
         operator = self.root.operator
         try:
@@ -284,11 +333,32 @@ class Task:
         if records is None:
             return feed.ended
         if records:
-            self._rest = records
+            self._rest, self._rest_channel = records, None
             self._process_slice()
             return True
         # Nothing is due: wait until it is, unless the split has just ended.
         return feed.wake_at is None and not feed.pumping
+
+    def _input_over(self) -> None:
+        """All channels have ended, or all from outside of the loop."""
+        if self.ending.in_loop:
+            self._listener.outside_ended(self)
+        elif not self.ending.begin(1):
+            self._end()
+
+    def _run_hooks(self) -> None:
+        try:
+            output = self.ending.next()
+        except Exception as error:
+            raise explain(error, self.ending.at_work, []) from error
+        if output is None:
+            if not self.ending.in_loop:
+                self._end()
+            return
+        node = self._nodes[output.operator]
+        self._emit(node, output.records)
+        self._seal()
+        self.push()
 
     def _end(self) -> None:
         for outlet in self.outlets:
@@ -350,14 +420,21 @@ class Task:
             out = operator.process(records)
         except Exception as error:
             raise explain(error, operator, records) from error
-        if not out:
-            return
+        if out:
+            self._emit(node, out)
+
+    def _emit(self, node: ChainNode, out: list[Any]) -> None:
+        """Hand what an operator emitted to those that take it."""
+        operator = node.operator
         operator.records_out += len(out)
-        copies = node.consumers > 1
+        # Several consumers must not see what another does to a record.
+        copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
         for child in node.children:
             self._run(child, self._codec.copy_mutable(out) if copies else out)
         for router in node.routers:
             routed = self._codec.copy_mutable(out) if copies else out
+            if self.ending.running and router in node.inner:
+                self.ending.emitted = True
             try:
                 router.route(routed)
             except JobError as error:
@@ -372,6 +449,39 @@ class Task:
 
     # ---- snapshots
 
+    def _barrier_reached(self, channel: Hashable, barrier: Barrier) -> None:
+        self._heard_of(barrier)
+        self._events.append(BarrierReached(channel, barrier.number, barrier.urgent))
+        if self._unaligned is None:
+            self._tell()
+        else:
+            self._unaligned.relay(self._tell)
+        self.gate.wake()
+
+    def _heard_of(self, barrier: Barrier) -> None:
+        self._kinds.setdefault(barrier.number, barrier.kind)
+        if barrier.number > max(self._last_cut, self._aligning[0] if self._aligning else 0):
+            self._aligning = (barrier.number, self._clock())
+
+    def _busy(self) -> bool:
+        """Whether no cut can be made now: what is being done is in no state and no log."""
+        # What is left of a replay can be logged again, if it is not too much.
+        again = self._unaligned is not None and self.gate.replay_bytes <= REPLAY_BYTES
+        return self.ending.running or (self.gate.replaying and not again)
+
+    def _tell(self, event: Event | None = None) -> None:
+        """Tell the protocol, and do what it says; what that brings about is told afterwards."""
+        if event is not None:
+            self._events.append(event)
+        if self._telling or self._busy():
+            return
+        self._telling = True
+        try:
+            while self._events:
+                self._do(self._protocol.handle(self._events.popleft()))
+        finally:
+            self._telling = False
+
     def _do(self, commands: list[Command]) -> None:
         """Do what the protocol says, in its order."""
         for command in commands:
@@ -383,19 +493,49 @@ class Task:
                         self.gate.channels[channel].unblock()  # type: ignore[index]
                 case CopyState(number):
                     self._copy_state(number)
+                case StartLog(number, channels):
+                    logged = (self.gate.logged[channel] for channel in channels)  # type: ignore[index]
+                    logs = [channel.start_log(number, self._keep_state) for channel in logged]
+                    self.persister.start_log(number, logs)
+                case EndLog(number):
+                    self.persister.end_log(number)
+                case DropLog(number):
+                    for logged_channel in self.gate.logged.values():
+                        logged_channel.drop_log()
+                    self.persister.abort(number)
                 case Broadcast(number):
-                    kind = self._kinds.get(number, SnapshotKind.CHECKPOINT)
+                    barrier = Barrier(number, self._kind(number))
                     for outlet in self.outlets:
-                        outlet.mark(Barrier(number, kind))
-                    self._kinds = {n: k for n, k in self._kinds.items() if n > number}
+                        outlet.mark(barrier)
+                    self._unsent = number if self._unaligned is not None else None
                     self.push()
+                case Overtake(number):
+                    assert self._unaligned is not None
+                    barrier = Barrier(number, self._kind(number), urgent=True)
+                    self.persister.start_log(
+                        number, self._unaligned.overtake(self.outlets, barrier)
+                    )
+                case StartTimer(number):
+                    assert self._unaligned is not None
+                    self._timer_due = (self._clock() + self._unaligned.timeout, number)
+                case Halt():
+                    self._halted = True
+                case Resume():
+                    self._halted = False
+                    self.gate.wake()
+
+    def _kind(self, number: int) -> SnapshotKind:
+        self._kinds = {n: kind for n, kind in self._kinds.items() if n >= number}
+        return self._kinds.get(number, SnapshotKind.CHECKPOINT)
 
     def _copy_state(self, number: int) -> None:
         kind = self._kinds[number]
-        cut = Cut(number, kind)
-        if self._aligning_since is not None:
-            cut.aligned_seconds = self._clock() - self._aligning_since
-            self._aligning_since = None
+        ending = self.ending
+        cut = Cut(number, kind, self.root.operator.context.uid, ending.rounds, ending.emitted)
+        cut.outside_ended = ending.over if ending.in_loop else None
+        if self._aligning is not None and self._aligning[0] == number:
+            cut.aligned_seconds = self._clock() - self._aligning[1]
+        self._aligning, self._last_cut = None, number
         if self._keep_state:
             cut.captures = {uid: b.capture(number) for uid, b in self.backends.items()}
             if self.feed is not None:
@@ -407,6 +547,10 @@ class Task:
                     cut.staged[operator.context.uid] = staged
         if kind is SnapshotKind.FINAL:
             self.paused = True
+        if self._unaligned is not None:
+            # A cut in the middle of a batch, or of a replay.
+            rest = [(channel, batch.records) for channel, batch in self.gate.rest_of_replay()]
+            cut.logs += self._unaligned.in_hand([(self._rest_channel, self._rest), *rest])
         self.persister.add(cut)
 
     # ---- the loop
@@ -440,9 +584,17 @@ class Task:
     def _wake_at(self) -> float | None:
         """When the source has records again; None if something else must happen before."""
         held = self.paused or bool(self._rest) or self._blocked_since is not None
-        return None if held or self.feed is None else self.feed.wake_at
+        held = held or self.ending.running or self._halted
+        feed_at = None if held or self.feed is None else self.feed.wake_at
+        if self._timer_due is None:
+            return feed_at
+        due = self._timer_due[0]
+        return due if feed_at is None else min(due, feed_at)
 
     def _can_go_on(self) -> bool:
         """Whether there is something to take after a flush that was not there before it."""
         blocked = any(backend.must_relieve for backend in self.backends.values())
-        return not blocked and bool(self._rest or self._inbox or self.gate.ready)
+        has_work = bool(self._rest) or self.gate.ready or self.ending.running
+        if not self._busy():
+            has_work = has_work or bool(self._inbox) or bool(self._events)
+        return not blocked and has_work

@@ -10,12 +10,15 @@ Started as `python -m penstock.runtime.taskmanager`, with a `WorkerSpec` on its 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import resource
 import sys
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 
@@ -42,13 +45,16 @@ from penstock.runtime.extensions import TypeTable
 from penstock.runtime.operators import explain
 from penstock.runtime.output import Sender
 from penstock.runtime.persist import Acknowledgement, Reporter, drive
+from penstock.runtime.replay import Replays, RestoredLog
 from penstock.runtime.task import Task
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle
 
-__all__ = ["TaskManager", "main"]
+__all__ = ["TaskManager", "beat", "main"]
 
 METRICS_SECONDS = 0.5
+#: How long a worker that has lost its JobManager may take to end by itself.
+GRACE_SECONDS = 0.5
 
 
 class _TaskReporter(Reporter):
@@ -82,6 +88,9 @@ class _TaskReporter(Reporter):
                 acknowledgement.size.linked,
                 acknowledgement.aligned_seconds,
                 acknowledgement.write_seconds,
+                acknowledgement.log_records,
+                acknowledgement.log_bytes,
+                None if acknowledgement.loop is None else [*astuple(acknowledgement.loop)],
             )
         )
 
@@ -181,9 +190,21 @@ class TaskManager:
                         built.wake.set()
                 case m.Complete(number):
                     for built in self._built:
-                        built.task.persister.complete(number)
+                        built.task.complete(number)
+                        built.wake.set()
+                case m.EndInput(loop, round):
+                    for built in self._in_loop(loop):
+                        built.task.end_input(round)
+                        built.wake.set()
+                case m.CloseLoop(loop):
+                    for built in self._in_loop(loop):
+                        built.task.close_loop()
+                        built.wake.set()
                 case _:
                     raise ProtocolError(f"a worker received {message}")
+
+    def _in_loop(self, loop: int) -> list[BuiltTask]:
+        return [built for built in self._built if self._plan.loop_of(built.task.id[0]) == loop]
 
     def _wake(self, chain: int) -> None:
         self._tasks[chain].wake.set()
@@ -208,6 +229,7 @@ class TaskManager:
             self._world,
             codec,
         )
+        self._plan = builder.plan
         self._inputs = builder.prepare_inputs()
         outgoing = builder.outgoing()
         check_descriptors(64 + len(outgoing) + len(self._inputs))
@@ -230,6 +252,7 @@ class TaskManager:
             lambda chain: self.send(m.SplitWanted(chain, subtask)),
         )
         self._tasks = {built.task.id[0]: built for built in self._built}
+        self._replays = Replays(code, builder.plan, codec, subtask)
         for built in self._built:
             await self._guard(partial(self._open, built, deploy), built.task)
         remote = {id for id in self._inputs if id.source != subtask}
@@ -245,16 +268,26 @@ class TaskManager:
         task = built.task
         restored = deploy.handles.get(f"{task.id[0]}:{task.id[1]}", [])
         by_uid: dict[str, list[tuple[Path, OperatorHandle]]] = {}
-        for folder, wire in restored:
+        root = task.root.operator.context.uid
+        logs: list[RestoredLog] = []
+        for folder, wire, rescaled in restored:
             handle = OperatorHandle.from_wire(wire)
             by_uid.setdefault(handle.uid, []).append((Path(folder), handle))
+            if handle.uid == root:
+                logs += [RestoredLog(log, Path(folder), rescaled) for log in handle.logs]
+        if ended := [handle for _, handle in by_uid.get(root, []) if handle.ended]:
+            task.ending.restore(max(h.ended for h in ended), any(h.emitted for h in ended))
+        if logs:
+            batches = self._replays.replay(task.id[0], task.gate, logs)
+            task.gate.replay(batches, sum(restored.log.size for restored in logs))
         for uid, backend in task.backends.items():
             keyed = [(folder, h.keyed) for folder, h in by_uid.get(uid, []) if h.keyed is not None]
             if keyed:
                 await drive(backend.restore(keyed), self._world.offload, trio.lowlevel.checkpoint)
         if task.feed is not None:
-            for _, handle in by_uid.get(task.root.operator.context.uid, []):
-                task.feed.restore(handle.small)
+            for _, handle in by_uid.get(root, []):
+                if handle.small is not None:
+                    task.feed.restore(handle.small)
         task.open()
 
     def _launch(self, built: BuiltTask, nursery: trio.Nursery) -> None:
@@ -375,13 +408,17 @@ class TaskManager:
         """A task has processed all its input."""
         self.send(m.InputEnded(*task.id))
 
+    def outside_ended(self, task: Task) -> None:
+        """A task has processed all input from outside of its loop."""
+        self.send(m.OutsideEnded(*task.id))
+
     async def _report_metrics(self) -> None:
         while True:
             self._send_metrics()
             await trio.sleep(METRICS_SECONDS)
 
     def _send_metrics(self) -> None:
-        operators, tasks = [], []
+        operators, tasks, back_edges = [], [], []
         for built in self._built:
             task = built.task
             for operator in task.operators:
@@ -389,7 +426,10 @@ class TaskManager:
                 operators.append([operator.context.uid, task.id[1], *counts])
             queued = sum(len(channel) for channel in task.gate.channels.values())
             tasks.append([*task.id, task.busy_seconds, task.blocked_seconds, queued])
-        self.send(m.Metrics(self._spec.worker, operators, tasks, *_memory()))
+            for id, edge in task.gate.back_edges.items():
+                figures = [edge.queued_records, edge.spilled_bytes, edge.spilled_peak]
+                back_edges.append([id.link, id.source, id.target, *figures])
+        self.send(m.Metrics(self._spec.worker, operators, tasks, back_edges, *_memory()))
 
 
 def _memory() -> tuple[int, int]:
@@ -401,17 +441,26 @@ def _memory() -> tuple[int, int]:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), peak * 1024
 
 
-def _beat(spec: WorkerSpec) -> None:
-    """Start the thread that says that this process lives, on a connection of its own."""
+def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
+    """Start the thread that says that this process lives, on a connection of its own.
+
+    It ends the process when the JobManager is gone: a task loop that computes for long would not
+    notice before it is done, and a worker must not outlive its job.
+
+    Arguments:
+        spec: whom to tell.
+        over: set when the worker has ended and its process lives on.
+    """
+    import select
     import socket
-    import threading
 
     from penstock.runtime.control.wire import connect_blocking, send_blocking
 
-    def beat() -> None:
+    ended = over or threading.Event()
+
+    def run() -> None:
         kind, _, rest = spec.address.partition(":")
-        pause = threading.Event()
-        try:
+        with contextlib.suppress(OSError, AuthenticationError):
             if kind == "unix":
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(rest)
@@ -420,15 +469,18 @@ def _beat(spec: WorkerSpec) -> None:
                 connection = socket.create_connection((host, int(port)))
             with connection:
                 connect_blocking(connection, spec.token)
-                while True:
+                arrival = select.poll()
+                arrival.register(connection, select.POLLIN)
+                # Nothing is ever sent back: what there is to read is the end.
+                while not ended.is_set():
                     send_blocking(connection, m.encode(m.Heartbeat(spec.worker, spec.attempt)))
-                    pause.wait(spec.heartbeat_seconds)
-        except (OSError, AuthenticationError):
-            # The JobManager is gone. A task loop that computes for long would not notice before
-            # it is done, and the process must not outlive its job.
+                    if arrival.poll(spec.heartbeat_seconds * 1000):
+                        break
+        # The loop, if it is free, ends the process in better order.
+        if not ended.wait(GRACE_SECONDS):
             os._exit(3)
 
-    threading.Thread(target=beat, daemon=True, name="heartbeat").start()
+    threading.Thread(target=run, daemon=True, name="heartbeat").start()
 
 
 def main() -> None:
@@ -447,7 +499,7 @@ def main() -> None:
     sys.path[:] = search_path + [path for path in sys.path if path not in search_path]
     spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder, host)
     world = real_world(host)
-    world.heart = _beat
+    world.heart = beat
     # Threads run for what leaves the loop; with the default of 5 ms each of their few lines of
     # Python would hold the loop up for as long, and wait for it as long.
     sys.setswitchinterval(0.0005)

@@ -101,9 +101,12 @@ def lost_and_doubled(records: Iterable[Any], expected: Counter[str]) -> tuple[in
     """How many running counts are missing, and how many are there more than once or too many."""
     seen = Counter((word, number) for word, number in records)
     wanted = {(word, i + 1) for word, number in expected.items() for i in range(number)}
-    lost = len(wanted - seen.keys())
-    doubled = sum(seen.values()) - len(wanted & seen.keys())
-    return lost, doubled
+    return compared(seen, wanted)
+
+
+def compared(seen: Counter[Any], wanted: set[Any]) -> tuple[int, int]:
+    """How many of those that are wanted were not seen, and how many were seen beyond once each."""
+    return len(wanted - seen.keys()), seen.total() - len(wanted & seen.keys())
 
 
 def run(
@@ -192,12 +195,17 @@ class Killer:
             self.killed.append((target, pid))
 
 
-def run_to_the_end(settings: Settings, killer: Killer, attempts: int = 200) -> JobExecutionResult:
-    """Run the counting job, and go on from its newest snapshot whenever its JobManager dies."""
+def run_to_the_end(
+    settings: Settings,
+    killer: Killer,
+    attempts: int = 200,
+    job: Callable[[Any], StreamExecutionEnvironment] = counting_job,
+) -> JobExecutionResult:
+    """Run a job, and go on from its newest snapshot whenever its JobManager dies."""
     resume: str | None = None
     for _ in range(attempts):
         try:
-            return run(counting_job(settings), resume=resume, progress=killer)
+            return run(job(settings), resume=resume, progress=killer)
         except StoreError as error:
             if "killed by signal 9" not in str(error):
                 raise

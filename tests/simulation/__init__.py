@@ -5,5 +5,8 @@
 it, kills parts of it, and starts them again. The JobManager, the TaskManagers, the channels and
 the store are the real ones.
 
-`interleavings.py` is about less and tries it all: a few tasks, in every order of their steps.
+`tasks.py` is about less: the tasks of a small job, driven one step at a time. `lineage.py` has
+programs for them whose result is known, `interleavings.py` tries every order of their steps,
+`programs.py` draws programs and orders by chance, and `mutants.py` has what must be found out.
+`protocol_model.py` has the protocols alone, on model channels.
 """

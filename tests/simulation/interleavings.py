@@ -1,427 +1,44 @@
-"""Small execution graphs of real tasks, driven one step at a time, and a search over all orders.
+"""A search over everything that can happen to the tasks of a small program, in any order.
 
-The support of `tests/test_interleavings.py`, which says what is looked for and how.
+The support of `tests/test_interleavings.py` and `tests/test_cycle_interleavings.py`, which say
+what is looked for and how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+import random
+import shutil
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
-from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import PenstockError
-from penstock.dataflow.keys import canonical
-from penstock.dataflow.source import Read, SourceReader, Split
-from penstock.runtime.codec import Codec, TypeTable
-from penstock.runtime.elements import Barrier, Batch, Element
-from penstock.runtime.gate import InputGate
-from penstock.runtime.operators import (
-    KeyedCountOperator,
-    OperatorContext,
-    RunningOperator,
-    SourceOperator,
+from penstock.runtime.back_edge import BackEdge
+from penstock.runtime.logged import ChannelLog
+from penstock.runtime.persist import Cut
+from penstock.runtime.spill import Hold, Spill
+from tests.simulation.lineage import Program, Totals
+from tests.simulation.tasks import (
+    PLAIN,
+    REAL,
+    Choice,
+    Cluster,
+    Compiled,
+    Kit,
+    Mode,
+    Recording,
+    Snapshot,
+    Violation,
+    shown,
 )
-from penstock.runtime.output import (
-    BroadcastRouter,
-    ForwardRouter,
-    HashRouter,
-    LocalOutlet,
-    Outlet,
-    Router,
-)
-from penstock.runtime.persist import Acknowledgement, Persister, drive
-from penstock.runtime.source import SourceFeed
-from penstock.runtime.task import ChainNode, Task
-from penstock.snapshot.acyclic import AcyclicProtocol
-from penstock.snapshot.events import (
-    SnapshotKind,
-)
-from penstock.snapshot.handles import OperatorHandle
-from penstock.snapshot.state import KeyedBackend
-
-CODEC = Codec(TypeTable())
-GROUPS = 4
-Choice = tuple[Any, ...]
 
 
-class Violation(AssertionError):
-    """A snapshot that is not feasible, or that never ends."""
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A small execution graph.
-
-    Arguments:
-        sources: records of each source, by name.
-        tasks: names of the other tasks, in topological order.
-        edges: (from, to, how): "forward", "broadcast" or "hash".
-        barriers: how many snapshots are begun, one after the other.
-        aborts: whether one of them may be given up, at any time.
-        lazy: cuts are written in steps of their own.
-    """
-
-    sources: dict[str, tuple[str, ...]]
-    tasks: tuple[str, ...]
-    edges: tuple[tuple[str, tuple[str, ...], str], ...]
-    barriers: int = 1
-    aborts: bool = False
-    lazy: bool = False
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.sources, *self.tasks)
-
-
-class _Reader(SourceReader):
-    """One record per read."""
-
-    def __init__(self, records: tuple[str, ...]) -> None:
-        self._records = records
-        self._next = 0
-
-    def open(self, split: Split, position: Any) -> None:
-        self._next = position or 0
-
-    def read(self, max_records: int) -> Read:
-        record = self._records[self._next]
-        self._next += 1
-        return Read([record], self._next, self._next == len(self._records))
-
-
-class _Reporter:
-    def __init__(self) -> None:
-        self.acknowledged: dict[int, Acknowledgement] = {}
-
-    def acknowledge(self, acknowledgement: Acknowledgement) -> None:
-        self.acknowledged[acknowledgement.number] = acknowledgement
-
-    def decline(self, number: int, reason: str) -> None:
-        raise Violation(f"snapshot {number} declined: {reason}")
-
-
-class _Listener:
-    def input_ended(self, task: Task) -> None:
-        return None
-
-
-def finish(coroutine: Coroutine[Any, Any, Any] | Awaitable[Any]) -> Any:
-    """Run a coroutine that never really waits."""
-    try:
-        coroutine.send(None)  # type: ignore[union-attr]
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("it waits")
-
-
-async def at_once(function: Callable[[], Any]) -> Any:
-    return function()
-
-
-async def no_pause() -> None:
-    return None
-
-
-# State as an acknowledgement has it: per task, the packed entries, or the source's position.
-Content = tuple[Any, ...]
-
-
-@dataclass
-class Kit:
-    """What is run: the real classes, or mutants of them."""
-
-    protocol: type[AcyclicProtocol] = AcyclicProtocol
-    task: type[Task] = Task
-
-
-class Machine:
-    """One graph in one state.
-
-    Arguments:
-        graph, kit: what runs.
-        restore: a snapshot to start from, as handles per task.
-    """
-
-    def __init__(
-        self, graph: Graph, kit: Kit, restore: dict[str, tuple[OperatorHandle, ...]] | None = None
-    ) -> None:
-        self.graph = graph
-        names = graph.names
-        self.gates = {name: InputGate(_nothing, _zero) for name in names}
-        self.tasks: dict[str, Task] = {}
-        self.protocols: dict[str, AcyclicProtocol] = {}
-        self.reporters = {name: _Reporter() for name in names}
-        self.number = 0
-        self.injected: set[str] = set()
-        self.aborted: int | None = None
-        self.told: set[str] = set()
-        self.may_abort = graph.aborts
-        self.completed: list[int] = []
-        self.found: list[tuple[Content, dict[str, tuple[OperatorHandle, ...]]]] = []
-        outlets: dict[str, list[Outlet]] = {name: [] for name in names}
-        routers: dict[str, list[Router]] = {name: [] for name in names}
-        for link, (source, targets, how) in enumerate(graph.edges):
-            own: list[Outlet] = []
-            for target in targets:
-                id = ChannelId(link, names.index(source), names.index(target))
-                own.append(LocalOutlet(self.gates[target].add(id, 1), 1))
-            outlets[source] += own
-            router: Router = ForwardRouter(own)
-            if how == "broadcast":
-                router = BroadcastRouter(own, CODEC.copy_mutable)
-            elif how == "hash":
-                router = HashRouter(own, str, GROUPS, len(own))
-            routers[source].append(router)
-        for index, name in enumerate(names):
-            handles = () if restore is None else restore[name]
-            self._make(index, name, kit, outlets[name], routers[name], handles, restore is not None)
-        self._begin()
-
-    def _make(
-        self,
-        index: int,
-        name: str,
-        kit: Kit,
-        outlets: list[Outlet],
-        routers: list[Router],
-        handles: tuple[OperatorHandle, ...],
-        restored: bool,
-    ) -> None:
-        context = OperatorContext(name, name, 0, 1, GROUPS, 0, CODEC)
-        feed, backends = None, {}
-        operator: RunningOperator
-        if name in self.graph.sources:
-            records = self.graph.sources[name]
-            operator = SourceOperator(None, context)
-            feed = SourceFeed(_Reader(records), _zero, _nothing, _nothing)
-            if restored:
-                feed.restore(handles[0].small)
-            elif records:
-                feed.assign(Split(name), None)
-            feed.no_more()
-        else:
-            backend = KeyedBackend(
-                folder=Path("/nowhere"),
-                codec=CODEC,
-                canonical=canonical,
-                max_parallelism=GROUPS,
-                groups=range(GROUPS),
-                clock=_zero,
-            )
-            if restored and handles[0].keyed is not None:
-                finish(
-                    drive(
-                        backend.restore([(Path("/nowhere"), handles[0].keyed)]), at_once, no_pause
-                    )
-                )
-            context.backend = backends[name] = backend
-            operator = KeyedCountOperator(None, context, lambda record: (name, record))
-        protocol = self.protocols[name] = kit.protocol(self.gates[name].channels)
-        self.tasks[name] = kit.task(
-            id=(index, 0),
-            name=name,
-            root=ChainNode(operator, [], routers),
-            gate=self.gates[name],
-            outlets=outlets,
-            protocol=protocol,
-            persister=Persister(
-                subtask=0,
-                lineage="l",
-                attempt=0,
-                backends=backends,
-                reporter=self.reporters[name],
-                folder=lambda number, uid: Path("/nowhere"),
-                clock=_zero,
-            ),
-            codec=CODEC,
-            listener=_Listener(),
-            clock=_zero,
-            timer=_zero,
-            feed=feed,
-            backends=backends,
-        )
-        self.tasks[name].open()
-
-    def _begin(self) -> None:
-        """Begin the next snapshot, if there is to be one."""
-        self.injected, self.told, self.aborted = set(), self.told, None
-        self.number += 1
-
-    # ---- choices
-
-    def choices(self) -> list[Choice]:
-        """Everything that can happen now."""
-        found: list[Choice] = [("step", name) for name in self.tasks if self._can_step(name)]
-        if self.graph.lazy:
-            found += [("write", n) for n, t in self.tasks.items() if t.persister.has_work()]
-        if self.number <= self.graph.barriers:
-            for source in self.graph.sources:
-                # One connection: a source hears that a snapshot was given up before it hears
-                # of the next.
-                if source not in self.injected and ("abort", source) not in self._owed():
-                    found.append(("inject", source))
-            if self.may_abort:
-                found.append(("give up",))
-        found += self._owed()
-        return found
-
-    def _owed(self) -> list[Choice]:
-        if self.aborted is None and not self.told:
-            return []
-        return [("abort", name) for name in self.graph.names if name in self.told]
-
-    def _can_step(self, name: str) -> bool:
-        task = self.tasks[name]
-        if getattr(task, "extra", None) is not None:
-            return True  # of a mutant
-        waiting = [outlet for outlet in task.outlets if outlet.waiting]
-        if waiting:
-            return any(outlet.has_credit() for outlet in waiting)
-        feed = task.feed
-        return bool(
-            task._rest
-            or task._inbox
-            or task.gate.ready
-            or (feed is not None and not task.ended and not task.paused)
-        )
-
-    def do(self, choice: Choice) -> None:
-        """Let one thing happen, and look at what came of it."""
-        match choice:
-            case ("step", name):
-                task = self.tasks[name]
-                task.step()
-                if not self.graph.lazy:
-                    self._write(task)
-            case ("write", name):
-                self._write(self.tasks[name])
-            case ("inject", name):
-                self.injected.add(name)
-                self.tasks[name].inject(self.number, SnapshotKind.CHECKPOINT)
-            case ("give up",):
-                self.may_abort = False
-                for source in self.graph.sources:
-                    if source not in self.injected:
-                        self.tasks[source].inject(self.number, SnapshotKind.CHECKPOINT)
-                self.gone = self.number
-                self.told = set(self.graph.names)
-                self._begin()
-            case ("abort", name):
-                self.told.discard(name)
-                self.tasks[name].abort(self.gone)
-        self._complete()
-
-    def _write(self, task: Task) -> None:
-        while task.persister.has_work():
-            finish(task.persister.work(at_once, no_pause))
-
-    def _complete(self) -> None:
-        if self.number > self.graph.barriers:
-            return
-        parts = [reporter.acknowledged.get(self.number) for reporter in self.reporters.values()]
-        if all(part is not None for part in parts):
-            handles = {
-                name: part.handles
-                for name, part in zip(self.graph.names, parts, strict=True)
-                if part is not None
-            }
-            content = tuple(self._content(name, handles[name]) for name in self.graph.names)
-            self.found.append((content, handles))
-            self.completed.append(self.number)
-            self._begin()
-
-    def _content(self, name: str, handles: tuple[OperatorHandle, ...]) -> Any:
-        (handle,) = handles
-        if name in self.graph.sources:
-            return handle.small[0][2] or 0 if handle.small else len(self.graph.sources[name])
-        assert handle.keyed is not None and handle.keyed.inline is not None
-        return frozenset((bytes(k), bytes(v)) for k, v in msgpack.unpackb(handle.keyed.inline)[0])
-
-    # ---- looks
-
-    def states(self) -> Content:
-        """The keyed state of every task now, as a snapshot would have it."""
-        result: list[Any] = []
-        for name in self.graph.tasks:
-            entries = self.tasks[name].backends[name].scan("value")
-            pairs = ((CODEC.encode_value(k), CODEC.encode_value(v)) for k, v in entries)
-            result.append(frozenset(pairs))
-        return tuple(result)
-
-    def check_end(self) -> None:
-        """Nothing can happen any more: see that nothing is left."""
-        for name, task in self.tasks.items():
-            queued = [len(channel) for channel in task.gate.channels.values()]
-            blocked = [channel.blocked for channel in task.gate.channels.values()]
-            if (
-                not task.ended
-                or any(queued)
-                or any(blocked)
-                or any(o.waiting for o in task.outlets)
-            ):
-                raise Violation(f"{name} waits for ever; queued {queued}, blocked {blocked}")
-        if self.number <= self.graph.barriers:
-            raise Violation(f"snapshot {self.number} never completes")
-
-    def fingerprint(self) -> Any:
-        """Equal for states with the same future."""
-        tasks = []
-        for name, task in self.tasks.items():
-            protocol, feed = self.protocols[name], task.feed
-            tasks.append(
-                (
-                    None if feed is None else (repr(feed.snapshot()), task.ended),
-                    tuple((what, value) for what, value in task._inbox),
-                    tuple(task._rest),
-                    tuple(tuple(map(_shown, outlet._sealed)) for outlet in task.outlets),
-                    tuple(channel.id for channel in task.gate._ready),
-                    tuple(
-                        (tuple(map(_shown, channel._queue)), channel.blocked)
-                        for channel in task.gate.channels.values()
-                    ),
-                    (protocol.number, tuple(protocol.blocked), protocol.settled),
-                    len(task._ended_channels),
-                    tuple(
-                        (cut.number, cut.aborted, _captured(cut)) for cut in task.persister._cuts
-                    ),
-                    tuple(sorted(self.reporters[name].acknowledged)),
-                    getattr(task, "extra", None),
-                )
-            )
-        states = [
-            tuple(sorted(map(repr, self.tasks[name].backends[name].scan("value"))))
-            for name in self.graph.tasks
-        ]
-        acknowledged = [
-            repr(reporter.acknowledged[self.number].handles)
-            for reporter in self.reporters.values()
-            if self.number in reporter.acknowledged
-        ]
-        own = (self.number, frozenset(self.injected), frozenset(self.told), self.may_abort)
-        return hash((tuple(tasks), tuple(states), tuple(acknowledged), own))
-
-
-def _captured(cut: Any) -> Any:
-    maps = [capture._maps for capture in cut.captures.values()]
-    return repr(sorted(repr(entries) for pairs in maps for _, entries in pairs)), repr(cut.small)
-
-
-def _shown(element: Element) -> Any:
-    if isinstance(element, Batch):
-        return tuple(element.records)
-    return element.number if isinstance(element, Barrier) else "end"
-
-
-def _zero() -> float:
-    return 0.0
-
-
-def _nothing() -> None:
-    return None
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder in memory, if there can be one: nothing here survives the test."""
+    shm = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None)
 
 
 @dataclass
@@ -431,41 +48,61 @@ class Explored:
     states: int = 0
     transitions: int = 0
     interleavings: int = 0
-    snapshots: set[Content] = field(default_factory=set)
+    snapshots: set[Any] = field(default_factory=set)
+    logged: int = 0
 
 
 class Search:
-    """Depth-first, over everything that can happen."""
+    """Depth-first, over everything that can happen.
 
-    def __init__(self, graph: Graph, kit: Kit) -> None:
-        self.graph, self.kit = graph, kit
+    Arguments:
+        program, mode: what runs, and how.
+        kit: the classes that are run; snapshots are restored into the same.
+    """
+
+    def __init__(self, program: Program, mode: Mode = PLAIN, kit: Kit = REAL) -> None:
+        self.compiled, self.kit = Compiled.of(program), kit
+        self.mode = replace(mode, eager=True)
+        self.expected = program.result(closes=mode.closes)
         self.explored = Explored()
-        self._oracle: dict[tuple[int, ...], Content] = {}
         self._ids: dict[Any, int] = {}
         self._next: list[list[int]] = []
+        self._path: tuple[Choice, ...] = ()
 
     def run(self) -> Explored:
         """Search all; raises `Violation` with the choices that lead to it."""
         todo: list[tuple[tuple[Choice, ...], int]] = [((), -1)]
-        while todo:
-            path, parent = todo.pop()
-            try:
-                self._follow(path, parent, todo)
-            except (Violation, PenstockError) as error:
-                raise Violation(f"{error}\nafter {self._path}") from error
+        with temporary_folder() as folder:
+            while todo:
+                path, parent = todo.pop()
+                root = Path(folder, "job")
+                try:
+                    self._follow(path, parent, todo, root)
+                except (Violation, PenstockError) as error:
+                    raise Violation(f"{error}\nafter {self._path}") from error
+                if root.exists():
+                    shutil.rmtree(root)
         self.explored.states = len(self._next)
         self.explored.transitions = sum(map(len, self._next))
         self.explored.interleavings = self._count()
         return self.explored
 
-    def _follow(self, path: tuple[Choice, ...], parent: int, todo: list[Any]) -> None:
-        machine = Machine(self.graph, self.kit)
+    def _follow(self, path: tuple[Choice, ...], parent: int, todo: list[Any], root: Path) -> None:
+        with closing(Cluster(self.compiled, root, self.kit, self.mode)) as cluster:
+            self._explore(cluster, path, parent, todo)
+
+    def _explore(
+        self, cluster: Cluster, path: tuple[Choice, ...], parent: int, todo: list[Any]
+    ) -> None:
         self._path = path
-        for choice in path:
-            machine.do(choice)
+        for choice in path[:-1]:
+            cluster.do(choice)
+        cluster.snapshots.clear()  # they were checked when they were met first
+        for choice in path[-1:]:
+            cluster.do(choice)
         while True:
-            self._check(machine)
-            mark = machine.fingerprint()
+            self._check(cluster)
+            mark = fingerprint(cluster)
             known = self._ids.get(mark)
             id = self._ids.setdefault(mark, len(self._next))
             if parent >= 0:
@@ -473,45 +110,28 @@ class Search:
             if known is not None:
                 return
             self._next.append([])
-            choices = machine.choices()
+            choices = cluster.choices()
             if not choices:
-                machine.check_end()
+                cluster.check_end()
+                cluster.check_result(self.expected)
                 return
             todo += [((*self._path, choice), id) for choice in choices[1:]]
             parent = id
             self._path = (*self._path, choices[0])
-            machine.do(choices[0])
+            cluster.do(choices[0])
 
-    def _check(self, machine: Machine) -> None:
-        """Every snapshot that was completed is feasible."""
-        for protocol in machine.protocols.values():
-            protocol.validate()
-        for content, handles in machine.found:
+    def _check(self, cluster: Cluster) -> None:
+        """Every snapshot that was completed is feasible, and restored comes to the same."""
+        for task in cluster.tasks.values():
+            task._protocol.validate()  # type: ignore[attr-defined]
+        for snapshot in cluster.snapshots:
+            content = tuple(_part(handle) for _, handle in sorted(snapshot.handles.items()))
             if content in self.explored.snapshots:
                 continue
-            count = len(self.graph.sources)
-            positions, states = content[:count], content[count:]
-            expected = self._emitted(positions)
-            if states != expected:
-                raise Violation(f"at positions {positions} the states are {states}")
-            restored = Machine(_quiet(self.graph), Kit(), handles)
-            everything = tuple(len(records) for records in self.graph.sources.values())
-            if _run(restored) != self._emitted(everything):
-                raise Violation(f"restored at {positions}, it ends in {restored.states()}")
             self.explored.snapshots.add(content)
-        machine.found.clear()
-
-    def _emitted(self, positions: tuple[int, ...]) -> Content:
-        """The states after the sources have emitted so much and no more."""
-        if positions not in self._oracle:
-            sources = {
-                name: records[:position]
-                for (name, records), position in zip(
-                    self.graph.sources.items(), positions, strict=True
-                )
-            }
-            self._oracle[positions] = _run(Machine(_quiet(self.graph, sources), Kit()))
-        return self._oracle[positions]
+            self.explored.logged += cluster.check_snapshot(snapshot)
+            resume(snapshot, cluster, self.expected, random.Random(0))
+        cluster.snapshots.clear()
 
     def _count(self) -> int:
         """How many paths lead from the first state to a last one; there are no cycles."""
@@ -528,12 +148,108 @@ class Search:
         return paths[0]
 
 
-def _quiet(graph: Graph, sources: dict[str, tuple[str, ...]] | None = None) -> Graph:
-    return Graph(graph.sources if sources is None else sources, graph.tasks, graph.edges, 0)
+def resume(
+    snapshot: Snapshot, before: Cluster, expected: Totals, rng: random.Random, depth: int = 1
+) -> None:
+    """Restore a snapshot and go on to the end, with one more snapshot, which is checked too.
+
+    Raises `Violation` if that does not come to the expected result.
+    """
+    mode = replace(before.mode, snapshots=1, aborts=0, eager=False)
+    cluster = Cluster(before.compiled, before.root, before.kit, mode, snapshot, rng)
+    with closing(cluster):
+        while choices := cluster.choices():
+            cluster.do(rng.choice(choices))
+        cluster.check_end()
+        cluster.check_result(expected)
+    for again in cluster.snapshots:
+        cluster.check_snapshot(again)
+        if depth:
+            resume(again, cluster, expected, rng, depth - 1)
 
 
-def _run(machine: Machine) -> Content:
-    while choices := machine.choices():
-        machine.do(choices[0])
-    machine.check_end()
-    return machine.states()
+# ---- states with the same future are equal
+
+
+def fingerprint(cluster: Cluster) -> int:
+    """Equal for states with the same future."""
+    tasks = tuple(map(_task, cluster.tasks.values()))
+    wires = tuple((*map(shown, wire.queue), wire.credits) for wire in cluster.wires.values())
+    flight = None
+    if cluster.flight is not None:
+        flight = tuple(
+            (id, part.loop, tuple(map(_part, part.handles)))
+            for id, part in sorted(cluster.flight.items())
+        )
+    watch = None
+    if cluster.mode.closes:
+        watch = tuple(
+            (frozenset(w.ended), w.number, repr(sorted(w.statuses.items())), w.commanded, w.closed)
+            for w in cluster.watch._watched
+        )
+    messages = tuple(map(tuple, cluster.down.values())), tuple(map(repr, cluster.up.values()))
+    counters = cluster.number, cluster.begun, cluster.given_up, cluster.fruitless
+    return hash((tasks, wires, flight, watch, messages, counters))
+
+
+def _part(handle: Any) -> Any:
+    # Keyed state follows from what was seen, and only the order of its keys differs.
+    return (handle.uid, handle.subtask, repr(handle.small), handle.logs, handle.ended)
+
+
+def _task(task: Recording) -> Any:
+    feed, gate, protocol = task.feed, task.gate, task._protocol
+    ending = task.ending
+    return (
+        None if feed is None else (repr(feed.snapshot()), feed.ended),
+        (task.ended, task.paused, task._slice),
+        tuple(task._inbox),
+        tuple(task._rest),
+        (frozenset(ending._awaited), ending.rounds, ending.emitted, ending.running),
+        tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outlets),
+        tuple(getattr(r, "_next", 0) for node in task._nodes.values() for r in node.routers),
+        tuple(channel.id for channel in gate._ready),
+        tuple(channel.id for channel in gate._ready_back),
+        (gate._turns, gate.barriers),
+        tuple(map(_channel, gate.channels.values())),
+        (
+            protocol.number,  # type: ignore[attr-defined]
+            protocol.settled,  # type: ignore[attr-defined]
+            frozenset(protocol.blocked),  # type: ignore[attr-defined]
+            frozenset(getattr(protocol, "marked", ())),
+        ),
+        tuple(_cut(cut) for cut in task.persister._cuts),
+        tuple(_cut(cut) for cut in task.persister._logging),
+        tuple((*sorted(task.taken[uid]), "|", *sorted(task.given[uid])) for uid in task.taken),
+        task.extra(),
+    )
+
+
+def _channel(channel: Any) -> Any:
+    queue = tuple(map(shown, channel._queue)), channel.blocked, channel.ended
+    if not isinstance(channel, BackEdge):
+        return queue
+    log = channel._log
+    return queue, None if log is None else _log(log), _unread(channel._spill)
+
+
+def _unread(spill: Spill) -> bytes:
+    return b"".join(file.path.read_bytes()[file.read_bytes :] for file in spill._files)
+
+
+def _log(log: ChannelLog) -> Any:
+    parts = []
+    for part in log._parts:
+        if isinstance(part, Hold):
+            data = b"".join(file.path.read_bytes() for file in part.files)
+            parts.append((part.start, part.end, data, part.records))
+        else:
+            parts.append(shown(part.batch))
+    return log.number, log.records, tuple(parts)
+
+
+def _cut(cut: Cut) -> Any:
+    small = repr(sorted(cut.small.items()))
+    written = tuple(sorted(cut.handles))
+    logs = tuple(map(_log, cut.logs))
+    return cut.number, cut.aborted, cut.logging, small, written, logs, cut.ended, cut.emitted

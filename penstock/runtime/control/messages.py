@@ -16,9 +16,11 @@ from penstock.dataflow.errors import ProtocolError
 __all__ = [
     "Abort",
     "Acknowledge",
+    "CloseLoop",
     "Complete",
     "Decline",
     "Deploy",
+    "EndInput",
     "Failed",
     "Heartbeat",
     "Hello",
@@ -27,6 +29,7 @@ __all__ = [
     "Message",
     "Metrics",
     "NoMoreSplits",
+    "OutsideEnded",
     "Ready",
     "Shutdown",
     "SplitAssigned",
@@ -59,7 +62,7 @@ class Deploy:
         types: the table of record classes by name, in the order that the snapshots know.
         addresses: where each worker's data channels listen.
         handles: per task "chain:subtask", the operator handles to restore, each with the folder
-            of the snapshot that holds it.
+            of the snapshot that holds it, and whether its operator's parallelism has changed.
         lineage: of the snapshots of this run.
         root: the job's folder.
         keep: whether snapshots hold state.
@@ -147,6 +150,8 @@ class Acknowledge:
         committables: (lineage, uid, subtask, snapshot, attempt, payload) of each.
         new, linked: bytes.
         aligned_seconds, write_seconds: how long it took.
+        log_records, log_bytes: of the logs of back-edges.
+        loop: the fields of its `LoopStatus`, if the task is in a loop.
     """
 
     chain: int
@@ -158,6 +163,9 @@ class Acknowledge:
     linked: int
     aligned_seconds: float
     write_seconds: float
+    log_records: int
+    log_bytes: int
+    loop: list[Any] | None
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,29 @@ class InputEnded:
 
     chain: int
     subtask: int
+
+
+@dataclass(frozen=True)
+class OutsideEnded:
+    """A task has processed all input that comes from outside of its loop."""
+
+    chain: int
+    subtask: int
+
+
+@dataclass(frozen=True)
+class EndInput:
+    """A loop is quiet: its tasks run their end-of-input hooks, for the `round`-th time."""
+
+    loop: int
+    round: int
+
+
+@dataclass(frozen=True)
+class CloseLoop:
+    """A loop has ended: its tasks pass the end of input on."""
+
+    loop: int
 
 
 @dataclass(frozen=True)
@@ -203,12 +234,15 @@ class Metrics:
     Arguments:
         operators: [uid, subtask, records in, records out] of each.
         tasks: [chain, subtask, busy seconds, blocked seconds, queued] of each.
+        back_edges: [link, source, target, queued records, bytes on disk, most bytes on disk] of
+            each.
         rss, peak: resident memory in bytes, now and at most.
     """
 
     worker: int
     operators: list[Any]
     tasks: list[Any]
+    back_edges: list[Any]
     rss: int
     peak: int
 
@@ -240,6 +274,9 @@ Message = (
     | Acknowledge
     | Decline
     | InputEnded
+    | OutsideEnded
+    | EndInput
+    | CloseLoop
     | Failed
     | Metrics
     | Heartbeat

@@ -168,16 +168,18 @@ class SocketTransport:
 
     Arguments:
         host: an address to listen on with TCP; None uses Unix sockets.
+        bind: the address of this machine behind `host`, if that is another one.
     """
 
-    def __init__(self, host: str | None = None) -> None:
+    def __init__(self, host: str | None = None, bind: str | None = None) -> None:
         self._host = host
+        self._bind = bind or host
         self._folder: str | None = None
 
     async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
         """Serve connections in `nursery`; `unix:PATH` or `tcp:HOST:PORT`."""
         if self._host is not None:
-            listeners = await trio.open_tcp_listeners(0, host=self._host)
+            listeners = await trio.open_tcp_listeners(0, host=self._bind)
             port = listeners[0].socket.getsockname()[1]
             nursery.start_soon(_serve, handler, listeners)
             return f"tcp:{self._host}:{port}"

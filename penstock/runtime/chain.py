@@ -1,0 +1,48 @@
+"""What a task is given: its chain of operators, its protocol, and who hears of it. Records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.runtime.operators import RunningOperator
+from penstock.runtime.output import Router
+from penstock.snapshot.events import Command, Event
+
+if TYPE_CHECKING:
+    from penstock.runtime.task import Task
+
+__all__ = ["ChainNode", "SnapshotProtocol", "TaskListener"]
+
+
+class SnapshotProtocol(Protocol):
+    """Says what to do about barriers: Algorithm 1 or 2, or another; see `penstock.snapshot`."""
+
+    def handle(self, event: Event) -> list[Command]:
+        """What to do about an event, in this order."""
+
+
+class TaskListener(Protocol):
+    """Hears what becomes of a task; the TaskManager."""
+
+    def input_ended(self, task: Task) -> None:
+        """The task has processed all of its bounded input."""
+
+    def outside_ended(self, task: Task) -> None:
+        """All input from outside of the task's loop has been processed."""
+
+
+@dataclass
+class ChainNode:
+    """An operator of the chain, what is fused behind it, and the links that leave it."""
+
+    operator: RunningOperator
+    children: list[ChainNode]
+    routers: list[Router]
+    #: Those of the routers whose link stays inside the task's loop.
+    inner: frozenset[Router] = frozenset()
+
+    @property
+    def consumers(self) -> int:
+        """How many take its output; with more than one, mutable records are copied."""
+        return len(self.children) + len(self.routers)

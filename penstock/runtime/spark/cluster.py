@@ -1,0 +1,223 @@
+"""`SparkCluster`: runs programs with their workers on the executors of a Spark cluster.
+
+The JobManager runs in this process, the Spark driver, in a thread with an event loop of its own,
+so that sources and sinks find the live session. It is the same JobManager as elsewhere; only who
+starts workers is another, and that connections are TCP.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import traceback
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from penstock.dataflow.compile import compile_graph
+from penstock.dataflow.environment import Program, RunOptions, current_options, run_options
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.source import Source
+from penstock.runtime.client import JobConnection, LocalExecutor, job_request
+from penstock.runtime.control.wire import Frames
+from penstock.runtime.control.world import SocketTransport, World, real_world
+from penstock.runtime.jobprocess import JobServer
+from penstock.runtime.spark.checks import (
+    await_slots,
+    check_executors,
+    check_settings,
+    require_spark,
+)
+from penstock.runtime.spark.gang import GangLauncher
+from penstock.runtime.spark.session import LiveSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkCluster"]
+
+
+class SparkCluster(LocalExecutor):
+    """Runs the programs that are executed in its `with` block on a Spark cluster.
+
+    Each worker is a task of one barrier stage and takes one slot (`spark.task.cpus` cores of an
+    executor) for as long as the job runs. When an executor dies, all workers end, and the job's
+    restart strategy starts it again from its last snapshot.
+
+        with SparkCluster(spark):
+            env.execute("counts")
+
+    Arguments:
+        spark: a session whose driver is this process. It is not stopped.
+        slots: how many slots a job may take, which is its default parallelism, too; None takes
+            what the program asks for.
+
+    Raises:
+        GraphError: if PySpark is not installed, or for a session on which no job can run. Too
+            few slots, and folders that executors cannot reach (`StoreError`), are found when a
+            program is executed, before it starts.
+    """
+
+    def __init__(self, spark: SparkSession, slots: int | None = None) -> None:
+        require_spark()
+        if slots is not None and slots < 1:
+            raise GraphError(f"a job needs at least 1 slot, not {slots}")
+        check_settings(spark)
+        self._session = LiveSession(spark)
+        self._slots = slots
+        self._entered = ExitStack()
+
+    def __enter__(self) -> SparkCluster:
+        before = current_options()
+        if before.executor is not None:
+            raise GraphError(
+                "where this program runs was decided on the command line: use "
+                "penstock run --master ... instead of SparkCluster, or start it with python"
+            )
+        parallelism = before.parallelism or self._slots
+        options = replace(before, executor=self, parallelism=parallelism)
+        self._entered.enter_context(run_options(options))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session: the one that was given, or its successor if its JVM has died."""
+        return self._session.get()
+
+    def start(
+        self, program: Program, options: RunOptions, collecting: bool = False
+    ) -> JobConnection:
+        """Check the cluster, and start the JobManager in a thread of this process."""
+        plan = compile_graph(program.graph, program.config)
+        if self._slots is not None and plan.slots > self._slots:
+            raise GraphError(
+                f"the job needs {plan.slots} slots, one for each worker, and may take "
+                f"{self._slots}: lower the parallelism, or allow more slots"
+            )
+        spark = self.session
+        check_settings(spark)
+        await_slots(spark, plan.slots)
+        check_executors(spark, plan.slots, _shared_folders(program))
+        conf = spark.sparkContext.getConf()
+        host = conf.get("spark.driver.host", "localhost") or "localhost"
+        bind = conf.get("spark.driver.bindAddress", host) or host
+        here = replace(program, config=replace(program.config, host=host))
+        return JobThread(
+            job_request(here, options, collecting),
+            self._session,
+            plan.slots,
+            program.config.name,
+            SocketTransport(host, bind),
+        )
+
+
+def _shared_folders(program: Program) -> dict[Path, str]:
+    """The folders that JobManager and workers must both see, and what they are for.
+
+    That of the job, with its snapshots and what its sources have prepared, and those into which
+    sinks stage what the JobManager publishes.
+    """
+    config, operators = program.config, program.graph.operators
+    folders: dict[Path, str] = {}
+    if config.checkpoint_dir is not None:
+        folders[Path.cwd() / config.checkpoint_dir] = "the job (--checkpoint-dir)"
+    elif config.checkpoint_interval_seconds is not None or any(
+        isinstance(operator.function, Source)
+        and type(operator.function).prepare is not Source.prepare
+        for operator in operators
+    ):
+        # Where the job's folder will be.
+        folders[Path(tempfile.gettempdir())] = "the job, which has no --checkpoint-dir,"
+    for operator in operators:
+        folder = getattr(operator.function, "folder", None)
+        if getattr(operator.function, "exactly_once", False) and folder is not None:
+            folders[Path(folder)] = f"{operator.name!r}"
+    return folders
+
+
+class JobThread(JobConnection):
+    """A JobManager in a thread, and the connection to it.
+
+    Arguments:
+        request: from `job_request`.
+        session: the Spark session.
+        slots: how many workers it has.
+        name: of the job.
+        transport: for its connections.
+    """
+
+    def __init__(
+        self,
+        request: bytes,
+        session: LiveSession,
+        slots: int,
+        name: str,
+        transport: SocketTransport,
+    ) -> None:
+        self._session = session
+        self._slots = slots
+        self._name = name
+        self._transport = transport
+        self._scope = trio.CancelScope()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._how = "ended"
+        ours, theirs = socket.socketpair()
+        self._thread = threading.Thread(
+            target=self._run, args=(theirs,), daemon=True, name="penstock-jobmanager"
+        )
+        self._thread.start()
+        super().__init__(ours, request)
+
+    def _run(self, theirs: socket.socket) -> None:
+        with theirs:
+            try:
+                trio.run(self._serve, theirs)
+            except BaseException as error:
+                # A bug, since a job's own failures are events: all that is known of it.
+                self._how = "".join(["failed\n", *traceback.format_exception(error)]).rstrip()
+
+    async def _serve(self, theirs: socket.socket) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        connection = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
+        world = real_world()
+        world.transport = self._transport
+        launcher = GangLauncher(
+            self._session, self._slots, self._name, self._transport, world.offload
+        )
+        world.launcher = launcher
+
+        def make_world(_: Any) -> World:
+            return world
+
+        async with trio.open_nursery() as nursery:
+            await launcher.listen(nursery)
+            try:
+                with self._scope:
+                    await JobServer(Frames(connection), make_world, signals=False).run()
+            finally:
+                await launcher.end()
+            nursery.cancel_scope.cancel()
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread has not ended yet."""
+        return self._thread.is_alive()
+
+    def kill(self) -> None:
+        """Cancel the JobManager and its gang."""
+        if self._token is not None:
+            self._how = "was killed"
+            self._token.run_sync_soon(self._scope.cancel)
+
+    def end(self) -> str:
+        """Wait for the thread; says how it ended."""
+        self._thread.join()
+        self._socket.close()
+        return self._how

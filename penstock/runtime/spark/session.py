@@ -1,0 +1,87 @@
+"""The Spark session of a job, and another one if its Java process has died."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SESSION_SETTINGS", "LiveSession"]
+
+#: What a session that is made for a job had better have.
+SESSION_SETTINGS = {
+    # Nothing of an attempt is left in a process that the next one gets.
+    "spark.python.worker.reuse": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+#: Settings that belong to one life of a session and not to the next.
+_OF_ONE_LIFE = ("spark.app.id", "spark.app.startTime", "spark.app.submitTime", "spark.driver.port")
+
+
+class LiveSession:
+    """A Spark session that is replaced if its JVM dies.
+
+    Without that every restart of the job would fail as the first, while state and records are
+    all still there.
+
+    Arguments:
+        spark: a living session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._lock = threading.Lock()
+        conf = spark.sparkContext.getConf().getAll()
+        self._conf = {key: value for key, value in conf if key not in _OF_ONE_LIFE}
+
+    def get(self) -> SparkSession:
+        """The session, or a new one with the same settings; blocks. Raises `JobError`."""
+        with self._lock:
+            if not _lives(self._spark):
+                try:
+                    self._spark = _make_again(self._spark, self._conf)
+                except Exception as error:
+                    raise JobError(
+                        f"the Java process of the Spark driver has died, and Spark cannot be "
+                        f"started again: {error}"
+                    ) from error
+            return self._spark
+
+
+def _lives(spark: SparkSession) -> bool:
+    try:
+        context: Any = spark.sparkContext._jsc.sc()
+        return not context.isStopped()
+    except Exception:
+        return False
+
+
+def _make_again(dead: SparkSession, conf: dict[str, str]) -> SparkSession:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise JobError("it was started by spark-submit; run the program again with --resume")
+    with contextlib.suppress(Exception):
+        dead.stop()
+    # PySpark keeps its dead gateway for ever, and `stop` does not get as far as forgetting it.
+    private: Any = SparkContext
+    with contextlib.suppress(Exception):
+        private._gateway.shutdown()
+    with contextlib.suppress(Exception):
+        private._gateway.proc.stdin.close()
+    private._active_spark_context = private._gateway = private._jvm = None
+    sessions: Any = SparkSession
+    sessions._instantiatedSession = None
+    builder: Any = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session

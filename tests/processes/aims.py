@@ -1,0 +1,201 @@
+"""Kills that are aimed: processes of a job that kill themselves or each other in a given phase.
+
+An `Aims` is an attribute of one of the job's functions. Where it is unpickled, in the JobManager
+and in each worker, it wraps what it watches there, before any record flows. A kill first leaves a
+file that tells where it struck; the number of these files says whose turn it is, so an aim strikes
+once, over all restarts and resumes. That the phase was really hit follows from where the wrapper
+stands.
+
+In a worker:        before the cut    some, and not all, regular inputs have delivered the barrier
+                    barrier came round a back-edge delivered it before the cut, and is blocked
+                    while logging     the cut is made, and the log has records and gets more
+                    log written       the log is on disk, and nothing was acknowledged yet
+                    replaying         the restored log has been processed in part
+In the JobManager:  acknowledged      a task's part with a log has come, others are missing
+                    published         the manifest is durable, and nothing is committed
+                    committing        output is visible, and nothing says so yet
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["JOBMANAGER_PHASES", "WORKER_PHASES", "Aims", "strikes"]
+
+WORKER_PHASES = (
+    "before the cut",
+    "barrier came round",
+    "while logging",
+    "log written",
+    "replaying",
+)
+JOBMANAGER_PHASES = ("acknowledged", "published", "committing")
+
+
+def strikes(folder: Path) -> list[dict[str, Any]]:
+    """What the kills in a job's folder have struck, in order."""
+    paths = sorted((folder / "kills").glob("*.json"), key=lambda path: int(path.stem))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+class Aims:
+    """Kills to come, one after the other.
+
+    Arguments:
+        folder: of the test; what was struck is noted there.
+        aims: (phase, target) each; the target is "worker" or "jobmanager".
+
+    No kill but that in the phase "replaying" comes before a snapshot with records in its logs is
+    complete, so that each restart has something to replay.
+    """
+
+    def __init__(self, folder: Path, aims: list[tuple[str, str]]) -> None:
+        self._folder = folder / "kills"
+        self._aims = aims
+        self._folder.mkdir(exist_ok=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._ready = False
+        self._attempt: Any = None
+        process = getattr(sys.modules["__main__"], "__spec__", None)
+        name = process.name if process is not None else ""
+        #: Index of the aim of this attempt. Each has its own, or a second kill could fall into
+        #: the moment before the first is noticed.
+        self._mine = self._next()
+        if name == "penstock.runtime.taskmanager" and self._mine is not None:
+            self._watch_worker()
+        elif name == "penstock.runtime.jobprocess":
+            self._watch_jobmanager()
+
+    def _next(self) -> int | None:
+        done = len(list(self._folder.glob("*.json")))
+        return done if done < len(self._aims) else None
+
+    def _strike(self, index: int, pid: int, details: dict[str, Any]) -> None:
+        phase, target = self._aims[index]
+        told = json.dumps({"phase": phase, "target": target, "pid": pid, **details})
+        try:
+            with (self._folder / f"{index}.json").open("x") as file:
+                file.write(told)
+        except FileExistsError:
+            return  # another process was there first
+        os.kill(pid, signal.SIGKILL)
+
+    # ---- in a worker
+
+    def _in_worker(self, phase: str, **details: Any) -> None:
+        assert self._mine is not None
+        aimed, target = self._aims[self._mine]
+        if aimed == phase and (self._ready or phase == "replaying"):
+            pid = os.getpid() if target == "worker" else os.getppid()
+            self._strike(self._mine, pid, details)
+
+    def _watch_worker(self) -> None:
+        from penstock.runtime.back_edge import BackEdge
+        from penstock.runtime.elements import Batch, EncodedBatch
+        from penstock.runtime.gate import InputGate
+        from penstock.runtime.persist import Persister
+        from penstock.snapshot.cyclic import CyclicProtocol
+        from penstock.snapshot.events import Block
+
+        logged: set[int] = set()
+
+        def complete(call: Callable, persister: Any, number: int) -> None:
+            call(persister, number)
+            self._ready = self._ready or number in logged
+
+        def handle(call: Callable, protocol: Any, event: Any) -> Any:
+            commands = call(protocol, event)
+            for command in commands:
+                if isinstance(command, Block):
+                    back = command.channel in protocol.back_edges
+                    phase = "barrier came round" if back else "before the cut"
+                    self._in_worker(phase, number=event.number)
+            return commands
+
+        def put(call: Callable, channel: Any, element: Any) -> None:
+            call(channel, element)
+            log = channel._log
+            if log is not None and log.records and isinstance(element, Batch | EncodedBatch):
+                self._in_worker("while logging", number=log.number, records=log.records)
+
+        async def write_logs(call: Callable, persister: Any, cut: Any, *rest: Any) -> int:
+            size: int = await call(persister, cut, *rest)
+            if size:
+                logged.add(cut.number)
+                self._in_worker("log written", number=cut.number, bytes=size)
+            return size
+
+        def take(call: Callable, gate: Any) -> Any:
+            replaying = gate._replay is not None
+            taken = call(gate)
+            if replaying and gate._replay is not None:
+                self._in_worker("replaying", records=len(taken[1].records))
+            return taken
+
+        _wrap(Persister, "complete", complete)
+        _wrap(CyclicProtocol, "handle", handle)
+        _wrap(BackEdge, "put", put)
+        _wrap(Persister, "_write_logs", write_logs)
+        _wrap(InputGate, "take", take)
+
+    # ---- in the JobManager
+
+    def _in_jobmanager(self, phase: str, **details: Any) -> None:
+        index = self._mine
+        if index is None or not self._ready or self._aims[index][0] != phase:
+            return
+        self._mine = None
+        pid = os.getpid()
+        if self._aims[index][1] == "worker":
+            pid = self._attempt._workers[0].handle.pid
+        self._strike(index, pid, details)
+
+    def _watch_jobmanager(self) -> None:
+        from penstock.connectors.file_sink import FileCommitter
+        from penstock.runtime.attempt import Attempt
+        from penstock.runtime.jobmanager import JobManager
+
+        def start(call: Callable, attempt: Any) -> None:
+            self._attempt, self._mine = attempt, self._next()
+            call(attempt)
+
+        def completed(call: Callable, job: Any, snapshot: dict[str, Any]) -> None:
+            call(job, snapshot)
+            self._ready = self._ready or snapshot["log_records"] > 0
+
+        def acknowledged(call: Callable, attempt: Any, message: Any) -> None:
+            call(attempt, message)
+            flight = attempt._flights.get(message.number)
+            missing = attempt._coordinator.tasks - attempt._coordinator.acknowledged
+            if flight is not None and message.log_records and missing:
+                records = message.log_records
+                self._in_jobmanager("acknowledged", number=message.number, records=records)
+
+        async def publish(call: Callable, job: Any, number: int, *rest: Any, **more: Any) -> None:
+            await call(job, number, *rest, **more)
+            self._in_jobmanager("published", number=number)
+
+        def commit(call: Callable, committer: Any, committables: list[Any]) -> None:
+            call(committer, committables)
+            if committables:
+                self._in_jobmanager("committing", number=committables[-1].snapshot)
+
+        _wrap(Attempt, "_start", start)
+        _wrap(JobManager, "completed", completed)
+        _wrap(Attempt, "_acknowledged", acknowledged)
+        _wrap(JobManager, "publish", publish)
+        _wrap(FileCommitter, "publish", commit)
+
+
+def _wrap(cls: type, name: str, around: Callable) -> None:
+    """Let `around` be called in place of a method, with that as its first argument."""
+    call = getattr(cls, name)
+    setattr(cls, name, lambda *rest, **more: around(call, *rest, **more))

@@ -1,0 +1,296 @@
+"""Checkpointing modes in real processes: what each of them promises when processes are killed.
+
+The job counts words, and every count that is too slow a sink's business makes a queue: between
+the count and the sink records wait in each channel, so that an unaligned snapshot has something
+to log. What was committed is counted, as in the other tests here.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import (
+    CheckpointingMode,
+    FileSink,
+    JsonLines,
+    KeyedProcessFunction,
+    RestartStrategies,
+    StoreError,
+    StreamExecutionEnvironment,
+    ValueStateDescriptor,
+)
+from penstock.snapshot.store import Store
+from tests.processes.harness import Killer, committed, run
+
+WORDS = 97
+EXACT = [
+    pytest.param(CheckpointingMode.CHANDY_LAMPORT, 0, id="unaligned"),
+    pytest.param(CheckpointingMode.CHANDY_LAMPORT, 20, id="aligned for 20 ms"),
+    pytest.param(CheckpointingMode.SYNCHRONOUS, 0, id="synchronous"),
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a job of these tests is run.
+
+    Arguments:
+        folder: where everything of the job lies.
+        mode, timeout_ms: how snapshots are taken, and for how long they are aligned first.
+        count: records in all.
+        slow_seconds: what the last operator takes for a record.
+        interval_ms: between snapshots.
+        inline_threshold: bytes of a log that travel in the manifest.
+        batch_records: so many make a batch, which says how much can be in flight.
+        parallelism: number of workers.
+    """
+
+    folder: Path
+    mode: CheckpointingMode
+    timeout_ms: float = 0
+    count: int = 20_000
+    slow_seconds: float = 0.0
+    interval_ms: float = 100
+    inline_threshold: int = 64 * 1024
+    batch_records: int = 64
+    parallelism: int = 2
+
+    @property
+    def output(self) -> Path:
+        """The folder of the committed output."""
+        return self.folder / "out"
+
+    @property
+    def job(self) -> Path:
+        """The job's own folder, with its snapshots."""
+        return self.folder / "job"
+
+
+def environment(settings: Settings) -> StreamExecutionEnvironment:
+    """With what the settings say about snapshots."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(settings.parallelism)
+    env.enable_checkpointing(settings.interval_ms, settings.mode)
+    config = env.get_checkpoint_config()
+    config.set_aligned_checkpoint_timeout(settings.timeout_ms)
+    config.set_checkpoint_storage_dir(settings.job)
+    config.set_inline_threshold(settings.inline_threshold)
+    env.config.batch_records = settings.batch_records
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
+    return env
+
+
+def slow_job(settings: Settings) -> StreamExecutionEnvironment:
+    """Words counted, then handed round to an operator that is slower than all before it."""
+    env = environment(settings)
+    numbers = env.from_generator(lambda i: i, settings.count).uid("numbers")
+    pairs = numbers.map(lambda i, words=WORDS: (f"word{i * 7919 % words}", 1))
+    counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+    rounds = counted.uid("count").key_by(lambda pair: f"{pair[0]}{pair[1] % 7}")
+
+    def slow(pair: Any, seconds: float = settings.slow_seconds) -> Any:
+        if seconds:
+            threading.Event().wait(seconds)  # blocks the worker as a slow call would
+        return pair
+
+    slowed = rounds.map(slow).uid("slow")
+    slowed.sink_to(FileSink(settings.output, JsonLines())).uid("files")
+    return env
+
+
+def slow_expected(settings: Settings) -> set[tuple[str, int]]:
+    """Every running count of every word."""
+    totals = Counter(f"word{i * 7919 % WORDS}" for i in range(settings.count))
+    return {(word, i + 1) for word, number in totals.items() for i in range(number)}
+
+
+class Hop(KeyedProcessFunction):
+    """Counts what comes by per key, and sends it on until its hops are used up."""
+
+    def open(self, ctx: Any) -> None:
+        self.seen = ctx.get_state(ValueStateDescriptor("seen"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.seen.update((self.seen.value() or 0) + 1)
+        key, hops = value
+        if hops:
+            yield ((key * 31 + 7) % 101, hops - 1)
+
+    def end_input(self, ctx: Any) -> Iterator[Any]:
+        yield ("final", [ctx.get_current_key(), self.seen.value()])
+
+
+HOPS = 5
+
+
+def loop_job(settings: Settings) -> StreamExecutionEnvironment:
+    """Every record goes round a loop some times; at the end each key says how many came by."""
+    env = environment(settings)
+    # So many per second, that there is time to kill somebody.
+    numbers = env.from_generator(lambda i, hops=HOPS: (i % 101, hops), settings.count, 10_000)
+    feedback = env.create_feedback("hops")
+    hopped = numbers.uid("numbers").union(feedback).key_by(lambda r: r[0]).process(Hop())
+    hopped = hopped.uid("hops")
+    feedback.close_with(hopped.filter(lambda r: r[0] != "final"))
+    final = hopped.filter(lambda r: r[0] == "final").map(lambda r: r[1])
+    final.sink_to(FileSink(settings.output, JsonLines())).uid("files")
+    return env
+
+
+def loop_expected(settings: Settings) -> set[tuple[int, int]]:
+    """How many came by at each key."""
+    totals: Counter[int] = Counter()
+    for i in range(settings.count):
+        key = i % 101
+        for _ in range(HOPS + 1):
+            totals[key] += 1
+            key = (key * 31 + 7) % 101
+    return set(totals.items())
+
+
+def lost_and_doubled(settings: Settings, wanted: set[Any]) -> tuple[int, int]:
+    """Of what is wanted, how many are missing; and how many there are beyond once each."""
+    seen = Counter(map(tuple, committed(settings.output)))
+    return len(wanted - seen.keys()), seen.total() - len(wanted & seen.keys())
+
+
+def logs(settings: Settings) -> Counter[str]:
+    """Records in the logs of the newest snapshot, per operator that they wait for."""
+    store = Store(settings.job)
+    manifest = store.load(max(info.number for info in store.list() if info.published))
+    found: Counter[str] = Counter()
+    for handle in manifest.handles:
+        found[handle.uid] += sum(log.records for log in handle.logs)
+    return +found
+
+
+class Logged(Killer):
+    """Kills as a `Killer` does, and notes how much was in flight in what was restored."""
+
+    def restored_records(self) -> list[int]:
+        """Records in the logs of the snapshot that was newest at each restart."""
+        newest, found = 0, []
+        for event in self.events:
+            if event["event"] == "snapshot":
+                newest = event["log_records"]
+            elif event["event"] == "restarting":
+                found.append(newest)
+        return found
+
+
+@pytest.mark.parametrize(("mode", "timeout"), EXACT)
+def test_workers_killed_under_backpressure_lose_and_double_nothing(
+    tmp_path: Path, mode: CheckpointingMode, timeout: float
+) -> None:
+    settings = Settings(tmp_path, mode, timeout, count=12_000, slow_seconds=0.0005)
+    killer = Logged(random.Random(3), kills=3)
+    result = run(slow_job(settings), progress=killer)
+    assert len(killer.killed) == len(result.restarts) == 3
+    if mode is CheckpointingMode.CHANDY_LAMPORT:
+        restored = killer.restored_records()
+        assert any(restored) if timeout else all(restored), restored
+    assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
+
+
+@pytest.mark.parametrize(("mode", "timeout"), EXACT)
+def test_workers_of_a_loop_are_killed_and_nothing_is_lost_or_doubled(
+    tmp_path: Path, mode: CheckpointingMode, timeout: float
+) -> None:
+    settings = Settings(tmp_path, mode, timeout, count=40_000, interval_ms=60)
+    killer = Logged(random.Random(7), kills=2)
+    result = run(loop_job(settings), progress=killer)
+    assert len(killer.killed) == len(result.restarts) == 2
+    assert lost_and_doubled(settings, loop_expected(settings)) == (0, 0)
+
+
+@pytest.mark.parametrize("job", ["slow", "loop"])
+def test_at_least_once_loses_nothing(tmp_path: Path, job: str) -> None:
+    settings = Settings(tmp_path, CheckpointingMode.AT_LEAST_ONCE, interval_ms=60)
+    killer = Logged(random.Random(5), kills=2)
+    if job == "slow":
+        settings = replace(settings, count=12_000, slow_seconds=0.0005)
+        run(slow_job(settings), progress=killer)
+        # A word that was counted twice skips a number nowhere: it has higher ones.
+        assert lost_and_doubled(settings, slow_expected(settings))[0] == 0
+    else:
+        settings = replace(settings, count=40_000)
+        run(loop_job(settings), progress=killer)
+        totals = dict(committed(settings.output))
+        for key, number in loop_expected(settings):
+            assert totals[key] >= number
+    assert len(killer.killed) == 2
+
+
+def _killed(settings: Settings, seed: int, resume: str | None = None) -> None:
+    """Run the slow job until its JobManager is killed, some snapshots later."""
+    killer = Killer(random.Random(seed), targets=("jobmanager",), after_snapshots=2)
+    with pytest.raises(StoreError, match="killed by signal 9"):
+        run(slow_job(settings), resume=resume, progress=killer)
+
+
+def test_records_in_flight_are_dealt_out_to_another_number_of_workers(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, slow_seconds=0.0005)
+    settings = replace(settings, inline_threshold=0)  # logs are in files
+    for seed, parallelism in enumerate((2, 3)):
+        _killed(replace(settings, parallelism=parallelism), seed, resume="newest" if seed else None)
+        assert logs(settings)["slow"] > 0, logs(settings)
+    run(slow_job(replace(settings, parallelism=1, slow_seconds=0)), resume="newest")
+    assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
+
+
+def test_a_job_goes_on_in_another_mode_and_comes_back(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, slow_seconds=0.0005)
+    modes = CheckpointingMode
+    for seed, mode in enumerate((modes.CHANDY_LAMPORT, modes.EXACTLY_ONCE, modes.CHANDY_LAMPORT)):
+        _killed(replace(settings, mode=mode), seed, resume="newest" if seed else None)
+        assert bool(logs(settings)) == (mode is modes.CHANDY_LAMPORT)
+    run(slow_job(replace(settings, mode=modes.SYNCHRONOUS, slow_seconds=0)), resume="newest")
+    assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
+
+
+def _durations(settings: Settings) -> list[tuple[float, int]]:
+    """Milliseconds of each snapshot of the slow job, with the records in its logs."""
+    found: list[tuple[float, int]] = []
+
+    def note(event: dict[str, Any]) -> None:
+        if event["event"] == "snapshot" and event["kind"] != "final":
+            found.append((event["duration_ms"], event["log_records"]))
+
+    run(slow_job(settings), progress=note)
+    assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
+    return found
+
+
+def test_a_snapshot_passes_a_slow_sink_without_waiting_for_its_queue(tmp_path: Path) -> None:
+    """What is said in docs/architecture.md: a slice of user code per task on the way, no queue.
+
+    A record costs the last operator 0.5 ms, and those before it less than a hundredth of that. All
+    records are in flight at once, so that an aligned snapshot waits for about all of them.
+    """
+    modes = CheckpointingMode
+    base = Settings(tmp_path, modes.EXACTLY_ONCE, count=6000, slow_seconds=0.0005)
+    base = replace(base, batch_records=4096)
+    aligned = max(duration for duration, _ in _durations(replace(base, folder=tmp_path / "a")))
+    for timeout in (0, 20):
+        folder = tmp_path / f"u{timeout}"
+        settings = replace(base, folder=folder, mode=modes.CHANDY_LAMPORT, timeout_ms=timeout)
+        durations = _durations(settings)
+        assert sum(records > 0 for _, records in durations) >= 3, durations
+        assert max(durations)[0] < 2000, durations
+        assert statistics.median(duration for duration, _ in durations) < aligned / 5, durations
+
+
+def test_a_job_that_keeps_up_aligns_and_has_nothing_in_flight(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, 10_000, count=30_000)
+    settings = replace(settings, interval_ms=30)
+    durations = _durations(settings)
+    assert durations and not any(records for _, records in durations), durations

@@ -1,0 +1,458 @@
+"""The protocols of a whole cyclic graph on model channels, in every order that is possible.
+
+The support of `tests/test_cyclic.py`, which says what is looked for and how. Only the protocols are
+real here; channels are lists, and a task adds up what it has processed. A world is a tuple, so that
+worlds that are alike are looked at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.acyclic import AcyclicProtocol, Phase
+from penstock.snapshot.cyclic import CyclicProtocol
+from penstock.snapshot.events import (
+    BarrierArrived,
+    BarrierReached,
+    Block,
+    Broadcast,
+    Command,
+    CopyState,
+    DropLog,
+    EndLog,
+    Event,
+    SnapshotAborted,
+    StartLog,
+    Unblock,
+)
+
+#: (identity, hops that are left); where it goes depends on the record alone.
+Record = tuple[int, int]
+#: A record, or the number of a barrier.
+Item = Record | int
+#: A back-edge, and what was logged of it.
+Log = tuple[int, tuple[Record, ...]]
+#: Per subtask, per channel from outside: the records that it brings.
+Outside = tuple[tuple[tuple[Record, ...], ...], ...]
+
+
+class Violation(AssertionError):
+    """A snapshot that is not feasible, or that never ends."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge of the graph of operators: "hash" (all to all) or "forward"."""
+
+    source: str
+    target: str
+    how: str
+    back: bool = False
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A small cyclic graph.
+
+    Arguments:
+        edges: between operators, which are named by one letter each.
+        outside: per operator, what its regular channels from outside bring: for each subtask, a
+            sequence of records for each channel. Barriers are put into them at every position.
+        parallelism: subtasks of each operator.
+        numbers: barriers on each channel from outside.
+        unsent: barriers that are never sent, as (operator, subtask, number): their source had heard
+            of the abort first.
+        aborts: numbers of which tasks hear at any time that they are given up, each on its own.
+    """
+
+    edges: tuple[Edge, ...]
+    outside: dict[str, Outside]
+    parallelism: int = 2
+    numbers: tuple[int, ...] = (1,)
+    unsent: tuple[tuple[str, int, int], ...] = ()
+    aborts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A channel of the execution graph; `source` is None from outside."""
+
+    source: int | None
+    target: int
+    edge: int
+    back: bool
+
+
+@dataclass(frozen=True)
+class TaskWorld:
+    """A task in one state; `cut` while it logs, `done` the snapshots it has acknowledged."""
+
+    protocol: tuple[Any, ...]
+    processed: tuple[Record, ...] = ()
+    blocked: frozenset[int] = frozenset()
+    cut: tuple[int, tuple[Record, ...]] | None = None
+    logs: tuple[Log, ...] = ()
+    logging: frozenset[int] = frozenset()
+    done: tuple[tuple[int, tuple[Record, ...], tuple[Log, ...]], ...] = ()
+    untold: tuple[int, ...] = ()
+
+
+#: What each channel holds, and each task.
+World = tuple[tuple[tuple[Item, ...], ...], tuple[TaskWorld, ...]]
+
+
+@dataclass
+class Found:
+    """What a search has met."""
+
+    worlds: int = 0
+    cuts: int = 0
+    logged: int = 0
+
+
+class Model:
+    """All worlds of one graph.
+
+    Arguments:
+        graph: what runs.
+        cyclic: the protocol of tasks with back-edges; or a mutant.
+        late: what the gate says while commands are being done is heard after them, not at once.
+    """
+
+    def __init__(
+        self, graph: Graph, cyclic: type[CyclicProtocol] = CyclicProtocol, late: bool = False
+    ) -> None:
+        self.graph, self.late = graph, late
+        operators = sorted({o for edge in graph.edges for o in (edge.source, edge.target)})
+        self.tasks = [(o, i) for o in operators for i in range(graph.parallelism)]
+        index = {task: n for n, task in enumerate(self.tasks)}
+        self.channels: list[Channel] = []
+        self.contents: list[tuple[Record, ...]] = []
+        for operator, subtasks in graph.outside.items():
+            for i, contents in enumerate(subtasks):
+                for records in contents:
+                    self.channels.append(Channel(None, index[operator, i], -1, False))
+                    self.contents.append(records)
+        self._routes: dict[tuple[int, int, int], int] = {}
+        for e, edge in enumerate(graph.edges):
+            for i, j in product(range(graph.parallelism), repeat=2):
+                if edge.how == "hash" or i == j:
+                    source, target = index[edge.source, i], index[edge.target, j]
+                    self._routes[source, e, j] = len(self.channels)
+                    self.channels.append(Channel(source, target, e, edge.back))
+        self.inputs: list[list[int]] = [[] for _ in self.tasks]
+        self.outputs: list[list[int]] = [[] for _ in self.tasks]
+        for c, channel in enumerate(self.channels):
+            self.inputs[channel.target].append(c)
+            if channel.source is not None:
+                self.outputs[channel.source].append(c)
+        self._protocols: list[AcyclicProtocol | CyclicProtocol] = []
+        for inputs in self.inputs:
+            back = [c for c in inputs if self.channels[c].back]
+            self._protocols.append(cyclic(inputs, back) if back else AcyclicProtocol(inputs))
+        self._start = tuple(TaskWorld(self._read(p), untold=graph.aborts) for p in self._protocols)
+        self._steps: dict[tuple[int, tuple[Any, ...], Event], tuple[list[Command], Any]] = {}
+        self._route_memo: dict[tuple[int, Record], tuple[tuple[int, Record], ...]] = {}
+        self._checked: set[Any] = set()
+        self.found = Found()
+        self.expected = self._run([()] * len(self.tasks), [(c, r) for c, r in self._outside()])
+
+    # ---- what records do
+
+    def route(self, task: int, record: Record) -> tuple[tuple[int, Record], ...]:
+        """Where a record goes that a task has processed: (channel, record)."""
+        key = (task, record)
+        known = self._route_memo.get(key)
+        if known is None:
+            identity, hops = record
+            operator, i = self.tasks[task]
+            edges = [e for e, edge in enumerate(self.graph.edges) if edge.source == operator]
+            if not hops or not edges:
+                known = ()
+            else:
+                e = edges[(identity + hops) % len(edges)]
+                hashed = self.graph.edges[e].how == "hash"
+                j = (identity + hops // 2) % self.graph.parallelism if hashed else i
+                known = ((self._routes[task, e, j], (identity, hops - 1)),)
+            self._route_memo[key] = known
+        return known
+
+    def _outside(self) -> Iterator[tuple[int, Record]]:
+        for c, records in enumerate(self.contents):
+            for record in records:
+                yield c, record
+
+    def _run(
+        self, states: Sequence[tuple[Record, ...]], work: Sequence[tuple[int, Record]]
+    ) -> list[Counter[Record]]:
+        """What all tasks have processed in the end, undisturbed, from these states on."""
+        totals = [Counter(state) for state in states]
+        rest = deque(work)
+        while rest:
+            channel, record = rest.popleft()
+            task = self.channels[channel].target
+            totals[task][record] += 1
+            rest.extend(self.route(task, record))
+        return totals
+
+    # ---- the search
+
+    def search(self) -> Found:
+        """Look at every order; `Violation` at the first that goes wrong."""
+        sent = [
+            [n for n in self.graph.numbers if (*self.tasks[ch.target], n) not in self.graph.unsent]
+            for ch in self.channels[: len(self.contents)]
+        ]
+        choices = [
+            list(combinations_with_replacement(range(len(records) + 1), len(numbers)))
+            for records, numbers in zip(self.contents, sent, strict=True)
+        ]
+        for positions in product(*choices):
+            self._search(list(zip(sent, positions, strict=True)))
+        return self.found
+
+    def _search(self, barriers: list[tuple[list[int], tuple[int, ...]]]) -> None:
+        """All orders, with the barriers at these positions of the channels from outside."""
+        filled: list[tuple[Item, ...]] = []
+        self._positions = []
+        for records, (numbers, positions) in zip(self.contents, barriers, strict=True):
+            items: list[Item] = list(records)
+            for number, position in reversed(list(zip(numbers, positions, strict=True))):
+                items.insert(position, number)
+            filled.append(tuple(items))
+            self._positions.append(dict(zip(numbers, positions, strict=True)))
+        self._checked.clear()
+        empty: list[tuple[Item, ...]] = [()] * (len(self.channels) - len(filled))
+        start: World = (tuple(filled + empty), self._start)
+        seen, stack = {start}, [start]
+        while stack:
+            world = stack.pop()
+            self.found.worlds += 1
+            if self._complete(world):
+                continue
+            moved = False
+            for following in self._moves(world):
+                moved = True
+                if following not in seen:
+                    seen.add(following)
+                    stack.append(following)
+            if not moved:
+                raise Violation(f"waits for ever: {self._describe(world)}")
+
+    def _moves(self, world: World) -> Iterator[World]:
+        queues, tasks = world
+        for c, queue in enumerate(queues):
+            if queue:
+                task = self.channels[c].target
+                if c not in tasks[task].blocked:
+                    yield self._take(world, c, task)
+        for t, state in enumerate(tasks):
+            for number in state.untold[:1]:
+                step = _Step(self, world, t)
+                step.state = replace(state, untold=state.untold[1:])
+                step.hear(SnapshotAborted(number))
+                yield step.world()
+
+    def _take(self, world: World, channel: int, task: int) -> World:
+        step = _Step(self, world, task)
+        item, *rest = step.queues[channel]
+        step.queues[channel] = tuple(rest)
+        if isinstance(item, int):
+            step.hear(BarrierArrived(channel, item))
+            return step.world()
+        processed = tuple(sorted((*step.state.processed, item)))
+        step.state = replace(step.state, processed=processed)
+        for output, record in self.route(task, item):
+            step.put(output, record)
+        return step.world()
+
+    # ---- protocols, whose steps are remembered
+
+    def _read(self, p: AcyclicProtocol | CyclicProtocol) -> tuple[Any, ...]:
+        # The order in which channels were blocked or marked makes no difference to anything.
+        marked = p.marked if isinstance(p, CyclicProtocol) else ()
+        return p.phase, p.number, p.settled, tuple(sorted(p.blocked)), tuple(sorted(marked))
+
+    def handle(
+        self, task: int, state: tuple[Any, ...], event: Event
+    ) -> tuple[list[Command], tuple[Any, ...]]:
+        """What the protocol of a task that is in this state does about an event."""
+        key = (task, state, event)
+        known = self._steps.get(key)
+        if known is None:
+            protocol = self._protocols[task]
+            protocol.phase, protocol.number, protocol.settled, blocked, marked = state
+            protocol.blocked = dict.fromkeys(blocked)
+            if isinstance(protocol, CyclicProtocol):
+                protocol.marked = dict.fromkeys(marked)
+            commands = protocol.handle(event)
+            if type(protocol) in (AcyclicProtocol, CyclicProtocol):
+                protocol.validate()
+            known = self._steps[key] = commands, self._read(protocol)
+        return known
+
+    # ---- what must hold
+
+    def _complete(self, world: World) -> bool:
+        """Check the snapshots that are complete; whether the last one is."""
+        _, tasks = world
+        for number in self.graph.numbers:
+            parts = [[d for d in task.done if d[0] == number] for task in tasks]
+            if not all(parts):
+                continue
+            if any(len(part) > 1 for part in parts):
+                raise Violation(f"{number} acknowledged twice: {self._describe(world)}")
+            cut = (number, tuple(part[0][1:] for part in parts))
+            if cut not in self._checked:
+                self._checked.add(cut)
+                self._check(number, [part[0] for part in parts], world)
+            if number == self.graph.numbers[-1]:
+                for task in tasks:
+                    if task.protocol[0] is not Phase.IDLE or task.blocked:
+                        raise Violation(f"still at it: {self._describe(world)}")
+                return True
+        return False
+
+    def _check(self, number: int, parts: list[Any], world: World) -> None:
+        self.found.cuts += 1
+        copies = [part[1] for part in parts]
+        logs = [log for part in parts for log in part[2]]
+        self.found.logged += sum(len(records) for _, records in logs)
+        # Each record that came into being before the cut is in one state or one log, once.
+        held = [Counter(copy) for copy in copies]
+        for c, records in logs:
+            held[self.channels[c].target].update(records)
+        born: list[Counter[Record]] = [Counter() for _ in parts]
+        rest = [(c, record) for c, records in logs for record in records]
+        for c, records in enumerate(self.contents):
+            position = self._positions[c][number]
+            born[self.channels[c].target].update(records[:position])
+            rest += [(c, record) for record in records[position:]]
+        for task, copy in enumerate(copies):
+            for record in copy:
+                for output, made in self.route(task, record):
+                    born[self.channels[output].target][made] += 1
+        for task, name in enumerate(self.tasks):
+            if extra := held[task] - born[task]:
+                raise Violation(f"doubled: {dict(extra)} at {name}: {self._describe(world)}")
+            if missing := born[task] - held[task]:
+                raise Violation(f"lost: {dict(missing)} at {name}: {self._describe(world)}")
+        restored = self._run(copies, rest)
+        if restored != self.expected:
+            raise Violation(f"restored to something else: {self._describe(world)}")
+
+    def _describe(self, world: World) -> str:
+        queues, tasks = world
+        lines = [f"{name}: {task}" for name, task in zip(self.tasks, tasks, strict=True)]
+        return "\n".join([f"channels {dict(enumerate(queues))}", *lines])
+
+
+class _Step:
+    """One move of one task, on copies of what it changes."""
+
+    def __init__(self, model: Model, world: World, task: int) -> None:
+        self.model, self.task = model, task
+        self.queues, self.tasks = list(world[0]), list(world[1])
+        self._told: list[tuple[int, Event]] = []
+        self._busy = False
+
+    @property
+    def state(self) -> TaskWorld:
+        return self.tasks[self.task]
+
+    @state.setter
+    def state(self, state: TaskWorld) -> None:
+        self.tasks[self.task] = state
+
+    def world(self) -> World:
+        return tuple(self.queues), tuple(self.tasks)
+
+    def hear(self, event: Event) -> None:
+        self._handle(self.task, event)
+        while self._told:
+            self._handle(*self._told.pop(0))
+
+    def put(self, channel: int, item: Item) -> None:
+        """Into a channel: it is logged, or ends the log, on arrival."""
+        target = self.model.channels[channel].target
+        state = self.tasks[target]
+        self.queues[channel] = (*self.queues[channel], item)
+        if channel not in state.logging:
+            return
+        if not isinstance(item, int):
+            logs = tuple((c, (*r, item) if c == channel else r) for c, r in state.logs)
+            self.tasks[target] = replace(state, logs=logs)
+        elif state.cut is not None and item >= state.cut[0]:
+            self.tasks[target] = replace(state, logging=state.logging - {channel})
+            self._tell(target, BarrierReached(channel, item))
+
+    def _tell(self, task: int, event: Event) -> None:
+        if self.model.late and self._busy:
+            self._told.append((task, event))
+        else:
+            self._handle(task, event)
+
+    def _handle(self, task: int, event: Event) -> None:
+        commands, protocol = self.model.handle(task, self.tasks[task].protocol, event)
+        self.tasks[task] = replace(self.tasks[task], protocol=protocol)
+        before, self._busy = self._busy, True
+        for command in commands:
+            self._obey(task, command)
+        self._busy = before
+
+    def _obey(self, task: int, command: Command) -> None:
+        state = self.tasks[task]
+        match command:
+            case CopyState(number) if isinstance(self.model._protocols[task], CyclicProtocol):
+                self.tasks[task] = replace(state, cut=(number, state.processed))
+            case CopyState(number):
+                self._acknowledge(task, number, state.processed, ())
+            case StartLog(number, channels):
+                self._start(task, number, channels)
+            case Broadcast(number):
+                for channel in self.model.outputs[task]:
+                    self.put(channel, number)
+            case EndLog(number):
+                if state.cut is None or state.cut[0] != number or state.logging:
+                    raise ProtocolError(f"{command} in {state}")
+                self._acknowledge(task, number, state.cut[1], state.logs)
+            case DropLog(number):
+                if state.cut is None or state.cut[0] != number:
+                    raise ProtocolError(f"{command} in {state}")
+                self.tasks[task] = replace(state, cut=None, logs=(), logging=frozenset())
+            case Block(channel):
+                self.tasks[task] = replace(state, blocked=state.blocked | {channel})
+            case Unblock(channels):
+                if not state.blocked.issuperset(channels):
+                    raise ProtocolError(f"{command} in {state}")
+                self.tasks[task] = replace(state, blocked=state.blocked.difference(channels))
+
+    def _start(self, task: int, number: int, channels: tuple[Any, ...]) -> None:
+        logs, told = [], []
+        for channel in channels:
+            log: list[Record] = []
+            for item in self.queues[channel]:
+                if not isinstance(item, int):
+                    log.append(item)
+                elif item >= number:
+                    told.append((channel, item))
+                    break
+            logs.append((channel, tuple(log)))
+        open = frozenset(channels) - {channel for channel, _ in told}
+        self.tasks[task] = replace(self.tasks[task], logs=tuple(logs), logging=open)
+        for channel, item in told:
+            self._tell(task, BarrierReached(channel, item))
+
+    def _acknowledge(
+        self, task: int, number: int, copy: tuple[Record, ...], logs: tuple[Log, ...]
+    ) -> None:
+        state = self.tasks[task]
+        logs = tuple(log for log in logs if log[1])
+        self.tasks[task] = replace(
+            state, cut=None, logs=(), done=(*state.done, (number, copy, logs))
+        )
