@@ -1,0 +1,325 @@
+"""Records to Arrow: one column at a time, strictly, naming the record and column that don't fit.
+
+A record is a dict, a dataclass, a named tuple or a PySpark `Row` (by field name: all columns and no
+others), or a plain tuple or list (by position). Values must have the Python type of their column;
+pyarrow alone would also take bytes for text, `True` for 1 and a naive time for an instant.
+What each column takes is in the table of `docs/spark.md`. Nothing here knows Spark or files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from itertools import accumulate, chain
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.dataflow.errors import JobError
+
+__all__ = ["RowEncoder"]
+
+#: Rows that are turned into columns at a time; `zip` of very many is slow.
+_SLICE = 8192
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+class _MisfitError(Exception):
+    """A value does not fit: in which column, and why."""
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+        self.reason = reason
+
+
+class RowEncoder:
+    """Turns records into Arrow record batches of one schema.
+
+    Arguments:
+        schema: names, types and nullability of the columns, in the order of plain tuples. The
+            metadata `varchar` or `char` of a text field holds its length in characters, `since` of
+            a date field its first day.
+        subject: what the records go to, for messages.
+    """
+
+    def __init__(self, schema: pa.Schema, subject: str) -> None:
+        self.schema = schema
+        self._fields = list(schema)
+        self._subject = subject
+
+    def encode(self, records: Sequence[Any]) -> pa.Table:
+        """The records as a table.
+
+        Raises:
+            JobError: if one does not fit; it is named, with its column.
+        """
+        try:
+            slices = [
+                pa.RecordBatch.from_arrays(self._arrays(part), schema=self.schema)
+                for part in _slices(records)
+            ]
+        except _MisfitError as error:
+            raise self._blame(records, error) from None
+        return pa.Table.from_batches(slices, self.schema)
+
+    def _arrays(self, records: Sequence[Any]) -> list[pa.Array]:
+        columns = _columns(records, [field.name for field in self._fields], "")
+        return [
+            _array(values, field, field.name)
+            for values, field in zip(columns, self._fields, strict=True)
+        ]
+
+    def _blame(self, records: Sequence[Any], error: _MisfitError) -> JobError:
+        """Find the first record that does not fit by itself."""
+        culprit: Any = None
+        for record in records:
+            try:
+                self._arrays([record])
+            except _MisfitError as own:
+                error, culprit = own, record
+                break
+        text = repr(culprit)
+        where = f"column {error.column!r}: " if error.column else ""
+        return JobError(
+            f"a record does not fit {self._subject}: {where}{error.reason}",
+            record=text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)",
+        )
+
+
+def _slices(records: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    if len(records) <= _SLICE:
+        return [records] if records else []
+    return (records[i : i + _SLICE] for i in range(0, len(records), _SLICE))
+
+
+# ---- rows to columns
+
+
+def _columns(records: Sequence[Any], names: list[str], path: str) -> list[Sequence[Any]]:
+    """The values of each name, in the order of `names`."""
+    classes = set(map(type, records))
+    if len(classes) != 1:
+        rows: list[Any] = [_row(record, names, path) for record in records]
+        return list(zip(*rows, strict=True)) or [() for _ in names]
+    (cls,) = classes
+    if cls is tuple or cls is list:
+        wrong = set(map(len, records)) - {len(names)}
+        if wrong:
+            raise _MisfitError(
+                path, f"it has {wrong.pop()} values, and there are {len(names)} columns: {names}"
+            )
+        return _by_position(records, range(len(names)))
+    if issubclass(cls, dict):
+        wrong = set(map(len, records)) - {len(names)}
+        try:
+            columns: list[Sequence[Any]] = [list(map(itemgetter(name), records)) for name in names]
+        except KeyError as error:
+            raise _MisfitError(_join(path, str(error.args[0])), "it is missing") from None
+        if wrong:
+            extra = next(set(record) - set(names) for record in records if len(record) > len(names))
+            raise _MisfitError(path, f"there is no column {min(map(str, extra))!r}")
+        return columns
+    own = getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
+    if dataclasses.is_dataclass(cls):
+        own = tuple(field.name for field in dataclasses.fields(cls))
+    if own is None:
+        # A PySpark Row carries its names in each value.
+        return list(zip(*[_row(record, names, path) for record in records], strict=True))
+    _compare(own, names, path)
+    if issubclass(cls, tuple):
+        return _by_position(records, map(own.index, names))
+    return [list(map(attrgetter(name), records)) for name in names]
+
+
+def _by_position(records: Sequence[Any], positions: Iterable[int]) -> list[Sequence[Any]]:
+    # `zip(*records)` makes an iterator per record, which the garbage collector walks over.
+    return [list(map(itemgetter(position), records)) for position in positions]
+
+
+def _row(record: Any, names: list[str], path: str) -> Sequence[Any]:
+    """One record's values, in the order of `names`."""
+    fields = getattr(record, "__fields__", None)
+    if isinstance(record, tuple) and fields is not None:
+        _compare(fields, names, path)
+        return [record[fields.index(name)] for name in names]
+    plain = type(record) in (tuple, list)
+    named = isinstance(record, dict) or dataclasses.is_dataclass(type(record))
+    if not plain and not named and not hasattr(type(record), "_fields"):
+        raise _MisfitError(
+            path,
+            f"it is {_article(record)}, not a dict, tuple, dataclass or named tuple",
+        )
+    return [column[0] for column in _columns([record], names, path)]
+
+
+def _compare(own: Sequence[str], names: list[str], path: str) -> None:
+    for name in names:
+        if name not in own:
+            raise _MisfitError(_join(path, name), "it is missing")
+    for name in own:
+        if name not in names:
+            raise _MisfitError(path, f"there is no column {name!r}")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _article(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+# ---- columns to arrays
+
+
+def _array(values: Sequence[Any], field: pa.Field, path: str) -> pa.Array:
+    """One column as an array of the field's type."""
+    if not field.nullable and type(None) in set(map(type, values)):
+        raise _MisfitError(path, "it is None, and the column is NOT NULL")
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return _structs(values, kind, path)
+    if pa.types.is_map(kind):
+        return _maps(values, kind, path)
+    if pa.types.is_list(kind):
+        return _lists(values, kind, path)
+    values = _checked(values, field, path)
+    try:
+        array = pa.array(values, type=kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise _MisfitError(path, _reason(error, kind)) from None
+    if kind == pa.float32() and pc.any(pc.is_inf(array)).as_py():
+        for value in values:
+            if value is not None and abs(value) > 3.5e38 and not math.isinf(value):
+                raise _MisfitError(path, f"{value!r} is too large for a float of 32 bits")
+    return array
+
+
+def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]:
+    """The values, if all have a Python type that the column takes."""
+    kind = field.type
+    allowed = _allowed(kind)
+    strange = set(map(type, values)) - allowed
+    if strange and all(cls.__module__ == "numpy" for cls in strange):
+        values = [v.item() if type(v).__module__ == "numpy" else v for v in values]
+        strange = set(map(type, values)) - allowed
+    if strange:
+        cls = min(strange, key=str)
+        wanted = " or ".join(sorted(c.__name__ for c in allowed if c is not type(None)))
+        raise _MisfitError(path, f"its type is {cls.__name__}, and {kind} takes {wanted}")
+    if pa.types.is_timestamp(kind):
+        aware = {v.tzinfo is not None for v in values if v is not None}
+        if aware - {kind.tz is not None}:
+            raise _MisfitError(
+                path,
+                "a TIMESTAMP is an instant and takes a datetime with a time zone"
+                if kind.tz is not None
+                else "a TIMESTAMP_NTZ takes a datetime without a time zone",
+            )
+    metadata = field.metadata or {}
+    if b"since" in metadata:
+        since = datetime.date.fromisoformat(metadata[b"since"].decode())
+        for value in values:
+            if value is not None and value < since:
+                raise _MisfitError(path, f"{value} is before {since}, which Spark misreads in ORC")
+    for key in (b"varchar", b"char"):
+        if key in metadata:
+            limit = int(metadata[key])
+            longest = max((len(v) for v in values if v is not None), default=0)
+            if longest > limit:
+                name = key.decode()
+                raise _MisfitError(path, f"{longest} characters are too many for {name}({limit})")
+            if key == b"char":
+                # As Spark does when it writes: CHAR is padded with blanks.
+                values = [None if v is None else v.ljust(limit) for v in values]
+    return values
+
+
+def _allowed(kind: pa.DataType) -> frozenset[type]:
+    nothing = type(None)
+    if kind in _INTEGERS:
+        return frozenset({int, nothing})
+    if pa.types.is_floating(kind):
+        return frozenset({float, int, nothing})
+    if pa.types.is_decimal(kind):
+        return frozenset({Decimal, int, nothing})
+    if pa.types.is_timestamp(kind):
+        return frozenset({datetime.datetime, nothing})
+    if kind == pa.binary():
+        return frozenset({bytes, bytearray, nothing})
+    exact: dict[pa.DataType, type] = {
+        pa.string(): str,
+        pa.bool_(): bool,
+        pa.date32(): datetime.date,
+    }
+    return frozenset({exact[kind], nothing} if kind in exact else {nothing})
+
+
+def _reason(error: Exception, kind: pa.DataType) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "it holds a lone surrogate, which is no text in UTF-8"
+    if pa.types.is_decimal(kind):
+        return f"it does not fit decimal({kind.precision},{kind.scale}) without loss"
+    return f"it does not fit {kind}: {error}"
+
+
+def _require(values: Sequence[Any], classes: tuple[type, ...], kind: str, path: str) -> None:
+    for cls in set(map(type, values)) - {type(None)}:
+        if not issubclass(cls, classes):
+            wanted = classes[0].__name__
+            raise _MisfitError(path, f"its type is {cls.__name__}, and {kind} takes a {wanted}")
+
+
+def _lists(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
+    _require(values, (list, tuple), "an array", path)
+    items = list(chain.from_iterable(v for v in values if v is not None))
+    return pa.ListArray.from_arrays(
+        _offsets(values), _array(items, kind.value_field, f"{path}[]"), type=kind
+    )
+
+
+def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
+    _require(values, (dict,), "a map", path)
+    present = [v for v in values if v is not None]
+    keys = _array(list(chain.from_iterable(present)), kind.key_field, f"{path}.key")
+    items = list(chain.from_iterable(v.values() for v in present))
+    return pa.MapArray.from_arrays(
+        _offsets(values), keys, _array(items, kind.item_field, f"{path}.value"), type=kind
+    )
+
+
+def _offsets(values: Sequence[Any]) -> pa.Array:
+    """Where each value begins among the items; no offset where there is no value."""
+    ends = list(accumulate((len(v) if v is not None else 0 for v in values), initial=0))
+    return pa.array(
+        [None if v is None else begin for v, begin in zip(values, ends, strict=False)] + ends[-1:],
+        pa.int32(),
+    )
+
+
+def _structs(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    names = [field.name for field in fields]
+    present = [v for v in values if v is not None]
+    columns = _columns(present, names, path) if present else [() for _ in names]
+    arrays = [
+        _array(column, field, _join(path, field.name))
+        for column, field in zip(columns, fields, strict=True)
+    ]
+    if len(present) == len(values):
+        return pa.StructArray.from_arrays(arrays, fields=fields)
+    if not present:
+        return pa.nulls(len(values), kind)
+    # Under a null struct lies a value that nobody sees: that of the first row, which fits.
+    count = iter(range(len(present)))
+    indices = pa.array([0 if v is None else next(count) for v in values], pa.int32())
+    spread = [array.take(indices) for array in arrays]
+    mask = pa.array([v is None for v in values])
+    return pa.StructArray.from_arrays(spread, fields=fields, mask=mask)

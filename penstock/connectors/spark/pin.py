@@ -1,0 +1,410 @@
+"""A pin: the rows of a table as they were at one moment, in a folder of the job's own.
+
+    pin.json        what the pin holds; a folder is a pin because this file is in it
+    data/….parquet  the rows
+
+The files of a plain Parquet table on the same file system are hard-linked: it costs nothing, and
+DROP or INSERT OVERWRITE take away the table's names of the files, not ours. Everything else is
+written by Spark. *Plain* means that the rows are in the files as they are: no filter, no
+computed or partition column, each column in each file with the type that the table has for it.
+
+A pin is durable and complete when its folder appears under its name: it is made under a hidden
+name, its files and `pin.json` are synced, and then it is renamed. It is never changed. Its
+splits are listed in `pin.json`, so that a position means the same rows for ever.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.connectors.folders import make_folder, sync_folder
+from penstock.connectors.spark.types import arrow_schema
+from penstock.dataflow.errors import StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame
+
+__all__ = ["Pin", "PinnedSplit", "load_pin", "make_pin", "new_pin_id", "remove_pin", "spark_path"]
+
+_FORMAT = 1
+_RECORD = "pin.json"
+#: Row groups of one file are read as one split up to so many rows.
+SPLIT_ROWS = 128 * 1024
+#: About the size of a row group that Spark writes, in bytes: small, so that readers share a file.
+ROW_GROUP_BYTES = 16 << 20
+#: Sparks before this one counted the days in another calendar.
+_FIRST_GOOD_SPARK = 3
+#: How files must be written to be read here, whatever the session is set to. Spark's own default
+#: for timestamps has nanoseconds and ends in 1677 and 2262; the calendar is that of Python.
+_WRITING = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+_SPARK_VERSION = b"org.apache.spark.version"
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+@dataclass(frozen=True)
+class PinnedSplit:
+    """Row groups of one file, read by one reader.
+
+    Arguments:
+        file: its name in the folder `data`.
+        first_group, end_group: the row groups from `first_group` up to, not with, `end_group`.
+        rows: how many rows they hold.
+    """
+
+    file: str
+    first_group: int
+    end_group: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A pin that is complete.
+
+    Arguments:
+        folder: where it lies.
+        linked: whether its files are those of the table, and not written for the pin.
+        schema: the columns and what they mean.
+        splits: all of it, in order.
+        files: per file its size in bytes and its time of change in nanoseconds.
+    """
+
+    folder: Path
+    linked: bool
+    schema: pa.Schema
+    splits: tuple[PinnedSplit, ...]
+    files: dict[str, tuple[int, int]]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it holds."""
+        return sum(split.rows for split in self.splits)
+
+    def path(self, split: PinnedSplit) -> Path:
+        """The file of a split.
+
+        Raises:
+            StoreError: if it is gone, or is not as it was.
+        """
+        path = self.folder / "data" / split.file
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise StoreError(
+                f"a pinned file cannot be read: {error.strerror}; every worker must see the job's "
+                f"folder, and nothing in it may be removed while the job can be resumed",
+                path,
+            ) from error
+        if (status.st_size, status.st_mtime_ns) != self.files[split.file]:
+            raise StoreError(
+                "a pinned file was written to in place, so its rows may have changed: restore it, "
+                "or start the job afresh",
+                path,
+            )
+        return path
+
+
+def spark_path(path: Path) -> str:
+    """A local path for Spark, whose default file system may be another.
+
+    Not `as_uri`: Hadoop takes what is behind the scheme literally.
+    """
+    return f"file://{path}"
+
+
+def new_pin_id() -> str:
+    """A name for a pin; a later one sorts behind an earlier one."""
+    return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}"
+
+
+def load_pin(folder: Path) -> Pin:
+    """Read a pin's record.
+
+    Raises:
+        StoreError: if there is no pin, or it is of a later format.
+    """
+    import pyarrow as pa
+
+    path = folder / _RECORD
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"the rows that the job reads were pinned here, and the pin cannot be read: {error}; "
+            f"restore it, or start the job afresh",
+            path,
+        ) from error
+    if record["format"] > _FORMAT:
+        raise StoreError(f"the pin has format {record['format']}: upgrade Penstock", path)
+    return Pin(
+        folder,
+        record["linked"],
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["schema"]))),
+        tuple(PinnedSplit(*split) for split in record["splits"]),
+        {name: (size, mtime) for name, size, mtime in record["files"]},
+    )
+
+
+def make_pin(frame: DataFrame, folder: Path, *, link: bool = True) -> Pin:
+    """Pin the rows of a DataFrame, durably; blocks until they are.
+
+    Arguments:
+        frame: what to pin. Rows that it gives in another order, or other ones, when it is
+            evaluated again are no matter: it is evaluated once.
+        folder: the pin to be; must not exist.
+        link: hard-link the table's files where that is possible.
+
+    Raises:
+        GraphError: if a column has a type that can't be read.
+        StoreError: if Spark wrote somewhere else than into this folder.
+    """
+    schema = arrow_schema(frame.schema)
+    make_folder(folder.parent)
+    making = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    data = making / "data"
+    data.mkdir(parents=True)
+    try:
+        footers = _link_files(frame, schema, data) if link else None
+        linked = footers is not None
+        if footers is None:
+            shutil.rmtree(data)
+            footers = _write_files(frame, data)
+        _make_durable(data, footers)
+        _write_record(making, linked, schema, footers)
+        making.rename(folder)
+        sync_folder(folder.parent)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return load_pin(folder)
+
+
+# ---- linking
+
+
+def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, Any] | None:
+    """Link the files that hold just these rows; their footers by name, or None if it can't be."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sources = _plain_files(frame)
+    if sources is None:
+        return None
+    footers = {}
+    for index, source in enumerate(sources):
+        name = f"part-{index:05d}.parquet"
+        try:
+            (data / name).hardlink_to(source)
+            footers[name] = pq.read_metadata(data / name)
+        except (OSError, pa.ArrowException):
+            # Another file system, one without links, a file that has just been replaced, an
+            # encrypted one … Spark knows what to do, or says what is wrong.
+            return None
+        if not _is_plain(footers[name], schema):
+            return None
+    return footers
+
+
+def _plain_files(frame: DataFrame) -> list[Path] | None:
+    """The local Parquet files whose rows the DataFrame gives as they are, or None."""
+    plan: Any = getattr(frame, "_jdf", None)
+    if plan is None:  # Spark Connect: the plan is out of reach
+        return None
+    plan = plan.queryExecution().analyzed()
+    while (name := plan.getClass().getSimpleName()) in ("SubqueryAlias", "Project"):
+        if name == "Project":
+            columns = plan.projectList()
+            for index in range(columns.size()):
+                if columns.apply(index).getClass().getSimpleName() != "AttributeReference":
+                    return None
+        plan = plan.child()
+    if name != "LogicalRelation":
+        return None
+    relation = plan.relation()
+    if relation.getClass().getSimpleName() != "HadoopFsRelation":
+        return None
+    if not relation.fileFormat().getClass().getName().endswith(".parquet.ParquetFileFormat"):
+        return None
+    if not relation.partitionSchema().isEmpty():
+        return None
+    return _local_paths(frame.inputFiles())
+
+
+def _local_paths(uris: Sequence[str]) -> list[Path] | None:
+    from urllib.parse import unquote, urlsplit
+
+    paths = []
+    for uri in sorted(uris):
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc:
+            return None
+        paths.append(Path(unquote(parts.path)))
+    return paths
+
+
+def _is_plain(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
+    """Whether a file has the columns of a schema, in the types of the schema."""
+    metadata = footer.metadata or {}
+    version = metadata.get(_SPARK_VERSION, b"")
+    if any(key in metadata for key in _OLD_CALENDAR):
+        return False
+    if version and int(version.split(b".")[0]) < _FIRST_GOOD_SPARK:
+        return False
+    leaves = [footer.schema.column(index) for index in range(len(footer.schema))]
+    # The old timestamps of Spark have no unit and no mark of being instants.
+    instants = any(leaf.physical_type == "INT96" for leaf in leaves)
+    if instants and not version:
+        return False
+    found = footer.schema.to_arrow_schema()
+    return all(
+        found.get_field_index(field.name) >= 0
+        and _same_type(found.field(field.name).type, field.type, instants)
+        for field in schema
+    )
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType, instants: bool) -> bool:
+    import pyarrow.types as at
+
+    if at.is_nested(wanted):
+        return (
+            at.is_nested(found)
+            and found.id == wanted.id
+            and found.num_fields == wanted.num_fields
+            and all(
+                # The names within a list or a map are the writer's own.
+                (not at.is_struct(wanted) or found.field(i).name == wanted.field(i).name)
+                and _same_type(found.field(i).type, wanted.field(i).type, instants)
+                for i in range(wanted.num_fields)
+            )
+        )
+    if at.is_timestamp(wanted) and at.is_timestamp(found):
+        return (found.tz is not None or instants) == (wanted.tz is not None)
+    if at.is_duration(wanted) and at.is_int64(found):
+        return True
+    return bool(found.equals(wanted))
+
+
+# ---- writing
+
+
+def _write_files(frame: DataFrame, data: Path) -> dict[str, Any]:
+    """Have Spark write the rows; the footers by name."""
+    import pyarrow.parquet as pq
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    written = Observation()
+    columns = []
+    for field in frame.schema.fields:
+        column = f.col("`" + field.name.replace("`", "``") + "`")
+        if isinstance(field.dataType, t.VariantType):
+            column = f.to_json(column).alias(field.name)
+        columns.append(column)
+    counted = frame.select(*columns).observe(written, f.count(f.lit(1)).alias("rows"))
+    with _settings(frame, _WRITING):
+        writer = counted.write.option("parquet.block.size", ROW_GROUP_BYTES)
+        writer.option("compression", "snappy").parquet(spark_path(data))
+    names = sorted(path.name for path in data.glob("part-*")) if data.exists() else []
+    footers = {name: pq.read_metadata(data / name) for name in names}
+    rows = sum(footer.num_rows for footer in footers.values())
+    if rows != written.get["rows"]:
+        raise StoreError(
+            f"Spark wrote {written.get['rows']} rows, and {rows} are here: the job's folder must "
+            f"be on a file system that all of Spark's executors see under this path",
+            data,
+        )
+    for path in data.iterdir():
+        if path.name not in footers:
+            path.unlink()  # checksums of Hadoop, the mark of success
+    return footers
+
+
+@contextmanager
+def _settings(frame: DataFrame, settings: dict[str, str]) -> Iterator[None]:
+    """Settings of the DataFrame's session, for a while."""
+    conf = frame.sparkSession.conf
+    before = {name: conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                conf.unset(name)
+            else:
+                conf.set(name, old)
+
+
+# ---- the record
+
+
+def _make_durable(data: Path, names: dict[str, Any]) -> None:
+    for name in names:
+        descriptor = os.open(data / name, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    sync_folder(data)
+
+
+def _write_record(
+    folder: Path, linked: bool, schema: pa.Schema, footers: dict[str, pq.FileMetaData]
+) -> None:
+    files = []
+    for name in footers:
+        status = (folder / "data" / name).stat()
+        files.append([name, status.st_size, status.st_mtime_ns])
+    record = {
+        "format": _FORMAT,
+        "linked": linked,
+        "columns": {field.name: str(field.type) for field in schema},
+        "schema": base64.b64encode(schema.serialize()).decode("ascii"),
+        "splits": [list(vars(split).values()) for split in _splits(footers)],
+        "files": files,
+    }
+    with (folder / _RECORD).open("w", encoding="utf-8") as file:
+        json.dump(record, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(folder)
+
+
+def _splits(footers: dict[str, pq.FileMetaData]) -> Iterator[PinnedSplit]:
+    for name, footer in footers.items():
+        first, rows = 0, 0
+        for group in range(footer.num_row_groups):
+            more = footer.row_group(group).num_rows
+            if rows and rows + more > SPLIT_ROWS:
+                yield PinnedSplit(name, first, group, rows)
+                first, rows = group, 0
+            rows += more
+        if rows:
+            yield PinnedSplit(name, first, footer.num_row_groups, rows)
+
+
+def remove_pin(folder: Path) -> None:
+    """Remove a pin: first its record, so that what is left of it is no pin."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder / _RECORD).unlink()
+    shutil.rmtree(folder, ignore_errors=True)

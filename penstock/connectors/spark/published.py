@@ -1,0 +1,143 @@
+"""The committed output of a `FileSink`, by snapshot.
+
+A file that has its final name is committed, but its snapshot may have others that are still to
+get theirs. Up to which snapshot all is there, is in the job's checkpoint folder: the newest
+manifest holds what was not confirmed when it was written. Without that folder, a snapshot is
+taken to be whole once a later one has a file, since a sink publishes in order.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.dataflow.errors import GraphError, JobError, StoreError
+from penstock.snapshot.manifest import Manifest, Paths
+from penstock.snapshot.store import Store
+
+__all__ = ["Reading", "SinkFile", "last_whole_snapshot", "list_output", "read_lines"]
+
+#: What `FileSink` calls its files: snapshot, subtask, attempt, uid, and a tag for its identity.
+_NAME = re.compile(r"part-(\d{10,})-(\d{5,})-(\d{4,})-(\w*)-([0-9a-f]{10})(\.\w+)")
+
+
+@dataclass(frozen=True)
+class SinkFile:
+    """A committed file: where it is, of which snapshot and subtask, and the tag of its sink."""
+
+    path: str
+    snapshot: int
+    subtask: int
+    tag: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How lines are read.
+
+    Arguments:
+        encoding: of the files.
+        header: whether the first row of a CSV file holds the names of its columns.
+        delimiter, quote: of CSV files.
+    """
+
+    encoding: str = "utf-8"
+    header: bool = True
+    delimiter: str = ","
+    quote: str = '"'
+
+
+def list_output(folder: Path, after: int = -1, upto: int | None = None) -> list[SinkFile]:
+    """The committed files of the snapshots `after < number <= upto`, in their order.
+
+    Raises `StoreError` if there is no such folder.
+    """
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise StoreError(f"the output cannot be listed: {error.strerror}", folder) from error
+    files = []
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            continue
+        number = int(match[1])
+        if after < number and (upto is None or number <= upto):
+            files.append(SinkFile(str(folder / name), number, int(match[2]), match[5]))
+    return files
+
+
+def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
+    """The highest snapshot up to which no file will be added any more; 0 if there is none.
+
+    Arguments:
+        folder: of the sink.
+        checkpoints: the job's checkpoint folder, if it is known.
+
+    Raises:
+        GraphError: if several sinks write into the folder, and `checkpoints` is None.
+        StoreError: if the newest snapshot is damaged.
+    """
+    if checkpoints is not None:
+        newest = _newest(checkpoints)
+        if newest is None:
+            return 0
+        missing = [
+            item.snapshot
+            for item in newest.committables
+            if isinstance(item.payload, dict) and not _is_there(folder, item.payload)
+        ]
+        return min(missing) - 1 if missing else newest.number
+    files = list_output(folder)
+    if len({file.tag for file in files}) > 1:
+        raise GraphError(
+            f"{folder} holds the output of several sinks or runs: set the option "
+            f"checkpoint to the job's checkpoint folder, which tells what is complete"
+        )
+    numbers = sorted({file.snapshot for file in files})
+    return numbers[-2] if len(numbers) > 1 else 0
+
+
+def _newest(checkpoints: Path) -> Manifest | None:
+    store = Store(Paths.locate(checkpoints)[0].root)
+    store.job_name()
+    try:
+        return store.newest()
+    except StoreError:
+        # Retention may have removed it while it was looked at; then there is a newer one.
+        return store.newest()
+
+
+def _is_there(folder: Path, payload: Mapping[str, object]) -> bool:
+    target = Path(str(payload.get("target", "")))
+    # What other sinks of the job have yet to publish does not matter here.
+    return target.parent != folder or target.exists()
+
+
+def read_lines(file: SinkFile, reading: Reading) -> Iterator[str]:
+    """The records of a file: lines as they are, rows of CSV as JSON.
+
+    Raises `JobError` if the file cannot be read.
+    """
+    path = Path(file.path)
+    try:
+        with path.open(encoding=reading.encoding, newline="") as lines:
+            if path.suffix == ".csv":
+                yield from _csv_rows(lines, reading)
+            else:
+                for line in lines:
+                    yield line.removesuffix("\n")
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise JobError(f"{path} cannot be read: {error}") from error
+
+
+def _csv_rows(lines: Iterator[str], reading: Reading) -> Iterator[str]:
+    rows = csv.reader(lines, delimiter=reading.delimiter, quotechar=reading.quote, strict=True)
+    names = next(rows, None) if reading.header else None
+    for row in rows:
+        record = row if names is None else dict(zip(names, row, strict=False))
+        yield json.dumps(record, ensure_ascii=False)

@@ -1,0 +1,196 @@
+"""The keyed state in a snapshot, read from outside the job that wrote it.
+
+Nothing of the job's code is needed, and nothing is imported by a name found in data: instances of
+record classes come as tuples of their fields. The snapshot's own folder is never opened, since
+RocksDB would write into it; its files are linked (or copied, where that cannot be) into a
+temporary folder, which is opened read-only. Sizes are checked and checksums are not: that is
+`penstock snapshots show --verify`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from penstock.dataflow.errors import GraphError, StoreError
+from penstock.dataflow.keys import canonical, key_group
+from penstock.runtime.codec import Codec, TypeTable
+from penstock.runtime.extensions import Shape
+from penstock.snapshot.handles import KeyedHandle
+from penstock.snapshot.manifest import Manifest, Paths
+from penstock.snapshot.state.checkpoint import CheckpointFiles
+from penstock.snapshot.state.rows import ROW_PREFIX, original_key, value_offset
+from penstock.snapshot.store import Store
+
+__all__ = ["Entry", "StatePart", "find_state", "read_part"]
+
+
+@dataclass(frozen=True)
+class StatePart:
+    """The keyed state of one subtask of one operator.
+
+    Arguments:
+        folder: of the snapshot.
+        number: of the snapshot.
+        operator: uid of the operator.
+        subtask: index of the subtask.
+        max_parallelism: how many key groups there are.
+        handle: the state, as `KeyedHandle.to_wire` has it.
+        state: the name of the one state to read; None reads all.
+    """
+
+    folder: str
+    number: int
+    operator: str
+    subtask: int
+    max_parallelism: int
+    handle: list[Any]
+    state: str | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of keyed state: the name of the state, key group, key and value."""
+
+    state: str
+    group: int
+    key: Any
+    value: Any
+
+
+def find_state(
+    path: Path, number: int | None = None, operator: str | None = None, state: str | None = None
+) -> list[StatePart]:
+    """The parts of the keyed state that a snapshot holds.
+
+    Arguments:
+        path: a job's checkpoint folder, or the folder of one of its snapshots.
+        number: which snapshot; None takes the one that `path` names, else the newest.
+        operator: uid of the only operator to read.
+        state: name of the only state to read.
+
+    Raises:
+        StoreError: if there is no such snapshot, or it is damaged.
+        GraphError: if it holds no such operator or state.
+    """
+    paths, located = Paths.locate(path)
+    store = Store(paths.root)
+    store.job_name()
+    wanted = located if number is None else number
+    manifest = store.newest() if wanted is None else store.load(wanted)
+    if manifest is None:
+        raise StoreError("there is no complete snapshot in the folder", paths.root)
+    store.verify(manifest)
+    _require(manifest, operator, state)
+    groups = {entry.uid: entry.max_parallelism for entry in manifest.operators}
+    return [
+        StatePart(
+            str(paths.snapshot(manifest.number)),
+            manifest.number,
+            handle.uid,
+            handle.subtask,
+            groups[handle.uid],
+            handle.keyed.to_wire(),
+            state,
+        )
+        for handle in manifest.handles
+        if handle.keyed is not None
+        and operator in (None, handle.uid)
+        and (state is None or state in handle.keyed.states)
+    ]
+
+
+def _require(manifest: Manifest, operator: str | None, state: str | None) -> None:
+    states: dict[str, set[str]] = {}
+    for handle in manifest.handles:
+        if handle.keyed is not None:
+            states.setdefault(handle.uid, set()).update(handle.keyed.states)
+    there = "; ".join(f"{uid}: {', '.join(sorted(names))}" for uid, names in sorted(states.items()))
+    problem = None
+    if operator is not None and operator not in states:
+        problem = f"no keyed state of an operator with the uid {operator!r}"
+    elif state is not None and not any(
+        state in names for uid, names in states.items() if operator in (None, uid)
+    ):
+        problem = f"no state {state!r}"
+    if problem is not None:
+        raise GraphError(
+            f"snapshot {manifest.number} holds {problem}; it holds, by uid: {there or 'none'}"
+        )
+
+
+def read_part(part: StatePart) -> Iterator[Entry]:
+    """The entries of a part, by state if they were small, else by key group.
+
+    Raises `StoreError` if a file is missing or damaged.
+    """
+    handle = KeyedHandle.from_wire(part.handle)
+    codec = Codec(_Nameless())
+    if handle.inline is not None:
+        yield from _read_inline(part, handle, codec, handle.inline)
+    elif handle.folder is not None:
+        yield from _read_files(part, handle, codec)
+
+
+def _read_inline(
+    part: StatePart, handle: KeyedHandle, codec: Codec, inline: bytes
+) -> Iterator[Entry]:
+    for state, pairs in zip(handle.states, msgpack.unpackb(inline), strict=True):
+        if part.state not in (None, state):
+            continue
+        for original, data in pairs:
+            key = codec.decode_value(original)
+            group = key_group(canonical(key), part.max_parallelism)
+            yield Entry(state, group, key, codec.decode_value(data))
+
+
+def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[Entry]:
+    from rocksdict import AccessType, Options, Rdict
+
+    source = Path(part.folder)
+    with tempfile.TemporaryDirectory(prefix="penstock-state-") as made:
+        folder = Path(made) / "db"
+        CheckpointFiles(folder).take_over(source, handle.files, folder)
+        options = Options(raw_mode=True)
+        try:
+            database = Rdict(str(folder), options, access_type=AccessType.read_only())
+        except Exception as error:
+            # rocksdict raises plain exceptions.
+            raise StoreError(
+                f"RocksDB cannot open the state in a snapshot ({error}); use another snapshot",
+                source / str(handle.folder),
+            ) from error
+        try:
+            rows: Any = database.items()
+            for row_key, row in rows:
+                group, table = ROW_PREFIX.unpack_from(row_key)
+                state = handle.states[table]
+                if part.state in (None, state):
+                    key = codec.decode_value(original_key(row_key, row))
+                    yield Entry(state, group, key, codec.decode_value(row[value_offset(row) :]))
+        finally:
+            database.close()
+
+
+class _Nameless(TypeTable):
+    """A table in which every index stands for a class whose instances are tuples."""
+
+    def shape_at(self, index: int) -> Shape:
+        return _Row(index, tuple, 0, frozen=True)
+
+
+class _Row(Shape):
+    def take(self, value: Any) -> tuple[Any, ...]:
+        return tuple(value)
+
+    def make(self, row: Sequence[Any]) -> Any:
+        return tuple(row)
+
+    def make_all(self, width: int, rows: Any) -> list[Any]:
+        del width
+        return list(map(tuple, rows))

@@ -1,0 +1,13 @@
+"""Rows of a Spark table as the output of a job, exactly once.
+
+`table_sink.py` has the sink; `writers.py` stage data files with Arrow and no JVM; `commit.py`
+publishes them, with what is special to overwriting and upserting in `replace.py`.
+`table.py` knows what a table is, `catalog.py` tells Spark of new files, and `access.py` finds the
+Spark to tell. For users: `docs/spark.md`.
+"""
+
+from __future__ import annotations
+
+from penstock.connectors.spark.sink.table_sink import SparkTableSink
+
+__all__ = ["SparkTableSink"]

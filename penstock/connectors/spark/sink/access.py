@@ -1,0 +1,196 @@
+"""How a committer, in the JobManager, reaches the Spark session that knows the table.
+
+In this order:
+
+1. the session of this process, if it has one (a JobManager inside the driver);
+2. the JVM of the user's program, through the gateway that PySpark itself talks to. So an
+   in-memory catalog and an embedded Derby, which no second JVM could open, work like any other,
+   and the user's session sees new rows at once;
+3. when that program is gone: a session of this process's own, if the catalog is a Hive metastore.
+
+The gateway's secret lies in a file that only the user can read, and never in the job's code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Access", "Run", "runner"]
+
+#: Runs a statement of SQL and returns the first column of each row.
+Run = Callable[[str], list[str]]
+
+#: Settings that say where a session's catalog is.
+_SETTINGS = (
+    "spark.sql.catalogImplementation",
+    "spark.sql.warehouse.dir",
+    "spark.sql.hive.metastore.",
+    "spark.hadoop.hive.metastore.",
+    "spark.hadoop.javax.jdo.option.",
+)
+_SECRET = re.compile(r"(?i)secret|password|token|credential")
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach the Spark session of the user's program, from another process too.
+
+    Arguments:
+        door: a file with the address and secret of the gateway; on the driver's machine.
+        settings: those of the session that say where its catalog is. None of them is a secret.
+    """
+
+    door: str
+    settings: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Access:
+        """The access to this session."""
+        settings = {
+            key: value
+            for key, value in spark.sparkContext.getConf().getAll()
+            if key.startswith(_SETTINGS) and not _SECRET.search(key)
+        }
+        return cls(_open_door(spark), settings)
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[Run]:
+        """A function that runs statements in Spark.
+
+        Raises:
+            JobError: if the user's program is gone and the catalog was its own; also if a
+                statement fails.
+        """
+        run = _own_session() or self._through_the_door() or self._new_session()
+
+        def checked(statement: str) -> list[str]:
+            try:
+                return run(statement)
+            except Exception as error:
+                raise JobError(
+                    f"Spark refused {_shortened(statement)}: {_first_line(error)}"
+                ) from error
+
+        yield checked
+
+    def _through_the_door(self) -> Run | None:
+        # py4j has no type information.
+        from py4j.protocol import (  # type: ignore[import-untyped,unused-ignore]
+            Py4JNetworkError,
+        )
+
+        try:
+            gateway = _gateway(self.door)
+        except OSError:
+            return None  # another machine, or the program has ended
+        try:
+            session = gateway.jvm.org.apache.spark.sql.SparkSession.getDefaultSession()
+            if session.isEmpty():
+                return None
+        except (Py4JNetworkError, OSError):
+            # The program was killed, and its JVM with it.
+            _gateways.pop(self.door).close()
+            return None
+
+        def run(statement: str) -> list[str]:
+            rows = session.get().sql(statement).collectAsList()
+            column = 1 if statement.startswith("SET ") else 0
+            return [str(rows.get(i).get(column)) for i in range(rows.size())]
+
+        return run
+
+    def _new_session(self) -> Run:
+        if self.settings.get("spark.sql.catalogImplementation") != "hive":
+            raise JobError(
+                "the table's catalog was in the memory of the program that started the job, and "
+                "that program is gone. What is staged stays: start the job again with --resume, "
+                "with a program that creates the table again"
+            )
+        from penstock.connectors.spark.session import spark_session
+
+        return runner(spark_session(self.settings, "local[1]", "penstock commits"))
+
+
+#: The gateways of this process, by door. They are kept, since py4j starts a thread with each that
+#: never ends, and commits come several times a second.
+_gateways: dict[str, Any] = {}
+
+
+def _gateway(door: str) -> Any:
+    """The gateway behind a door. Raises `OSError` if there is no such door any more."""
+    from py4j.clientserver import (  # type: ignore[import-untyped,unused-ignore]
+        ClientServer,
+        JavaParameters,
+        PythonParameters,
+    )
+
+    if door not in _gateways:
+        port, secret = json.loads(Path(door).read_text(encoding="utf-8"))
+        _gateways[door] = ClientServer(
+            JavaParameters(port=port, auth_token=secret),
+            PythonParameters(port=0, eager_load=False),
+        )
+    return _gateways[door]
+
+
+def runner(spark: SparkSession) -> Run:
+    """Runs statements in a session of this process."""
+
+    def run(statement: str) -> list[str]:
+        column = 1 if statement.startswith("SET ") else 0
+        return [str(row[column]) for row in spark.sql(statement).collect()]
+
+    return run
+
+
+def _own_session() -> Run | None:
+    if "pyspark" not in sys.modules:
+        return None  # don't load it only to see that it has none
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:
+        return None
+    return runner(SparkSession.builder.getOrCreate())
+
+
+def _open_door(spark: SparkSession) -> str:
+    """Write down how to reach this process's JVM, for as long as the process lives."""
+    gateway: Any = spark.sparkContext._gateway
+    folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))  # nobody else may enter it
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    door = folder / "gateway"
+    parameters = gateway.gateway_parameters
+    descriptor = os.open(door, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump([parameters.port, parameters.auth_token], file)
+    return str(door)
+
+
+def _shortened(statement: str) -> str:
+    return statement if len(statement) <= 200 else f"{statement[:200]}…"
+
+
+def _first_line(error: Exception) -> str:
+    java = getattr(error, "java_exception", None)
+    try:
+        text = str(java.getMessage()) if java is not None else str(error)
+    except Exception:  # the JVM died meanwhile
+        text = str(error)
+    return text.strip().split("\n", 1)[0]

@@ -1,0 +1,250 @@
+"""Publishing staged files as rows of a table, exactly once, whatever crashes when.
+
+For each sink in a line of snapshots a small *ledger* lies in the table's staging folder. It says
+up to which snapshot output is published. The engine commits all output of a snapshot together, and
+snapshots in their order, so whatever is not newer is done, even if somebody has compacted or
+deleted the published files since. Appending:
+
+1. is the table the one that the output was staged for? do its partitions lie where they should?
+2. link each staged file under its final name, and sync the folders. A name that is there with the
+   recorded checksum was published before a crash;
+3. `ALTER TABLE … ADD IF NOT EXISTS PARTITION`, `REFRESH TABLE`;
+4. the ledger, durably; then the staged names go.
+
+A crash after any step is made good by doing all of them again. Modes that also remove files
+(`replace.py`) write what they are going to do into the ledger first, and roll it forward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.connectors.file_sink import STAGING, FileCommitter, sink_tag
+from penstock.connectors.folders import make_folder, sync_folder
+from penstock.connectors.spark.sink.access import Access
+from penstock.connectors.spark.sink.catalog import Catalog
+from penstock.connectors.spark.sink.table import Table
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.sink import Committable, Committer
+
+__all__ = ["Ledger", "Replacement", "TableCommitter"]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Files of a table that give way to others. Paths are relative to the table's folder.
+
+    Arguments:
+        number: of the newest snapshot whose output it holds.
+        old: files to remove.
+        new: staged name and final name of each file to put in place; a final name may be that of
+            an old file, which is then replaced in one step.
+        add, drop: folders of partitions that the catalog is to know, and to forget.
+        finished: it is the last one of its job.
+    """
+
+    number: int
+    old: list[str]
+    new: list[list[str]]
+    add: list[str] = field(default_factory=list)
+    drop: list[str] = field(default_factory=list)
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a sink has done to a table.
+
+    Arguments:
+        committed: number of the newest snapshot whose output is published.
+        finished: the job has ended, and its last step is done.
+        table: identity of the table that unpublished output is for.
+        replacing: a replacement that was begun.
+    """
+
+    committed: int = 0
+    finished: bool = False
+    table: dict[str, Any] | None = None
+    replacing: Replacement | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """The ledger in a file; an empty one if there is none."""
+        try:
+            wire = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return cls()
+        if wire["replacing"] is not None:
+            wire["replacing"] = Replacement(**wire["replacing"])
+        return cls(**wire)
+
+    def write(self, path: Path) -> None:
+        """Make it durable, in one step."""
+        wire = {**vars(self), "replacing": self.replacing and vars(self.replacing)}
+        temporary = path.with_suffix(".new")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(wire, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+
+class TableCommitter(Committer):
+    """Appends; the base of the other modes.
+
+    Arguments:
+        table: where the rows go.
+        access: to the catalog; None for a table that is just a folder and has no Spark to tell.
+    """
+
+    def __init__(self, table: Table, access: Access | None) -> None:
+        self.table = table
+        self.staging = table.location / STAGING
+        self.files = FileCommitter(table.location)
+        self._access = access
+        #: Partitions that are known to be in the catalog and to lie where they should.
+        self._known: set[str] = set()
+
+    def commit(self, committables: list[Committable]) -> None:
+        """Publish what is newer than the ledger.
+
+        Raises:
+            JobError: if the table was replaced by another, staged output was lost or damaged, or
+                the catalog can't be reached or refuses.
+        """
+        sinks = {(c.lineage, c.uid): sink_tag(c.lineage, c.uid) for c in committables}
+        for sink, tag in sinks.items():
+            mine = [c for c in committables if (c.lineage, c.uid) == sink]
+            with self.locked():
+                path = self.ledger(tag)
+                ledger = self.settled(path)
+                fresh = [c for c in mine if c.snapshot > ledger.committed]
+                if fresh:
+                    self.publish(fresh, ledger, path)
+            self.abandon(mine)
+
+    def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
+        """Append files that are not published yet, or not known to be."""
+        folders = {c.payload["folder"] for c in committables}
+        with self.catalog() as catalog:
+            self.require_table(catalog, [c.payload["table"] for c in committables])
+            self.require_partitions(catalog, folders)
+            self.link(committables)
+            self.tell(catalog, folders)
+        replace(ledger, committed=max(c.snapshot for c in committables)).write(path)
+
+    def abandon(self, committables: list[Committable]) -> None:
+        """Remove the staged files; those that are gone already are fine."""
+        self.files.abandon(committables)
+
+    def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
+        """Remove what older attempts staged and no snapshot knows of; see `FileCommitter`."""
+        return self.files.clean(lineage, uid, before_attempt, keep)
+
+    # ---- the steps
+
+    def link(self, committables: list[Committable]) -> None:
+        """Give staged files their final names, durably."""
+        for folder in {Path(c.payload["target"]).parent for c in committables}:
+            make_folder(folder)
+        self.files.publish(committables)
+
+    def require_table(self, catalog: Catalog | None, identities: list[dict[str, Any]]) -> None:
+        """See that the table is the one that output was staged for."""
+        if catalog is not None:
+            different = {json.dumps(i, sort_keys=True): i for i in identities}
+            catalog.require(different.values())
+
+    def require_partitions(self, catalog: Catalog | None, folders: Collection[str]) -> None:
+        """See that partitions that exist lie in the table's folder."""
+        strange = set(folders) - self._known
+        if catalog is not None and strange:
+            for folder in sorted(strange & catalog.partitions()):
+                catalog.require_own_folder(folder)
+                self._known.add(folder)
+
+    def tell(
+        self, catalog: Catalog | None, add: Collection[str], drop: Collection[str] = ()
+    ) -> None:
+        """Tell the catalog of new files."""
+        if catalog is None:
+            return
+        if drop:
+            self._known -= set(drop)
+            catalog.drop(drop)
+        catalog.add(set(add) - self._known)
+        self._known |= set(add)
+        catalog.refresh()
+
+    def replace_files(self, path: Path, ledger: Ledger) -> Ledger:
+        """Do, or do again, what the ledger says is to be replaced; returns the new ledger."""
+        step = ledger.replacing
+        assert step is not None
+        location = self.table.location
+        kept = {final for _, final in step.new}
+        folders = set()
+        with self.catalog() as catalog:
+            if ledger.table is not None:
+                self.require_table(catalog, [ledger.table])
+            # Out with the old first: a reader in between may miss rows, but sees none twice.
+            for name in step.old:
+                if name not in kept:
+                    (location / name).unlink(missing_ok=True)
+                    folders.add((location / name).parent)
+            for staged, final in step.new:
+                target = location / final
+                if (location / staged).exists():
+                    make_folder(target.parent)
+                    (location / staged).replace(target)
+                elif not target.exists():
+                    raise JobError(
+                        f"output is lost: {location / staged} was removed by somebody before it "
+                        f"became {target}"
+                    )
+                folders.add(target.parent)
+            for folder in folders:
+                if folder.exists():
+                    sync_folder(folder)
+            self.tell(catalog, step.add, step.drop)
+        done = Ledger(committed=step.number, finished=step.finished)
+        done.write(path)
+        return done
+
+    # ---- ledger and catalog
+
+    def ledger(self, tag: str) -> Path:
+        """Where a sink's ledger lies."""
+        return self.staging / f"{tag}.json"
+
+    def settled(self, path: Path) -> Ledger:
+        """A sink's ledger, after what was begun has been done."""
+        ledger = Ledger.read(path)
+        return ledger if ledger.replacing is None else self.replace_files(path, ledger)
+
+    @contextlib.contextmanager
+    def catalog(self) -> Iterator[Catalog | None]:
+        """The table's catalog, if it has one."""
+        if self._access is None or self.table.name is None:
+            yield None
+        else:
+            with self._access.connect() as run:
+                yield Catalog(self.table, run)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other commits to this table, of any job, waiting."""
+        make_folder(self.staging)
+        descriptor = os.open(self.staging / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)

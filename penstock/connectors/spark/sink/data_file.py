@@ -1,0 +1,190 @@
+"""One data file while it is being staged: Parquet or ORC through Arrow, with a checksum.
+
+Rows are gathered and written a row group at a time. The checksum is that of the bytes as they go
+to the disk, so nothing is read again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.connectors.file_sink import naming, new_digest
+from penstock.connectors.folders import sync_folder
+
+__all__ = ["EXTENSIONS", "DataFile"]
+
+#: Per format, how names of data files end.
+EXTENSIONS = {"parquet": ".snappy.parquet", "orc": ".snappy.orc"}
+#: A row group is written when its columns have so many bytes in memory. That takes about 20 ms, in
+#: which the task does nothing else, so it can't be the 128 MB that Spark takes.
+_ROW_GROUP_BYTES = 4 << 20
+
+
+class DataFile:
+    """A file that is being written. Nothing is on the disk before the first row group is full.
+
+    Arguments:
+        path: its staged name; must be free.
+        format: "parquet" or "orc".
+        schema: of its columns.
+    """
+
+    def __init__(self, path: Path, format: str, schema: pa.Schema) -> None:
+        self.path = path
+        self._format = format
+        self._schema = _stored(format, schema)
+        self._gathered: list[pa.Table] = []
+        self.gathered_bytes = 0
+        self._file: _HashedFile | None = None
+        self._writer: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        """It has begun to be written."""
+        return self._file is not None
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows.
+
+        Raises:
+            JobError: if the disk is full or the like.
+        """
+        self._gathered.append(rows)
+        self.gathered_bytes += rows.nbytes
+        if self.gathered_bytes >= _ROW_GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is gathered as a row group."""
+        with naming(self.path):
+            if self._file is None:
+                self._file = _HashedFile(self.path)
+                self._writer = _open_writer(self._file, self._format, self._schema)
+            gathered, self._gathered, self.gathered_bytes = self._gathered, [], 0
+            if any(map(len, gathered)):
+                self._writer.write(pa.concat_tables(gathered).cast(self._schema).combine_chunks())
+
+    def finish(self) -> None:
+        """Write all there is and close the file; it is not durable yet."""
+        if self._writer is None or self._gathered:
+            self.flush()
+        assert self._file is not None
+        with naming(self.path):
+            self._writer.close()
+            self._file.close()
+
+    def seal(self) -> dict[str, Any]:
+        """Make it durable; returns its name, size and checksum."""
+        if self._file is None or not self._file.closed:
+            self.finish()
+        assert self._file is not None
+        with naming(self.path):
+            self._file.sync()
+            sync_folder(self.path.parent)
+        return {
+            "staged": str(self.path),
+            "size": self._file.size,
+            "checksum": self._file.digest.hexdigest(),
+        }
+
+    def discard(self) -> None:
+        """Remove it."""
+        self._gathered = []
+        if self._file is not None:
+            self._writer.close()  # else it does so itself, when nobody expects it
+            self._file.close()
+            self.path.unlink(missing_ok=True)
+
+
+def _stored(format: str, schema: pa.Schema) -> pa.Schema:
+    """The types that a format stores columns as.
+
+    Spark keeps a TIMESTAMP_NTZ in ORC as a number of microseconds with this attribute.
+    """
+    if format == "parquet":
+        return schema
+    attribute = {"spark.sql.catalyst.type": "timestamp_ntz"}
+    return pa.schema(
+        [
+            pa.field(f.name, pa.int64(), f.nullable, attribute)
+            if pa.types.is_timestamp(f.type)
+            else f
+            for f in schema
+        ]
+    )
+
+
+def _open_writer(file: _HashedFile, format: str, schema: pa.Schema) -> Any:
+    stream = pa.PythonFile(file, mode="w")
+    if format == "parquet":
+        return pq.ParquetWriter(
+            stream, schema, compression="snappy", use_dictionary=_with_dictionary(schema)
+        )
+    from pyarrow import orc
+
+    return orc.ORCWriter(stream, compression="snappy")
+
+
+def _with_dictionary(schema: pa.Schema) -> bool | list[str]:
+    """The columns whose values are worth a dictionary, in the form that Arrow takes.
+
+    Not those that seldom repeat a value: a dictionary that is begun and then given up is half of
+    the time that such a file takes.
+    """
+    if any(pa.types.is_nested(f.type) for f in schema):
+        return True  # columns within columns can't be left out by their names
+    return [
+        f.name
+        for f in schema
+        if not (
+            pa.types.is_int64(f.type)
+            or pa.types.is_floating(f.type)
+            or pa.types.is_timestamp(f.type)
+        )
+    ]
+
+
+class _HashedFile:
+    """A file for pyarrow to write to, that takes the checksum as it goes."""
+
+    def __init__(self, path: Path) -> None:
+        self.digest = new_digest()
+        self.size = 0
+        self._file = path.open("xb", buffering=1 << 20)
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def write(self, data: Any) -> int:
+        """Write, and add to the checksum."""
+        view = memoryview(data)
+        self.digest.update(view)
+        self.size += view.nbytes
+        self._file.write(view)
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Nothing: what counts is `sync`."""
+
+    def tell(self) -> int:
+        """How much was written."""
+        return self.size
+
+    def close(self) -> None:
+        """Close it; it is not durable yet."""
+        self._file.close()
+
+    def sync(self) -> None:
+        """Make it durable."""
+        self._file.close()
+        descriptor = os.open(self._file.name, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,268 @@
+"""Publishing that also removes: `overwrite` and `upsert`.
+
+Both write into the ledger which files give way to which, then do it. Once the ledger is durable
+the step is rolled forward after a crash; before, nothing has happened to the table.
+
+*Overwrite* collects the job's output next to the staged files and swaps it in when the job has
+read all of its input. *Upsert* rewrites, at each commit, the partitions that have changed: the
+rows whose keys have not changed, and the last value of each key that has. Each partition is one
+file of one name, which is replaced in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.connectors.file_sink import STAGING, sink_tag
+from penstock.connectors.folders import list_files, sync_folder
+from penstock.connectors.spark.sink.access import Access
+from penstock.connectors.spark.sink.commit import Ledger, Replacement, TableCommitter
+from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
+from penstock.connectors.spark.sink.table import Table, partition_folder
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.sink import Committable
+
+__all__ = ["DELETED", "OverwriteCommitter", "UpsertCommitter", "collection"]
+
+#: The column of staged changes that says whether a key is to go.
+DELETED = "__penstock_deleted"
+
+
+def collection(tag: str) -> str:
+    """Where the output of an overwriting sink waits, relative to the table's folder."""
+    return f"{STAGING}/{tag}.next"
+
+
+class OverwriteCommitter(TableCommitter):
+    """Collects, and swaps at the end."""
+
+    def __init__(self, table: Table, access: Access | None) -> None:
+        super().__init__(table, access)
+        #: Per ledger, what it said last.
+        self._committed: dict[Path, int] = {}
+
+    def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
+        """Put files to the others that wait for the end."""
+        self._require_collected(path, ledger)
+        self.link(committables)
+        number = max(c.snapshot for c in committables)
+        replace(ledger, committed=number, table=committables[0].payload["table"]).write(path)
+        self._committed[path] = number
+
+    def finish(self, lineage: str, uid: str) -> None:
+        """Let the collected output take the place of all rows. A second time, do nothing.
+
+        Raises:
+            JobError: as `commit`.
+        """
+        tag = sink_tag(lineage, uid)
+        path = self.ledger(tag)
+        with self.locked():
+            ledger = self.settled(path)
+            if ledger.finished:
+                return
+            self._require_collected(path, ledger)
+            waiting = self.table.location / collection(tag)
+            names = sorted(p.relative_to(waiting).as_posix() for p in _files(waiting))
+            add = sorted({str(Path(name).parent) for name in names} - {"."})
+            with self.catalog() as catalog:
+                self.require_table(catalog, [ledger.table or self.table.identity])
+                old = catalog.partitions() if catalog is not None else set()
+                # Files of one that lies elsewhere would not be among those that are removed.
+                self.require_partitions(catalog, old | set(add))
+            step = Replacement(
+                number=ledger.committed,
+                old=[_relative(p, self.table.location) for p in list_files(self.table.location)],
+                new=[[f"{collection(tag)}/{name}", name] for name in names],
+                add=add,
+                drop=sorted(old - set(add)),
+                finished=True,
+            )
+            ledger = replace(ledger, table=ledger.table or self.table.identity, replacing=step)
+            ledger.write(path)
+            self.replace_files(path, ledger)
+
+    def _require_collected(self, path: Path, ledger: Ledger) -> None:
+        if ledger.committed < self._committed.get(path, 0):
+            raise JobError(
+                f"somebody emptied the folder of {self.table} while a job was collecting its new "
+                f"content there: start the job afresh"
+            )
+
+
+class UpsertCommitter(TableCommitter):
+    """Rewrites the partitions that have changes.
+
+    Arguments:
+        table, access: as for appending.
+        keys: columns whose values tell rows apart; the partition columns are among them.
+    """
+
+    def __init__(self, table: Table, access: Access | None, keys: tuple[str, ...]) -> None:
+        super().__init__(table, access)
+        self._keys = keys
+
+    def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
+        """Apply changes, in the order of snapshots."""
+        identity = committables[0].payload["table"]
+        number = max(c.snapshot for c in committables)
+        changes = self._changes(committables)
+        old: list[str] = []
+        new: list[list[str]] = []
+        add: list[str] = []
+        with self.catalog() as catalog:
+            self.require_table(catalog, [c.payload["table"] for c in committables])
+            for count, (folder, mine) in enumerate(_by_partition(changes, self.table)):
+                self.require_partitions(catalog, [folder] if folder else [])
+                staged = path.with_name(f"{path.stem}.rewrite-{count}")
+                files = self._data_files(folder)
+                old += [_relative(p, self.table.location) for p in files]
+                if self._rewrite(files, mine, staged):
+                    name = "part-rows" + EXTENSIONS[self.table.format]
+                    final = f"{folder}/{name}" if folder else name
+                    new.append([_relative(staged, self.table.location), final])
+                    add += [folder] if folder else []
+        sync_folder(self.staging)
+        step = Replacement(number=number, old=old, new=new, add=add)
+        ledger = replace(ledger, table=identity, replacing=step)
+        ledger.write(path)
+        self.replace_files(path, ledger)
+
+    def _changes(self, committables: list[Committable]) -> pa.Table:
+        """The last change of each key."""
+        tables = []
+        for number in sorted({c.snapshot for c in committables}):
+            mine = [c for c in committables if c.snapshot == number]
+            parts = [last_per_key(_read_staged(c), self._keys) for c in mine]
+            merged = pa.concat_tables(parts)
+            distinct = last_per_key(merged, self._keys)
+            if len(distinct) != len(merged):
+                raise JobError(
+                    f"two subtasks changed the same key of {self.table} between two snapshots, so "
+                    f"it cannot be said which came last: key the stream by {list(self._keys)} "
+                    f"before the sink"
+                )
+            tables.append(distinct)
+        return last_per_key(pa.concat_tables(tables), self._keys)
+
+    def _data_files(self, folder: str) -> list[Path]:
+        """The files of a partition, or of a table without any."""
+        place = self.table.location / folder
+        if not place.exists():
+            return []
+        return sorted(p for p in place.iterdir() if p.is_file() and p.name[0] not in "_.")
+
+    def _rewrite(self, files: list[Path], changes: pa.Table, staged: Path) -> bool:
+        """Write a partition anew; False if it has no rows left."""
+        partition_by = self.table.partition_by
+        schema = pa.schema([f for f in self.table.schema if f.name not in partition_by])
+        keys = [key for key in self._keys if key not in partition_by]
+        kept = changes.filter(pc.invert(changes[DELETED])).select(schema.names)
+        staged.unlink(missing_ok=True)
+        output = DataFile(staged, self.table.format, schema)
+        rows = 0
+        try:
+            for part in _old_rows(files, self.table.format, schema):
+                rest = _without(part, changes, keys)
+                rows += len(rest)
+                output.write(rest)
+            rows += len(kept)
+            output.write(kept)
+            output.seal()
+        except BaseException:
+            output.discard()
+            raise
+        if not rows:
+            staged.unlink()
+        return bool(rows)
+
+
+def last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """The last row of each key, in the order in which they stand."""
+    if not len(table):
+        return table
+    indexed = table.select(list(keys)).append_column("__row", pa.array(range(len(table))))
+    last = indexed.group_by(list(keys), use_threads=False).aggregate([("__row", "max")])
+    return table.take(last["__row_max"].combine_chunks().sort())
+
+
+def _without(rows: pa.Table, changes: pa.Table, keys: list[str]) -> pa.Table:
+    """Those rows whose key is not among the changes."""
+    if not keys:
+        return rows.slice(0, 0)  # the partition is the key
+    indexed = rows.select(keys).append_column("__row", pa.array(range(len(rows))))
+    rest = indexed.join(changes.select(keys), keys, join_type="left anti")
+    return rows.take(rest["__row"].combine_chunks().sort())
+
+
+def _by_partition(changes: pa.Table, table: Table) -> Iterator[tuple[str, pa.Table]]:
+    names = table.partition_by
+    if not names:
+        yield "", changes
+        return
+    values = zip(*(changes[name].to_pylist() for name in names), strict=True)
+    rows: dict[str, list[int]] = {}
+    for row, value in enumerate(values):
+        rows.setdefault(partition_folder(names, value), []).append(row)
+    for folder, mine in sorted(rows.items()):
+        yield folder, changes.take(pa.array(mine))
+
+
+def _read_staged(committable: Committable) -> pa.Table:
+    path = Path(committable.payload["staged"])
+    try:
+        return pq.read_table(path)
+    except FileNotFoundError:
+        raise JobError(
+            f"output of snapshot {committable.snapshot} is lost: {path} was removed by somebody "
+            f"before it was published"
+        ) from None
+
+
+def _old_rows(files: list[Path], format: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of a table's files, in the columns of today's schema."""
+    for path in files:
+        if format == "parquet":
+            # What Spark wrote long ago has instants of 96 bits.
+            file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+            with file:
+                for batch in file.iter_batches(1 << 16):
+                    yield _conform(pa.Table.from_batches([batch]), schema, path)
+        else:
+            from pyarrow import orc
+
+            source = orc.ORCFile(path)
+            for stripe in range(source.nstripes):
+                table = pa.Table.from_batches([source.read_stripe(stripe)])
+                yield _conform(table, schema, path)
+
+
+def _conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(len(table), field.type))  # a column that was added later
+            continue
+        column = table[field.name]
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowException as error:
+            raise JobError(
+                f"{path} cannot be rewritten: its column {field.name!r} is {column.type}, and the "
+                f"table's is {field.type} ({error})"
+            ) from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (p for p in folder.rglob("*") if p.is_file()) if folder.exists() else iter(())
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()

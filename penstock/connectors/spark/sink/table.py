@@ -1,0 +1,297 @@
+"""What a table of plain files is, as far as a sink must know, and how its partitions are named.
+
+A `Table` is plain data. It is read from Spark's catalog once, in the user's program, and travels
+with the job. Its *identity* goes with all output that is staged for it, and is compared with what
+the catalog says when that output is published.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from penstock.connectors.spark.sink.access import Run
+from penstock.dataflow.errors import GraphError, JobError
+
+__all__ = [
+    "Table",
+    "arrow_schema",
+    "describe_table",
+    "difference",
+    "local_folder",
+    "look_up",
+    "partition_folder",
+    "partition_literals",
+    "require_partition_column",
+]
+
+#: What Hadoop and Spark call a partition whose value is NULL.
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+#: The signs that Spark escapes in the names of partition folders (ExternalCatalogUtils).
+_ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of plain files.
+
+    Arguments:
+        name: in the catalog, each part quoted; None for a table that is just a folder.
+        location: its folder.
+        format: "parquet" or "orc".
+        schema: all columns, in the table's order.
+        partition_by: names of the partition columns, outermost first.
+        registered: its partitions are in the catalog.
+        identity: what tells it from another table of its name; plain values.
+    """
+
+    name: str | None
+    location: Path
+    format: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    registered: bool = False
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"table {self.name.replace('`', '')}" if self.name else f"table {self.location}"
+
+
+# ---- describing
+
+
+def describe_table(run: Run, name: str, schema: pa.Schema) -> Table:
+    """Read from the catalog what a table is.
+
+    Arguments:
+        run: runs a statement of SQL.
+        name: of the table, as in SQL.
+        schema: its columns.
+
+    Raises:
+        GraphError: if rows can't be published in a table of this kind exactly once.
+    """
+    facts, identity = look_up(run, name)
+    parts = [facts["catalog_name"], *facts["namespace"], facts["table_name"]]
+    for key in identity["partition columns"]:
+        require_partition_column(schema.field(key))
+    return Table(
+        name=".".join("`" + part.replace("`", "``") + "`" for part in parts),
+        location=Path(identity["location"]),
+        format=identity["format"],
+        schema=schema,
+        partition_by=tuple(identity["partition columns"]),
+        registered=facts.get("partition_provider") == "Catalog",
+        identity=identity,
+    )
+
+
+def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the catalog says of a table, and the part of it that tells it from others."""
+    facts = json.loads(run(f"DESCRIBE TABLE EXTENDED {name} AS JSON")[0])
+    _refuse(name, facts)
+    in_memory = run("SET spark.sql.catalogImplementation")[0] == "in-memory"
+    return facts, {
+        "location": str(local_folder(name, facts["location"])),
+        "format": facts["provider"].lower(),
+        "partition columns": facts.get("partition_columns", []),
+        # A catalog in memory is filled anew by each run of the program.
+        "time of creation": "" if in_memory else str(facts.get("created_time", "")),
+        "columns": {
+            column["name"]: hashlib.blake2b(
+                json.dumps(column["type"], sort_keys=True).encode(), digest_size=6
+            ).hexdigest()
+            for column in facts["columns"]
+        },
+    }
+
+
+def difference(now: dict[str, Any], before: dict[str, Any]) -> str | None:
+    """Why these are not two identities of one table; None if they are.
+
+    Columns may have been added since: rows without them read as NULL, as in any old file.
+    """
+    for key in ("location", "format", "partition columns", "time of creation"):
+        if now[key] != before[key]:
+            return f"its {key}: {now[key]!r} now, {before[key]!r} then"
+    for name, kind in before["columns"].items():
+        if now["columns"].get(name) != kind:
+            change = "has another type" if name in now["columns"] else "is gone"
+            return f"its column {name!r} {change}"
+    return None
+
+
+def _refuse(name: str, facts: dict[str, Any]) -> None:
+    provider = str(facts.get("provider", "")).lower()
+    reason = None
+    if facts.get("type") == "VIEW":
+        reason = "it is a view: name the table behind it"
+    elif facts.get("catalog_name") != "spark_catalog":
+        reason = (
+            f"it is in the catalog {facts.get('catalog_name')!r}, and only tables of Spark's own "
+            f"catalog are known to be folders of plain files"
+        )
+    elif facts.get("num_buckets"):
+        reason = (
+            "it is bucketed: Spark trusts that each file holds one bucket by its own hash, so a "
+            "file from elsewhere gives wrong results"
+        )
+    elif provider == "hive":
+        reason = "it is a Hive SerDe table: create it with USING parquet or USING orc"
+    elif provider not in ("parquet", "orc"):
+        reason = (
+            f"it is USING {provider or '?'}: only parquet and orc are plain files that can be "
+            f"published one by one"
+        )
+    if reason is not None:
+        raise GraphError(f"SparkTableSink cannot write {name!r} exactly once: {reason}")
+
+
+def local_folder(name: str, location: str) -> Path:
+    """The folder of a location, if it is in a local or mounted file system."""
+    # Spark shows it as a Hadoop path: with a scheme, but nothing in it is escaped.
+    scheme, colon, path = location.partition(":/")
+    if not colon:
+        scheme, path = "", location
+    elif not path.startswith("/"):
+        path = "/" + path
+    if scheme not in ("", "file"):
+        raise GraphError(
+            f"SparkTableSink cannot write {name!r} exactly once: its location {location} is not in "
+            f"a local or mounted file system. A file is published by a hard link, which makes a "
+            f"name or fails if it is there; {scheme}: has no such step"
+        )
+    return Path(re.sub("^/+", "/", path))
+
+
+def arrow_schema(fields: Iterable[dict[str, Any]]) -> pa.Schema:
+    """The Arrow schema of the fields of a Spark schema in Spark's JSON form.
+
+    Raises:
+        GraphError: for a type that has no plain Parquet and ORC form.
+    """
+    return pa.schema([_arrow_field(f) for f in fields])
+
+
+def _arrow_field(spark: dict[str, Any]) -> pa.Field:
+    metadata = {}
+    text = str(spark.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", spark["type"]))
+    if match := re.fullmatch(r"(char|varchar)\((\d+)\)", text):
+        metadata = {match[1]: match[2]}
+    try:
+        kind = _arrow_type("string" if metadata else spark["type"])
+    except GraphError as error:
+        raise GraphError(f"column {spark['name']!r}: {error}") from None
+    return pa.field(spark["name"], kind, spark["nullable"], metadata or None)
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    if isinstance(kind, dict):
+        match kind["type"]:
+            case "array":
+                element = _arrow_type(kind["elementType"])
+                return pa.list_(pa.field("element", element, kind["containsNull"]))
+            case "map":
+                item = pa.field("value", _arrow_type(kind["valueType"]), kind["valueContainsNull"])
+                return pa.map_(_arrow_type(kind["keyType"]), item)
+            case "struct":
+                return pa.struct([_arrow_field(f) for f in kind["fields"]])
+            case other:
+                kind = other
+    if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if kind not in _TYPES:
+        raise GraphError(f"SparkTableSink cannot write the type {kind}")
+    return _TYPES[kind]
+
+
+_TYPES = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+# ---- partitions
+
+
+def require_partition_column(column: pa.Field) -> None:
+    """Refuse a partition column whose folders might not be found again."""
+    kind = column.type
+    if column.name[0] in "_.":
+        raise GraphError(f"the partition column {column.name!r} would make hidden folders")
+    if not (
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+    ):
+        raise GraphError(
+            f"SparkTableSink cannot write a table that is partitioned by {column.name!r} of type "
+            f"{kind}: how such a value is written in a folder's name depends on settings of the "
+            f"session. Partition by a whole number, a date, a text or a boolean"
+        )
+
+
+def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
+    """The folder of a partition below the table's, named as Spark names it.
+
+    Raises:
+        JobError: for texts that Spark reads back as NULL.
+    """
+    return "/".join(
+        f"{_escape(n)}={_escape(_value_text(n, v))}" for n, v in zip(names, values, strict=True)
+    )
+
+
+def _value_text(name: str, value: Any) -> str:
+    if value is None:
+        return NULL_PARTITION
+    if value in ("", NULL_PARTITION):
+        raise JobError(
+            f"the partition column {name!r} is {value!r}, which Spark reads back as NULL: "
+            f"write None, or another text"
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def partition_literals(folder: str, schema: pa.Schema) -> str:
+    """The partition of a folder as it is written in SQL."""
+    parts = []
+    for part in folder.split("/"):
+        name, _, text = part.partition("=")
+        column = schema.field(unquote(name))
+        value = unquote(text)
+        quoted = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        if text == NULL_PARTITION:
+            literal = "NULL"
+        elif pa.types.is_string(column.type):
+            literal = quoted
+        else:
+            literal = f"DATE{quoted}" if pa.types.is_date(column.type) else value
+        parts.append(f"`{column.name.replace('`', '``')}`={literal}")
+    return f"PARTITION ({', '.join(parts)})"

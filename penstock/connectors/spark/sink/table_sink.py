@@ -1,0 +1,230 @@
+"""A sink that makes a job's output rows of a Spark table, exactly once.
+
+Writers (`writers.py`) stage data files in the table's own folder, under a name that Spark does not
+read; no worker has a JVM. The committers are in `commit.py` (append) and `replace.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.connectors.file_sink import STAGING
+from penstock.connectors.folders import local_path, make_folder
+from penstock.connectors.spark.session import require_spark, spark_session
+from penstock.connectors.spark.sink.access import Access, runner
+from penstock.connectors.spark.sink.commit import TableCommitter
+from penstock.connectors.spark.sink.data_file import EXTENSIONS
+from penstock.connectors.spark.sink.replace import (
+    OverwriteCommitter,
+    UpsertCommitter,
+)
+from penstock.connectors.spark.sink.table import (
+    Table,
+    arrow_schema,
+    describe_table,
+    require_partition_column,
+)
+from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.sink import Committer, Sink, SinkWriter, WriterContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["SparkTableSink"]
+
+
+class SparkTableSink(Sink):
+    """Rows of a Parquet or ORC table of Spark, plain or partitioned.
+
+    The table is looked up here, in the program, so it must exist. Records are dicts, dataclasses,
+    named tuples or PySpark `Row`s, by field name, or plain tuples in the order of the columns (as
+    `spark.table(name).columns` says: partition columns last).
+
+    Arguments:
+        table: its name in the catalog, as in SQL.
+        mode: "append": each snapshot's output becomes rows of the table. "overwrite": the table
+            keeps its rows until the job has read all of its input, then has the job's output and
+            nothing else. "upsert": the last record of each key is the row of that key.
+        keys: for "upsert", the columns that tell rows apart; the table's partition columns must
+            be among them, and the stream must be keyed by them.
+        is_delete: for "upsert", whether a record says that the row of its key is to go; of such
+            a record only the keys are looked at.
+        spark: the session whose catalog has the table; the active one, or else a new one.
+
+    Raises:
+        GraphError: if there is no such table, it can't be written exactly once, an argument is
+            wrong, or pyspark is missing.
+    """
+
+    exactly_once = True
+
+    def __init__(
+        self,
+        table: str,
+        mode: str = "append",
+        *,
+        keys: Sequence[str] = (),
+        is_delete: Callable[[Any], bool] | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        require_spark()
+        session = spark_session() if spark is None else spark
+        try:
+            fields = session.table(table).schema.jsonValue()["fields"]
+        except Exception as error:
+            reason = str(error).strip().split("\n", 1)[0]
+            raise GraphError(f"SparkTableSink finds no table {table!r}: {reason}") from error
+        described = describe_table(runner(session), table, arrow_schema(fields))
+        self._set_up(described, Access.of(session), mode, keys, is_delete)
+
+    @classmethod
+    def at_path(
+        cls,
+        path: str | os.PathLike[str],
+        schema: pa.Schema | StructType,
+        *,
+        format: str = "parquet",
+        partition_by: Sequence[str] = (),
+        mode: str = "append",
+        keys: Sequence[str] = (),
+        is_delete: Callable[[Any], bool] | None = None,
+    ) -> SparkTableSink:
+        """A table that is a folder, as `spark.read.parquet(path)` reads it. Needs no Spark.
+
+        Arguments:
+            path: the folder; made if it is missing.
+            schema: names and types of all columns, in the order of plain tuples.
+            format: "parquet" or "orc".
+            partition_by: partition columns, outermost first.
+            mode: as for a table with a name; so are the next two.
+            keys: for "upsert".
+            is_delete: for "upsert".
+
+        Raises:
+            GraphError: if an argument is wrong.
+        """
+        if format not in EXTENSIONS:
+            raise GraphError(f"the format of a SparkTableSink is parquet or orc, not {format!r}")
+        if not isinstance(schema, pa.Schema):
+            schema = arrow_schema(schema.jsonValue()["fields"])
+        for name in partition_by:
+            if name not in schema.names:
+                raise GraphError(f"the partition column {name!r} is not in the schema")
+            require_partition_column(schema.field(name))
+        sink = cls.__new__(cls)
+        table = Table(None, local_path(path), format, schema, tuple(partition_by))
+        sink._set_up(table, None, mode, keys, is_delete)
+        return sink
+
+    def _set_up(
+        self,
+        table: Table,
+        access: Access | None,
+        mode: str,
+        keys: Sequence[str],
+        is_delete: Callable[[Any], bool] | None,
+    ) -> None:
+        self.table = table
+        self.mode = mode
+        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.is_delete = is_delete
+        self._access = access
+        if mode not in ("append", "overwrite", "upsert"):
+            raise GraphError(
+                f"the mode of a SparkTableSink is append, overwrite or upsert, not {mode!r}"
+            )
+        if table.format == "orc":
+            self.table = table = dataclasses.replace(table, schema=_for_orc(table))
+        if mode != "upsert":
+            if self.keys or is_delete is not None:
+                raise GraphError(f"keys and is_delete are for mode='upsert', not for {mode!r}")
+            if len(table.partition_by) == len(table.schema):
+                raise GraphError(f"all columns of {table} are partition columns")
+            return
+        if not self.keys:
+            raise GraphError("mode='upsert' needs keys=[…]: the columns that tell rows apart")
+        for key in self.keys:
+            if key not in table.schema.names:
+                raise GraphError(f"the key {key!r} is no column of {table}")
+            kind = table.schema.field(key).type
+            if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+                raise GraphError(f"the column {key!r} of type {kind} cannot be a key")
+        for name in table.partition_by:
+            if name not in self.keys:
+                raise GraphError(
+                    f"{table} is partitioned by {name!r}, which is not one of the keys "
+                    f"{list(self.keys)}: a row might move to another partition, and its old one "
+                    f"could be anywhere. Make it a key, or partition the table otherwise"
+                )
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer that stages."""
+        if self.mode == "upsert":
+            return ChangeWriter(self.table, context, self.keys, self.is_delete)
+        return RowWriter(self.table, context, collected=self.mode == "overwrite")
+
+    def create_committer(self) -> Committer:
+        """The committer of the mode."""
+        if self.mode == "upsert":
+            return UpsertCommitter(self.table, self._access, self.keys)
+        if self.mode == "overwrite":
+            return OverwriteCommitter(self.table, self._access)
+        return TableCommitter(self.table, self._access)
+
+    def validate(self) -> None:
+        """See that the table's folder can be written, and has hard links that work.
+
+        Raises:
+            GraphError: if not.
+        """
+        staging = self.table.location / STAGING
+        probe = staging / f"probe-{os.getpid()}"
+        second = probe.with_suffix(".link")
+        try:
+            make_folder(staging)
+            probe.unlink(missing_ok=True)
+            second.unlink(missing_ok=True)
+            probe.touch()
+            second.hardlink_to(probe)
+            try:
+                second.hardlink_to(probe)
+            except FileExistsError:
+                return
+            raise GraphError(
+                f"{self.table} cannot be written exactly once: the file system of {staging} makes "
+                f"a link over a name that exists already"
+            )
+        except OSError as error:
+            raise GraphError(
+                f"{self.table} cannot be written exactly once: a link in {staging} cannot be made "
+                f"({error.strerror or error}). Its file system must have hard links"
+            ) from error
+        finally:
+            probe.unlink(missing_ok=True)
+            second.unlink(missing_ok=True)
+
+
+def _for_orc(table: Table) -> pa.Schema:
+    """The columns, if ORC files that Arrow writes hold them as Spark reads them."""
+    fields = []
+    for column in table.schema:
+        nested = pa.types.is_nested(column.type) and re.search("timestamp|date", str(column.type))
+        if nested or (pa.types.is_timestamp(column.type) and column.type.tz is not None):
+            raise GraphError(
+                f"{table} has the column {column.name!r} of type {column.type} in ORC, and what "
+                f"Arrow writes there Spark reads otherwise in old years: use TIMESTAMP_NTZ for "
+                f"TIMESTAMP, no times and dates in nested types, or USING parquet"
+            )
+        if pa.types.is_date(column.type) and column.name not in table.partition_by:
+            # Spark takes days before this one to be of the Julian calendar.
+            column = column.with_metadata({"since": "1582-10-15"})
+        fields.append(column)
+    return pa.schema(fields)

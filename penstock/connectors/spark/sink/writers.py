@@ -1,0 +1,244 @@
+"""The writers of a table's sink: records to staged data files, in the tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.connectors.file_sink import STAGING, naming, sink_tag
+from penstock.connectors.folders import make_folder
+from penstock.connectors.spark.encode import RowEncoder
+from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
+from penstock.connectors.spark.sink.replace import DELETED, collection, last_per_key
+from penstock.connectors.spark.sink.table import Table, partition_folder
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.sink import SinkWriter, WriterContext
+
+__all__ = ["ChangeWriter", "RowWriter"]
+
+#: Rows of all partitions that one writer gathers in memory, in bytes.
+_GATHERED_BYTES = 64 << 20
+#: Partitions whose files one writer has open at a time.
+_OPEN_FILES = 100
+
+
+class _TableWriter(SinkWriter):
+    """What both writers share: names of staged files."""
+
+    def __init__(self, table: Table, context: WriterContext) -> None:
+        self._table = table
+        self._context = context
+        self._staging = table.location / STAGING
+        self._tag = sink_tag(context.lineage, context.uid)
+        self._files = 0
+
+    def _free_name(self) -> str:
+        """A new staged name; only this writer makes names that begin like it."""
+        ctx = self._context
+        with naming(self._staging):
+            make_folder(self._staging)  # each time: INSERT OVERWRITE empties the table's folder
+        while True:
+            name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
+            self._files += 1
+            # A job that was stopped and started again may count its attempts anew, and a file
+            # from before may still be waiting for its commit.
+            if not (self._staging / name).exists():
+                return name
+
+
+class RowWriter(_TableWriter):
+    """Stages rows, a file per partition."""
+
+    def __init__(self, table: Table, context: WriterContext, collected: bool) -> None:
+        super().__init__(table, context)
+        self._encoder = RowEncoder(table.schema, str(table))
+        names = table.partition_by
+        self._schema = pa.schema([f for f in table.schema if f.name not in names])
+        self._root = collection(self._tag) + "/" if collected else ""
+        self._open: dict[str, DataFile] = {}
+        #: Those that had to be closed before the snapshot; still to be sealed.
+        self._full: list[tuple[str, DataFile]] = []
+        self._folders: dict[tuple[Any, ...], str] = {}
+
+    def write(self, batch: list[Any]) -> None:
+        """Encode, and add each row to the file of its partition."""
+        rows = self._encoder.encode(batch)
+        names = self._table.partition_by
+        if not names:
+            self._add("", rows)
+            return
+        keys = list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+        rows = rows.select(self._schema.names)
+        if len(set(keys)) <= 1:
+            for key in keys[:1]:
+                self._add(self._folder(key), rows)
+            return
+        indices: dict[tuple[Any, ...], list[int]] = {}
+        for index, key in enumerate(keys):
+            indices.setdefault(key, []).append(index)
+        # All names first: one that is refused must not leave half of a batch behind.
+        folders = {key: self._folder(key) for key in indices}
+        for key, mine in indices.items():
+            self._add(folders[key], rows.take(pa.array(mine)))
+
+    def _folder(self, key: tuple[Any, ...]) -> str:
+        folder = self._folders.get(key)
+        if folder is None:
+            if len(self._folders) > 100_000:
+                self._folders.clear()
+            folder = self._folders[key] = partition_folder(self._table.partition_by, key)
+        return folder
+
+    def _add(self, folder: str, rows: pa.Table) -> None:
+        if not len(rows):
+            return
+        if folder not in self._open:
+            path = self._staging / self._free_name()
+            self._open[folder] = DataFile(path, self._table.format, self._schema)
+        self._open[folder].write(rows)
+        if len(self._open) > 1:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """Keep memory and open files within bounds when there are many partitions."""
+        if sum(f.gathered_bytes for f in self._open.values()) > _GATHERED_BYTES:
+            max(self._open.values(), key=lambda f: f.gathered_bytes).flush()
+        written = [folder for folder, file in self._open.items() if file.is_open]
+        if len(written) > _OPEN_FILES:
+            file = self._open.pop(written[0])
+            file.finish()
+            self._full.append((written[0], file))
+
+    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+        """Hand the files over; they are written to the end and synced when called."""
+        files = [*self._full, *self._open.items()]
+        self._full, self._open = [], {}
+        if not files:
+            return None
+        ctx = self._context
+        uid = re.sub(r"[^A-Za-z0-9]+", "_", ctx.uid)[:40]
+        stem = f"part-{snapshot:010d}-{ctx.subtask:05d}-{ctx.attempt:04d}-{uid}-{self._tag}"
+        root = f"{self._table.location}/{self._root}"
+
+        def seal() -> list[Any]:
+            payloads = []
+            counts: dict[str, int] = {}
+            for folder, file in files:
+                count = counts[folder] = counts.get(folder, 0) + 1
+                name = stem + (f"-{count}" if count > 1 else "") + EXTENSIONS[self._table.format]
+                target = f"{root}{folder}/{name}" if folder else root + name
+                payloads.append(
+                    {
+                        **file.seal(),
+                        "target": target,
+                        "folder": folder,
+                        "table": self._table.identity,
+                    }
+                )
+            return payloads
+
+        return seal
+
+    def close(self) -> None:
+        """Remove the files."""
+        for _, file in (*self._full, *self._open.items()):
+            file.discard()
+        self._full, self._open = [], {}
+
+
+class ChangeWriter(_TableWriter):
+    """Stages the last change of each key since the snapshot before."""
+
+    def __init__(
+        self,
+        table: Table,
+        context: WriterContext,
+        keys: tuple[str, ...],
+        is_delete: Callable[[Any], bool] | None,
+    ) -> None:
+        super().__init__(table, context)
+        self._keys = keys
+        self._is_delete = is_delete
+        # A key that is None would never match a row again.
+        named = [f.with_nullable(False) if f.name in keys else f for f in table.schema]
+        self._encoder = RowEncoder(pa.schema(named), str(table))
+        # Of a row that goes, whatever the record holds besides the keys does not matter.
+        self._key_encoder = RowEncoder(pa.schema([f for f in named if f.name in keys]), str(table))
+        self._schema = pa.schema([*table.schema, pa.field(DELETED, pa.bool_())])
+        self._gathered: list[pa.Table] = []
+        self._rows = 0
+
+    def write(self, batch: list[Any]) -> None:
+        """Encode, and keep the last change of each key."""
+        if not batch:
+            return
+        gone = (
+            [False] * len(batch) if self._is_delete is None else list(map(self._is_delete, batch))
+        )
+        order: list[pa.Table] = []
+        begin = 0
+        for end in range(1, len(batch) + 1):
+            if end == len(batch) or gone[end] != gone[begin]:
+                order.append(self._encode(batch[begin:end], bool(gone[begin])))
+                begin = end
+        rows = last_per_key(pa.concat_tables(order), self._keys)
+        self._gathered.append(rows)
+        self._rows += len(rows)
+        if self._rows > 1_000_000:
+            self._compact()
+
+    def _encode(self, records: list[Any], gone: bool) -> pa.Table:
+        if not gone:
+            rows = self._encoder.encode(records)
+        else:
+            picked = [_pick(record, self._table.schema.names, self._keys) for record in records]
+            keys = self._key_encoder.encode(picked)
+            rows = pa.table(
+                {
+                    f.name: keys[f.name] if f.name in self._keys else pa.nulls(len(keys), f.type)
+                    for f in self._table.schema
+                }
+            )
+        flag = pa.array([gone] * len(rows), pa.bool_())
+        return pa.Table.from_arrays([*rows.columns, flag], schema=self._schema)
+
+    def _compact(self) -> None:
+        self._gathered = [last_per_key(pa.concat_tables(self._gathered), self._keys)]
+        self._rows = len(self._gathered[0])
+
+    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+        """Hand the changes over; they are written when called."""
+        del snapshot
+        gathered, self._gathered, self._rows = self._gathered, [], 0
+        if not gathered:
+            return None
+        path = self._staging / self._free_name()
+
+        def seal() -> list[Any]:
+            file = DataFile(path, "parquet", self._schema)
+            file.write(last_per_key(pa.concat_tables(gathered), self._keys))
+            return [{**file.seal(), "table": self._table.identity}]
+
+        return seal
+
+    def close(self) -> None:
+        """Forget the changes."""
+        self._gathered = []
+
+
+def _pick(record: Any, names: list[str], keys: tuple[str, ...]) -> Any:
+    """The keys of a record, whatever its shape."""
+    wanted = [name for name in names if name in keys]
+    if isinstance(record, dict):
+        return {key: record[key] for key in wanted if key in record}
+    if type(record) in (tuple, list) and len(record) == len(names):
+        return tuple(record[names.index(key)] for key in wanted)
+    try:
+        return {key: getattr(record, key) for key in wanted}
+    except AttributeError:
+        raise JobError(
+            f"a record that deletes a row must hold its keys {wanted}", record=repr(record)[:500]
+        ) from None

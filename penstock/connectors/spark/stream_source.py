@@ -1,0 +1,346 @@
+"""A source fed by a stream of Spark: batch by batch, through `foreachBatch`.
+
+The streaming query runs in the process of the program, for as long as the job runs. Each of its
+batches is pinned in the source's folder under its number (`stage.py`), and read from there by
+the job's readers (`pin_reader.py`). Spark's checkpoint lies beside the batches, and says what
+comes into a batch; the job's snapshots say which batches, and which of their rows, were read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.connectors.folders import sync_folder
+from penstock.connectors.spark.pin import load_pin, make_pin, new_pin_id, spark_path
+from penstock.connectors.spark.pin_reader import PinReader, check_columns, splits_of
+from penstock.connectors.spark.session import require_spark
+from penstock.connectors.spark.stage import Stage
+from penstock.connectors.spark.table_source import check_record_kind
+from penstock.connectors.spark.types import arrow_schema
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.source import (
+    Preparation,
+    ReaderContext,
+    Source,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["SparkStreamSource"]
+
+#: A failed query is started again after this many seconds, twice as many each time, up to …
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
+#: How often a batch that must wait looks whether it still has to.
+LOOK_SECONDS = 0.05
+
+
+class SparkStreamSource(Source):
+    """The rows of a Structured Streaming DataFrame, each read once.
+
+    The query is started when the job is executed and stopped when the job has ended; its
+    checkpoint is in the job's folder. What is read depends on both checkpoints together, so a
+    job is resumed in its own folder. If the query fails, the job fails, and is restarted by its
+    restart strategy; the query is started again meanwhile. Batches are removed when no retained
+    snapshot needs them; a job that takes no snapshots keeps them to its end.
+
+    Arguments:
+        frame: a streaming DataFrame. It must be append-only (no aggregation without a
+            watermark), since a batch is taken as the rows that are new.
+        columns: the columns to read, in this order; all by default, or the fields of `as_`.
+        as_: what a record is, as for `SparkTableSource`.
+        trigger_seconds: a batch is begun at most so often; 0 as soon as there is something.
+        available_now: read what there is, in several batches if need be, and end.
+        max_unread_batches: Spark waits with the next batch while so many wait for a reader.
+
+    Raises:
+        GraphError: if an argument is of the wrong kind, or penstock[spark] isn't installed.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        *,
+        columns: Sequence[str] | None = None,
+        as_: str | type = "dict",
+        trigger_seconds: float = 0.0,
+        available_now: bool = False,
+        max_unread_batches: int = 4,
+    ) -> None:
+        require_spark()
+        from pyspark.sql import DataFrame
+
+        if not isinstance(frame, DataFrame) or not frame.isStreaming:
+            raise GraphError(
+                f"a Spark stream source takes a streaming DataFrame (spark.readStream), not "
+                f"{frame!r}; read a table with SparkTableSource"
+            )
+        if not hasattr(frame, "_jdf"):
+            raise GraphError(
+                "a stream of Spark Connect can't feed a job, since its batches are made in the "
+                "server: use a session of this process"
+            )
+        if max_unread_batches < 1 or trigger_seconds < 0:
+            raise GraphError(
+                f"max_unread_batches is at least 1 and trigger_seconds at least 0, not "
+                f"{max_unread_batches!r} and {trigger_seconds!r}"
+            )
+        self.columns, self.as_ = check_record_kind(columns, as_), as_
+        schema = arrow_schema(frame.schema)
+        names = check_columns(schema, self.columns)
+        self._row_class: type | None = None
+        if as_ == "row":
+            from penstock.connectors.spark.columns import row_class
+
+            self._row_class = row_class(tuple(names))
+        self._frame: DataFrame | None = frame
+        self._trigger_seconds, self._available_now = trigger_seconds, available_now
+        self._max_unread = max_unread_batches
+        self._folder: Path | None = None
+        self._stage_id: str | None = None
+        self._feeder: _Feeder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what lives in the program's process."""
+        return {**vars(self), "_frame": None, "_feeder": None}
+
+    def prepare(self, preparation: Preparation) -> None:
+        """Start the query."""
+        if not preparation.attached:
+            raise GraphError(
+                "a Spark stream feeds a job only while the program runs: run it with "
+                "`penstock run`, and not by submitting it"
+            )
+        assert self._frame is not None
+        self._folder = preparation.folder
+        self._stage_id = _newest_stage(self._folder) if preparation.resuming else None
+        self._stage_id = self._stage_id or new_pin_id()
+        stage = Stage(self._folder / self._stage_id)
+        stage.make()
+        frame = self._frame
+        if self.columns is not None:
+            frame = frame.select(*("`" + c.replace("`", "``") + "`" for c in self.columns))
+        self._feeder = _Feeder(stage, frame, self._max_unread)
+        self._feeder.start(self._trigger_seconds, self._available_now)
+
+    def release(self) -> None:
+        """Stop the query."""
+        feeder, self._feeder = self._feeder, None
+        if feeder is not None:
+            feeder.stop()
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """Hands out the splits of the batches, as these appear."""
+        del parallelism
+        return _StageEnumerator(self._folder, self._stage_id)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """A reader of staged batches."""
+        del context
+        folder = None if self._folder is None else self._folder / str(self._stage_id)
+        return PinReader(folder, self.columns, self._row_class or self.as_)
+
+
+class _Feeder:
+    """Runs the query, and publishes its batches.
+
+    Arguments:
+        stage: where to.
+        frame: the stream.
+        max_unread: how many batches may wait for a reader.
+    """
+
+    def __init__(self, stage: Stage, frame: DataFrame, max_unread: int) -> None:
+        self._stage = stage
+        self._frame = frame
+        self._max_unread = max_unread
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._query: StreamingQuery
+
+    def start(self, trigger_seconds: float, available_now: bool) -> None:
+        """Start the query and what watches it. Raises what Spark says against it."""
+        from pyspark.errors import PySparkException
+
+        self._stage.lock()
+        self._stage.unsay()
+        self._trigger: dict[str, Any] = {"processingTime": f"{trigger_seconds} seconds"}
+        if available_now:
+            self._trigger = {"availableNow": True}
+        try:
+            self._query = self._begin()
+        except PySparkException as error:
+            raise GraphError(f"Spark cannot run the stream: {error}") from error
+        self._watcher = threading.Thread(target=self._watch, name="spark-stream", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Stop the query; a batch under way is given up, and comes again when the job resumes."""
+        self._stopping.set()
+        if self._watcher is not None:
+            self._query.stop()
+            self._watcher.join()
+        self._stage.unlock()
+
+    def _begin(self) -> StreamingQuery:
+        writer = self._frame.writeStream.foreachBatch(self._publish)
+        writer = writer.option("checkpointLocation", spark_path(self._stage.checkpoint))
+        return writer.trigger(**self._trigger).start()
+
+    def _publish(self, frame: DataFrame, number: int) -> None:
+        """Publish a batch; called by Spark, in a thread of its own."""
+        stage = self._stage
+        if stage.has(number):
+            return
+        while stage.unread() >= self._max_unread:
+            if self._stopping.wait(LOOK_SECONDS):
+                raise JobError("the job has ended")  # so that Spark doesn't take it as done
+        _make_plan_durable(stage.checkpoint, number)
+        make_pin(frame, stage.batch(number), link=False)
+
+    def _watch(self) -> None:
+        """Tell the job how the query ended; start one that failed again."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                self._query.awaitTermination()
+                failure = None
+            except Exception as error:  # of Spark, or of its connection
+                failure = str(error)
+            if self._stopping.is_set():
+                return
+            if failure is None:
+                self._stage.say("ended")
+                return
+            self._stage.say("failed", failure)
+            if self._stopping.wait(pause):
+                return
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            try:
+                self._query = self._begin()
+            except Exception:
+                # Its session is gone: the job fails until its restart strategy gives up.
+                return
+            self._stage.unsay()
+
+
+def _make_plan_durable(checkpoint: Path, number: int) -> None:
+    """Sync what Spark has written about what is in a batch, which it doesn't do itself.
+
+    If the machine went down and Spark forgot the plan of a batch that we have published, it
+    would put other rows under its number, and they would never be read.
+    """
+    plans = [checkpoint / "offsets" / str(number)]
+    plans += checkpoint.glob(f"sources/*/{number}")
+    for path in filter(Path.exists, plans):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_folder(path.parent)
+
+
+class _StageEnumerator(SplitEnumerator):
+    """The splits of the batches of a stage, in order, as they appear.
+
+    Arguments:
+        folder: the source's own folder.
+        stage_id: the stage that the query of this run fills.
+    """
+
+    def __init__(self, folder: Path | None, stage_id: str | None) -> None:
+        if folder is None or stage_id is None:
+            raise GraphError(
+                "the Spark stream was not started: this way of running a job does not prepare "
+                "its sources in the program; use execute()"
+            )
+        self._stage_id = stage_id
+        self._stage = Stage(folder / stage_id)
+        #: The batch at hand, or the least that the next one may be; its splits if it is open.
+        self._batch, self._split = 0, 0
+        self._splits: list[Split] = []
+        self._ended = False
+
+    def start(self) -> None:
+        removed = self._stage.removed
+        if removed:
+            raise JobError(
+                f"the batches of the stream below {removed} were read by earlier snapshots of this "
+                f"job and are removed, and it is not resumed from one of them: resume it from its "
+                f"newest snapshot, or start it afresh in another folder"
+            )
+        self._stage.deal(0)
+
+    def next_split(self, subtask: int) -> Split | None:
+        del subtask
+        while not self._splits:
+            if not self._next_batch():
+                return None
+        split = self._splits[self._split]
+        self._go_on()
+        return split
+
+    def _next_batch(self) -> bool:
+        """Open the next batch, if there is one."""
+        # Asked before looking for a batch: the last batch is there before the end is told.
+        ended, failed = self._stage.said("ended"), self._stage.said("failed")
+        number = next((n for n in self._stage.numbers() if n >= self._batch), None)
+        if number is not None:
+            self._open(number, 0)
+            return True
+        if failed is not None:
+            raise JobError(f"the streaming query failed: {failed}")
+        self._ended = ended is not None
+        return False
+
+    def _open(self, number: int, split: int) -> None:
+        pin = load_pin(self._stage.batch(number))
+        self._splits = splits_of(self._stage.name(number), pin)
+        self._batch, self._split = number, split - 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next split of the batch, or the next batch: nothing of this one is left to deal."""
+        self._split += 1
+        if self._split >= len(self._splits):
+            self._batch, self._split, self._splits = self._batch + 1, 0, []
+            self._stage.deal(self._batch)
+
+    @property
+    def exhausted(self) -> bool:
+        return self._ended
+
+    def snapshot(self) -> Any:
+        return {"stage": self._stage_id, "batch": self._batch, "split": self._split}
+
+    def restore(self, state: Any) -> None:
+        if state["stage"] != self._stage_id:
+            raise GraphError(
+                "the snapshot is of another run of the stream than the one whose checkpoint is in "
+                "this job's folder: resume the job in its own folder"
+            )
+        if state["split"]:
+            self._open(state["batch"], state["split"])
+        else:
+            self._batch = state["batch"]
+        self._stage.deal(self._batch)
+
+    def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
+        needed = [state["batch"] for state in states if state["stage"] == self._stage_id]
+        needed += [int(split.payload["pin"].rpartition("/")[2]) for split in begun]
+        if needed:
+            self._stage.remove_below(min(needed))
+
+
+def _newest_stage(folder: Path) -> str | None:
+    found = sorted(path.parent.name for path in folder.glob("[!.]*/batches"))
+    return found[-1] if found else None

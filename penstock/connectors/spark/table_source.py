@@ -1,0 +1,236 @@
+"""A source that reads a Spark table, view, query or DataFrame, as it was when the job began.
+
+The rows are *pinned* (`pin.py`) in the process of the program, which has the session, before the
+job starts; from then on no JVM is needed. A job that is resumed reads the pin that its snapshot
+names, whatever has become of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.connectors.spark.pin import load_pin, make_pin, new_pin_id, remove_pin
+from penstock.connectors.spark.pin_reader import PinReader, check_columns, find_pin, splits_of
+from penstock.connectors.spark.session import require_spark, spark_session
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.source import (
+    Preparation,
+    ReaderContext,
+    Source,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["SparkTableSource", "check_record_kind"]
+
+RECORD_KINDS = ("dict", "tuple", "row", "arrow")
+
+
+class SparkTableSource(Source):
+    """The rows of a Spark table, view, query or DataFrame, each read once.
+
+    The table is pinned when the job is executed: what the job reads are its rows of that moment,
+    also after a restart or a resume, though the table be changed or dropped meanwhile. The pin
+    lies in the job's folder, which all workers must see, and Spark's executors too if it is not
+    made of links. Rows come in no particular order.
+
+    Arguments:
+        table: the name of a table or a view, or a (batch) DataFrame.
+        query: a SQL query, instead of a table.
+        columns: the columns to read, in this order; all by default, or the fields of `as_`.
+        where: conditions, as SQL or as columns of Spark, that all must hold.
+        as_: what a record is: "dict"; "tuple" (the fastest); "row", a named tuple; a dataclass
+            or named tuple of yours, whose fields name columns; "arrow", a
+            `pyarrow.RecordBatch` of up to 65,536 rows, which can be given on within a chain of
+            operators only.
+        conf, master: for the session that is made if the program has none; see `spark_session`.
+
+    Raises:
+        GraphError: if an argument is of the wrong kind, or penstock[spark] isn't installed.
+    """
+
+    def __init__(
+        self,
+        table: str | DataFrame | None = None,
+        *,
+        query: str | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | Column | Sequence[str | Column] | None = None,
+        as_: str | type = "dict",
+        conf: dict[str, Any] | None = None,
+        master: str = "local[2]",
+    ) -> None:
+        require_spark()
+        from pyspark.sql import Column, DataFrame
+
+        if (table is None) == (query is None):
+            raise GraphError("a Spark table source needs a table or a query, and not both")
+        if not isinstance(table, str | DataFrame | None) or not isinstance(query, str | None):
+            raise GraphError(
+                f"a Spark table source takes the name of a table, a DataFrame or a query as text, "
+                f"not {table if query is None else query!r}"
+            )
+        if isinstance(table, DataFrame) and table.isStreaming:
+            raise GraphError("the DataFrame is a stream: read it with SparkStreamSource")
+        if isinstance(columns, str) or (columns is not None and not columns):
+            raise GraphError(f"columns is a list with at least one name, not {columns!r}")
+        conditions = [where] if isinstance(where, str | Column) else where or ()
+        if not isinstance(conditions, list | tuple) or not all(
+            isinstance(condition, str | Column) for condition in conditions
+        ):
+            raise GraphError(f"where is SQL, a column of Spark, or a list of these, not {where!r}")
+        self.columns, self.as_ = check_record_kind(columns, as_), as_
+        self._table, self._query = table, query
+        self._conditions = conditions
+        self._conf, self._master = conf, master
+        self._folder: Path | None = None
+        self._pin_id: str | None = None
+        #: With "row", what it means for the columns at hand; set by `prepare`.
+        self._row_class: type | None = None
+        self._row_columns: list[str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what lives in the program's JVM or is of no use without it."""
+        left: dict[str, Any] = {"_table": None, "_query": None, "_conditions": [], "_conf": None}
+        return {**vars(self), **left}
+
+    def prepare(self, preparation: Preparation) -> None:
+        """Pin the table, unless the job is resumed and has pinned it already."""
+        self._folder = folder = preparation.folder
+        self._pin_id = newest_pin(folder) if preparation.resuming else None
+        if self._pin_id is None:
+            self._pin_id = new_pin_id()
+            pin = make_pin(self._frame(), folder / self._pin_id)
+        else:
+            pin = load_pin(folder / self._pin_id)
+        names = check_columns(pin.schema, self.columns)
+        if self.as_ == "row":
+            from penstock.connectors.spark.columns import row_class
+
+            # Here, where the job's code finds it in the source and makes it known to workers.
+            self._row_class, self._row_columns = row_class(tuple(names)), names
+
+    def _frame(self) -> DataFrame:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import DataFrame
+
+        try:
+            if isinstance(self._table, DataFrame):
+                frame = self._table
+            else:
+                session = spark_session(self._conf, self._master)
+                if self._table is not None:
+                    frame = session.table(self._table)
+                else:
+                    assert self._query is not None
+                    frame = session.sql(self._query)
+            for condition in self._conditions:
+                frame = frame.where(condition)
+            if self.columns is not None:
+                frame = frame.select(*("`" + c.replace("`", "``") + "`" for c in self.columns))
+        except PySparkException as error:
+            what = self._query or self._table
+            where = f" {what!r}" if isinstance(what, str) else ""
+            raise GraphError(f"Spark cannot read the source{where}: {error}") from error
+        return frame
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        """Hands out the splits of the pin."""
+        del parallelism
+        return _PinEnumerator(self._folder, self._pin_id, self._row_columns or self.columns)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """A reader of pinned files."""
+        del context
+        columns = self._row_columns or self.columns
+        return PinReader(self._folder, columns, self._row_class or self.as_)
+
+
+class _PinEnumerator(SplitEnumerator):
+    """The splits of one pin, in order, to whoever asks.
+
+    Arguments:
+        folder: of all pins of the source.
+        pin_id: the one that a fresh run reads.
+        columns: which must be in it.
+    """
+
+    def __init__(
+        self, folder: Path | None, pin_id: str | None, columns: Sequence[str] | None
+    ) -> None:
+        self._folder = folder
+        self._pin_id = pin_id
+        self._columns = columns
+        self._at = ""
+        self._splits: list[Split] = []
+        self._next = 0
+
+    def start(self) -> None:
+        if self._folder is None or self._pin_id is None:
+            raise GraphError(
+                "the Spark table was not pinned: this way of running a job does not prepare its "
+                "sources in the program; use execute()"
+            )
+        self._open(self._pin_id, str(self._folder / self._pin_id))
+
+    def _open(self, pin_id: str, at: str) -> None:
+        pin = find_pin(self._folder, pin_id, at)
+        check_columns(pin.schema, self._columns)
+        self._pin_id, self._at = pin_id, str(pin.folder)
+        self._splits = splits_of(pin_id, pin)
+
+    def next_split(self, subtask: int) -> Split | None:
+        del subtask
+        if self._next >= len(self._splits):
+            return None
+        self._next += 1
+        return self._splits[self._next - 1]
+
+    def snapshot(self) -> Any:
+        return {"pin": self._pin_id, "at": self._at, "next": self._next}
+
+    def restore(self, state: Any) -> None:
+        self._open(state["pin"], state["at"])
+        self._next = state["next"]
+
+    def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
+        # Pins of runs that ended before their first snapshot, and of forks that are no more.
+        del begun
+        assert self._folder is not None
+        needed = {state["pin"] for state in states} | {self._pin_id}
+        for path in self._folder.glob("*/pin.json"):
+            if path.parent.name not in needed:
+                remove_pin(path.parent)
+
+
+def newest_pin(folder: Path) -> str | None:
+    """The id of the newest pin in a source's folder, if there is one."""
+    found = sorted(path.parent.name for path in folder.glob("[!.]*/pin.json"))
+    return found[-1] if found else None
+
+
+def check_record_kind(columns: Sequence[str] | None, as_: str | type) -> list[str] | None:
+    """The columns that a source reads for records of a kind; None for all.
+
+    Raises:
+        GraphError: if there is no such kind, or its fields are not the columns.
+    """
+    if isinstance(as_, str):
+        if as_ not in RECORD_KINDS:
+            raise GraphError(f"as_ is one of {', '.join(RECORD_KINDS)} or a class, not {as_!r}")
+        return None if columns is None else list(columns)
+    from penstock.connectors.spark.columns import class_fields
+
+    names = class_fields(as_)
+    if columns is not None and list(columns) != names:
+        raise GraphError(
+            f"columns is {list(columns)}, and {as_.__name__} has the fields {names}: leave "
+            f"columns away, or give the names of the fields in their order"
+        )
+    return names

@@ -1,0 +1,395 @@
+"""Streams of Spark as sources: no row is lost or read twice, whichever checkpoint is cut off."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import (
+    FileSink,
+    GraphError,
+    JobError,
+    JsonLines,
+    RestartStrategies,
+    StoreError,
+    StreamExecutionEnvironment,
+)
+from penstock.connectors.spark import SparkStreamSource, stream_source
+from penstock.connectors.spark.stage import Stage
+from penstock.dataflow.source import Preparation, ReaderContext, SplitEnumerator
+from tests.processes.harness import Killer, committed, lost_and_doubled, run, wait_until
+from tests.spark.test_table_source import read_split
+
+
+class Feed:
+    """A folder of JSON files that Spark reads as a stream, one file to a batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._hidden = folder.parent / f".{folder.name}"
+        folder.mkdir()
+        self._hidden.mkdir()
+        self.files = 0
+        self.ids: list[int] = []
+
+    def add(self, count: int = 10) -> None:
+        """Add a file with the next `count` ids."""
+        first = len(self.ids)
+        ids = list(range(first, first + count))
+        path = self._hidden / f"{self.files:05d}.json"
+        path.write_text("".join(json.dumps({"id": i, "name": f"name{i % 7}"}) + "\n" for i in ids))
+        # Spark takes files by their times, which may be the same for two.
+        seconds = 1_700_000_000 + self.files
+        os.utime(path, (seconds, seconds))
+        path.rename(self._folder / path.name)
+        self.files += 1
+        self.ids += ids
+
+    def stream(self) -> DataFrame:
+        """The stream over the files that are there and those to come."""
+        reader = self._spark.readStream.schema("id BIGINT, name STRING")
+        return reader.option("maxFilesPerTrigger", 1).json(str(self._folder))
+
+
+@pytest.fixture
+def feed(spark: SparkSession, tmp_path: Path) -> Feed:
+    return Feed(spark, tmp_path / "feed")
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Any:
+    """Prepares sources, and releases those that the test did not."""
+    sources: list[SparkStreamSource] = []
+
+    def prepare(source: SparkStreamSource, resuming: bool = False) -> SplitEnumerator:
+        sources.append(source)
+        source.prepare(Preparation(tmp_path / "source", resuming, attached=True))
+        return source.create_enumerator(1)
+
+    yield prepare
+    for source in sources:
+        source.release()
+
+
+def read(source: SparkStreamSource, enumerator: SplitEnumerator, count: int) -> list[int]:
+    """Read at least so many ids, as they come."""
+    reader = source.create_reader(ReaderContext("uid", 0, 1))
+    ids: list[int] = []
+
+    def more() -> bool:
+        while (split := enumerator.next_split(0)) is not None:
+            ids.extend(record[0] for record in read_split(reader, split))
+        return len(ids) >= count
+
+    wait_until(more, f"{count} rows; there are {len(ids)}")
+    return ids
+
+
+def stage_of(source: SparkStreamSource) -> Stage:
+    assert source._folder is not None
+    return Stage(source._folder / str(source._stage_id))
+
+
+def test_batches_are_read_as_they_come_and_the_end_is_told(feed: Feed, prepared: Callable):
+    for _ in range(3):
+        feed.add()
+    source = SparkStreamSource(feed.stream(), as_="tuple", available_now=True)
+    enumerator = prepared(source)
+    enumerator.start()
+    assert read(source, enumerator, 30) == feed.ids
+
+    def ended() -> bool:
+        assert enumerator.next_split(0) is None
+        return enumerator.exhausted
+
+    wait_until(ended, "the end of the stream")
+    source.release()
+
+
+def test_spark_waits_while_too_many_batches_are_unread(feed: Feed, prepared: Callable):
+    for _ in range(6):
+        feed.add()
+    source = SparkStreamSource(feed.stream(), as_="tuple", max_unread_batches=2)
+    enumerator = prepared(source)
+    stage = stage_of(source)
+    seen: set[int] = set()
+
+    def third_is_planned() -> bool:
+        seen.add(stage.unread())
+        return (stage.checkpoint / "offsets" / "2").exists()
+
+    wait_until(third_is_planned, "a third batch")
+    enumerator.start()
+    ids: list[int] = []
+    reader = source.create_reader(ReaderContext("uid", 0, 1))
+
+    def all_read() -> bool:
+        seen.add(stage.unread())
+        split = enumerator.next_split(0)
+        if split is not None:
+            ids.extend(record[0] for record in read_split(reader, split))
+        return len(ids) == 60
+
+    wait_until(all_read, "60 rows")
+    assert ids == feed.ids
+    assert max(seen) == 2
+
+
+def test_one_unread_batch_is_enough_to_go_on(feed: Feed, prepared: Callable):
+    for _ in range(3):
+        feed.add()
+    source = SparkStreamSource(feed.stream(), as_="tuple", max_unread_batches=1)
+    enumerator = prepared(source)
+    enumerator.start()
+    assert read(source, enumerator, 30) == feed.ids
+
+
+def test_a_batch_that_spark_repeats_is_not_written_again(feed: Feed, prepared: Callable):
+    for _ in range(3):
+        feed.add()
+    first = SparkStreamSource(feed.stream(), as_="tuple")
+    enumerator = prepared(first)
+    enumerator.start()
+    before = read(first, enumerator, 30)
+    state = enumerator.snapshot()
+    stage = stage_of(first)
+    # Spark's checkpoint forgets the last two batches, as if it had been killed.
+    commits = stage.checkpoint / "commits"
+    wait_until((commits / "2").exists, "the end of the third batch")
+    first.release()
+    for number in (1, 2):
+        for path in commits.glob(f"*{number}*"):
+            path.unlink()
+    # And the job has removed the second of the three, and keeps the third.
+    stage.remove_below(2)
+    third = stage.batch(2) / "pin.json"
+    written = third.stat().st_mtime_ns
+    feed.add()
+    again = SparkStreamSource(feed.stream(), as_="tuple")
+    enumerator = prepared(again, resuming=True)
+    enumerator.restore(state)
+    assert before + read(again, enumerator, 10) == feed.ids
+    assert stage.numbers() == [2, 3]
+    assert third.stat().st_mtime_ns == written
+
+
+def test_a_batch_that_was_not_published_comes_again(
+    feed: Feed, prepared: Callable, monkeypatch: pytest.MonkeyPatch
+):
+    feed.add()
+    feed.add()
+    calls = []
+
+    def fail(frame: DataFrame, folder: Path, *, link: bool) -> None:
+        calls.append(folder.name)
+        if len(calls) == 2:
+            raise OSError("no space left")
+        make_pin(frame, folder, link=link)
+
+    make_pin = stream_source.make_pin
+    monkeypatch.setattr(stream_source, "make_pin", fail)
+    monkeypatch.setattr(stream_source, "FIRST_PAUSE_SECONDS", 0.5)
+    source = SparkStreamSource(feed.stream(), as_="tuple")
+    enumerator = prepared(source)
+    enumerator.start()
+    ids = read(source, enumerator, 10)
+    stage = stage_of(source)
+    told = wait_until(lambda: stage.said("failed"), "the failure")
+    assert "no space left" in told
+    # The job fails, and goes on when the query runs again.
+    with pytest.raises(JobError, match="the streaming query failed"):
+        enumerator.next_split(0)
+    wait_until(lambda: stage.said("failed") is None, "the query to run again")
+    assert ids + read(source, enumerator, 10) == feed.ids
+    assert calls == ["000000000000", "000000000001", "000000000001"]
+
+
+def test_an_enumerator_goes_on_within_a_batch_and_after_one(
+    spark: SparkSession, feed: Feed, prepared: Callable
+):
+    feed.add(40)
+    feed.add(10)
+    # Two files, and so two splits, in a batch.
+    stream = feed.stream().repartition(2, "id")
+    source = SparkStreamSource(stream, as_="tuple", available_now=True)
+    enumerator = prepared(source)
+    enumerator.start()
+    wait_until(lambda: stage_of(source).said("ended") is not None, "the end")
+    reader = source.create_reader(ReaderContext("uid", 0, 1))
+    read_before: list[int] = []
+    states = [(enumerator.snapshot(), 0)]
+    while (split := enumerator.next_split(0)) is not None:
+        read_before += [record[0] for record in read_split(reader, split)]
+        states.append((enumerator.snapshot(), len(read_before)))
+    assert len(states) == 5
+    for state, done in states:
+        other = source.create_enumerator(1)
+        other.restore(state)
+        assert read_before[:done] + read(source, other, 50 - done) == read_before
+    assert sorted(read_before) == feed.ids
+
+
+def test_an_empty_batch_is_passed_over(feed: Feed, prepared: Callable):
+    feed.add(3)
+    feed.add(30)
+    source = SparkStreamSource(feed.stream().where("id > 5"), as_="tuple")
+    enumerator = prepared(source)
+    enumerator.start()
+    assert read(source, enumerator, 27) == feed.ids[6:]
+
+
+def test_batches_that_no_snapshot_needs_are_removed(feed: Feed, prepared: Callable):
+    for _ in range(4):
+        feed.add()
+    source = SparkStreamSource(feed.stream(), as_="tuple")
+    enumerator = prepared(source)
+    enumerator.start()
+    stage = stage_of(source)
+    states, splits = [], []
+    for _ in range(3):
+        splits.append(wait_until(lambda: enumerator.next_split(0), "a batch"))
+        states.append(enumerator.snapshot())
+    wait_until(lambda: stage.numbers() == [0, 1, 2, 3], "four batches")
+    enumerator.retain(states[1:], [splits[1]])
+    assert stage.numbers() == [1, 2, 3]
+    enumerator.retain(states[1:], [splits[2]])
+    assert stage.numbers() == [2, 3]
+    enumerator.retain([], [])
+    assert stage.numbers() == [2, 3]
+    assert stage.has(0)
+    assert not stage.has(4)
+    fresh = source.create_enumerator(1)
+    with pytest.raises(JobError, match="resume it from its newest snapshot"):
+        fresh.start()
+
+
+def test_a_snapshot_of_another_run_of_the_stream_is_refused(feed: Feed, prepared: Callable):
+    source = SparkStreamSource(feed.stream())
+    enumerator = prepared(source)
+    with pytest.raises(GraphError, match="resume the job in its own folder"):
+        enumerator.restore({"stage": "another", "batch": 0, "split": 0})
+
+
+def test_two_programs_cannot_feed_one_job(feed: Feed, prepared: Callable):
+    source = SparkStreamSource(feed.stream())
+    prepared(source)
+    with pytest.raises(StoreError, match="another program runs the streaming query"):
+        prepared(SparkStreamSource(feed.stream()), resuming=True)
+
+
+def test_a_wrong_stream_is_refused_where_it_is_made(
+    spark: SparkSession, feed: Feed, tmp_path: Path
+):
+    for arguments, message in [
+        ({"frame": spark.range(3)}, "SparkTableSource"),
+        ({"frame": feed.stream(), "max_unread_batches": 0}, "at least 1"),
+        ({"frame": feed.stream(), "columns": ["nothing"]}, "no column 'nothing'"),
+        ({"frame": feed.stream().selectExpr("make_interval(1) AS i")}, "interval"),
+    ]:
+        with pytest.raises(GraphError, match=message):
+            SparkStreamSource(**arguments)
+    source = SparkStreamSource(feed.stream())
+    with pytest.raises(GraphError, match="not by submitting"):
+        source.prepare(Preparation(tmp_path / "s", False, attached=False))
+    counted = SparkStreamSource(feed.stream().groupBy("name").count())
+    with pytest.raises(GraphError, match="Spark cannot run the stream"):
+        counted.prepare(Preparation(tmp_path / "s", False, attached=True))
+    counted.release()
+
+
+# ---- whole jobs
+
+
+def counting(feed: Feed, folder: Path) -> StreamExecutionEnvironment:
+    """Counts the names of the stream, like the counting job of the harness."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2)
+    env.enable_checkpointing(50)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(folder / "job")
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
+    rows = env.from_source(SparkStreamSource(feed.stream(), as_="tuple", max_unread_batches=3))
+    pairs = rows.uid("stream").map(lambda row: (row[1], 1)).key_by(lambda pair: pair[0])
+    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1])).uid("count")
+    counted.sink_to(FileSink(folder / "out", JsonLines())).uid("files")
+    return env
+
+
+def test_killed_jobs_and_stopped_queries_lose_and_double_nothing(feed: Feed, tmp_path: Path):
+    seed, batches = 7, 24
+    killer = Killer(random.Random(seed), kills=4, targets=("worker", "jobmanager"))
+    feed.add(200)
+    published: set[int] = set()
+
+    def progress(event: dict[str, Any]) -> None:
+        published.update(int(p.name) for p in tmp_path.glob("job/sources/*/*/batches/[0-9]*"))
+        if event["event"] in ("snapshot", "committed", "status"):
+            if feed.files < batches:
+                feed.add(200)
+            elif len(committed(tmp_path / "out")) >= len(feed.ids):
+                # All is there; what would be read twice must show, too.
+                raise KeyboardInterrupt
+        killer(event)
+
+    resume = None
+    for _ in range(30):
+        try:
+            run(counting(feed, tmp_path), resume=resume, progress=progress)
+            raise AssertionError("the stream ended")
+        except KeyboardInterrupt:
+            break
+        except StoreError as error:
+            assert "killed by signal 9" in str(error)
+        finally:
+            killer.disarm()
+        resume = "newest"
+    assert len(killer.killed) == 4, f"seed {seed}"
+    expected = Counter(f"name{i % 7}" for i in feed.ids)
+    assert lost_and_doubled(committed(tmp_path / "out"), expected) == (0, 0)
+    left = sorted(int(p.name) for p in tmp_path.glob("job/sources/*/*/batches/[0-9]*"))
+    assert len(left) < len(published), "old batches are removed"
+    assert not [t for t in threading.enumerate() if t.name == "spark-stream"]
+
+
+def test_a_killed_program_is_resumed_with_both_checkpoints_as_they_are(feed: Feed, tmp_path: Path):
+    seed = 5
+    rng = random.Random(seed)
+    for _ in range(12):
+        feed.add(100)
+    program = Path(__file__).with_name("stream_program.py")
+    kills, resume = 1, []
+    while True:
+        with (tmp_path / "log").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, program, tmp_path, *resume],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert process.stdout is not None
+        wait = rng.randint(2, 8) if kills else None
+        with process.stdout as lines:
+            for line in lines:
+                if wait is not None and line.startswith(("snapshot", "committed")):
+                    wait -= 1
+                    if wait == 0:
+                        process.kill()  # and Spark with it, whose input is a pipe from it
+        if process.wait() == 0:
+            break
+        failed = (tmp_path / "log").read_text()
+        assert process.returncode == -signal.SIGKILL or "in use by" in failed, failed
+        kills -= process.returncode == -signal.SIGKILL
+        resume = ["newest"]
+    assert kills == 0, f"seed {seed}"
+    expected = Counter(f"name{i % 7}" for i in feed.ids)
+    assert lost_and_doubled(committed(tmp_path / "out"), expected) == (0, 0), f"seed {seed}"

@@ -1,0 +1,250 @@
+"""`SparkTableSink` that overwrites and upserts."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as dataset
+import pytest
+
+from penstock.connectors.spark.sink.table_sink import SparkTableSink
+from penstock.dataflow.errors import GraphError, JobError
+from tests.spark.sink_tasks import Task, crashed
+
+
+@pytest.fixture
+def table(spark):
+    """Makes a table with rows that is dropped after the test."""
+
+    def make(columns, clauses="USING parquet", values="", name="t"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+        spark.sql(f"CREATE TABLE {name} ({columns}) {clauses}")
+        if values:
+            spark.sql(f"INSERT INTO {name} VALUES {values}")
+        return name
+
+    yield make
+    spark.sql("DROP TABLE IF EXISTS t")
+
+
+def rows(spark, table="t"):
+    return sorted(map(tuple, spark.table(table).collect()), key=repr)
+
+
+def folder(spark, table="t"):
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {table} AS JSON").first()[0]
+    return Path(json.loads(described)["location"].removeprefix("file:"))
+
+
+def read(path):
+    """The rows of a table that is a folder of SCHEMA."""
+    partitioning = dataset.partitioning(SCHEMA.remove(0), flavor="hive")
+    table = dataset.dataset(path, SCHEMA, partitioning=partitioning).to_table()
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+# ---- overwrite
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_the_table_is_the_output_of_the_job_when_that_has_ended(spark, table, partitioned):
+    name = table(
+        "a INT, p INT", f"USING parquet {'PARTITIONED BY (p)' * partitioned}", "(1,1),(2,2)"
+    )
+    sink = SparkTableSink(name, "overwrite")
+    committer = sink.create_committer()
+    tasks = [Task(sink, subtask=n) for n in range(2)]
+    for number in (1, 2):
+        batches = [[(number * 10 + n, 2 + number)] for n in range(2)]
+        committer.commit([c for n in range(2) for c in tasks[n].snapshot(number, batches[n])])
+        assert rows(spark) == [(1, 1), (2, 2)]
+    spark.sql("INSERT INTO t VALUES (3, 3)")
+    committer.finish("line", "sink")
+    expected = [(10, 3), (11, 3), (20, 4), (21, 4)]
+    assert rows(spark) == expected
+    if partitioned:
+        assert [r[0] for r in spark.sql("SHOW PARTITIONS t").collect()] == ["p=3", "p=4"]
+    spark.sql("INSERT INTO t VALUES (99, 3)")
+    sink.create_committer().finish("line", "sink")
+    assert rows(spark) == [*expected, (99, 3)]
+
+
+def test_a_job_without_output_leaves_an_empty_table(spark, table):
+    sink = SparkTableSink(table("a INT", values="(1)"), "overwrite")
+    sink.create_committer().finish("line", "sink")
+    assert rows(spark) == []
+
+
+SCHEMA = pa.schema([("a", pa.int32()), ("p", pa.int32())])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_crash_after_any_step_of_an_overwrite_is_made_good(spark, table, tmp_path, named):
+    steps: list[str] = []
+
+    def crash_and_repeat(step):
+        if named:
+            table("a INT, p INT", "USING parquet PARTITIONED BY (p)")
+            append, sink = SparkTableSink("t"), SparkTableSink("t", "overwrite")
+        else:
+            path, options = tmp_path / str(step), {"partition_by": ["p"]}
+            append = SparkTableSink.at_path(path, SCHEMA, **options)
+            sink = SparkTableSink.at_path(path, SCHEMA, mode="overwrite", **options)
+        append.create_committer().commit(Task(append, "old").snapshot(1, [(1, 1), (2, 2)]))
+        one = Task(sink).snapshot(1, [(5, 1), (6, 3)])
+        two = Task(sink).snapshot(2, [(7, 1)])
+
+        def job():
+            committer = sink.create_committer()
+            committer.commit(one)
+            committer.commit([*one, *two])
+            committer.finish("line", "sink")
+
+        reached, steps[:] = crashed(step, job)
+        if reached and step % 2:
+            crashed(step, job)
+        job()
+        got = rows(spark) if named else read(path)
+        assert got == [(5, 1), (6, 3), (7, 1)], f"crashed after step {step} of {steps}"
+
+    crash_and_repeat(0)
+    whole = list(steps)
+    assert whole.count("replace") == 4 + 3, "the ledger four times, and three files"
+    for step in range(1, len(whole) + 1):
+        # With Spark only around what is asked of it; the other steps are the same.
+        if not named or {"require", "add", "drop", "refresh"} & set(whole[step - 1 : step + 1]):
+            crash_and_repeat(step)
+
+
+def test_output_that_somebody_removed_before_the_swap_is_missed(spark, table):
+    sink = SparkTableSink(table("a INT", values="(1)"), "overwrite")
+    committer, task = sink.create_committer(), Task(sink)
+    committer.commit(task.snapshot(1, [(2,)]))
+    spark.sql("TRUNCATE TABLE t")
+    with pytest.raises(JobError, match="somebody emptied the folder"):
+        committer.commit(task.snapshot(2, [(3,)]))
+    with pytest.raises(JobError, match="somebody emptied the folder"):
+        committer.finish("line", "sink")
+
+
+# ---- upsert
+
+
+def word_sink(name="t", **options):
+    return SparkTableSink(
+        name, "upsert", keys=["word"], is_delete=lambda row: row[1] is None, **options
+    )
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_the_last_record_of_each_key_is_its_row(spark, table, format):
+    table("word STRING, n INT, at TIMESTAMP_NTZ, more ARRAY<INT>", f"USING {format}")
+    spark.sql("INSERT INTO t VALUES ('old', 1, TIMESTAMP_NTZ'2500-01-01 00:00:00.5', array(1))")
+    spark.sql("INSERT INTO t VALUES ('a', 1, null, null), (null, 0, null, null)")
+    sink = word_sink()
+    committer, task = sink.create_committer(), Task(sink)
+    kept = ("old", 1, spark.sql("SELECT TIMESTAMP_NTZ'2500-01-01 00:00:00.5'").first()[0], [1])
+    no_key = (None, 0, None, None)
+    changes = [("a", 2, None, [2]), ("b", 1, None, None), ("a", 3, None, [3])]
+    committer.commit(task.snapshot(1, changes[:2], changes[2:]))
+    assert rows(spark) == [("a", 3, None, [3]), ("b", 1, None, None), kept, no_key]
+    gone = [("a", None, None, None), ("b", 2, None, None), ("none", None, None, None)]
+    committer.commit(task.snapshot(2, gone))
+    assert rows(spark) == [("b", 2, None, None), kept, no_key]
+    committer.commit(task.snapshot(3, [("b", None, None, None), ("b", 9, None, None)]))
+    committer.commit(task.snapshot(4, [("c", 1, None, None), ("c", None, None, None)]))
+    assert rows(spark) == [("b", 9, None, None), kept, no_key]
+    assert len(list(folder(spark).glob("part-*"))) == 1
+
+
+def test_only_partitions_with_changes_are_rewritten(spark, table):
+    clauses = "USING parquet PARTITIONED BY (p)"
+    table("id BIGINT, n STRING, p STRING", clauses, "(1,'x','a'),(2,'x','a'),(1,'x','b')")
+    sink = SparkTableSink("t", "upsert", keys=["p", "id"], is_delete=lambda row: row["n"] is None)
+    untouched = list((folder(spark) / "p=b").glob("part-*"))
+    changes = [
+        {"id": 1, "n": "new", "p": "a"},
+        {"id": 7, "n": "new", "p": "c/d"},
+        {"id": 2, "n": None, "p": "a"},
+        {"id": 3, "n": None, "p": "z"},
+    ]
+    committables = Task(sink).snapshot(1, changes)
+    sink.create_committer().commit(committables)
+    sink.create_committer().commit(committables)
+    assert rows(spark) == [(1, "new", "a"), (1, "x", "b"), (7, "new", "c/d")]
+    assert list((folder(spark) / "p=b").glob("part-*")) == untouched
+    sink.create_committer().commit(Task(sink).snapshot(2, [{"id": 7, "n": None, "p": "c/d"}]))
+    assert rows(spark) == [(1, "new", "a"), (1, "x", "b")]
+
+
+def test_a_crash_after_any_step_of_an_upsert_is_made_good(tmp_path):
+    append = SparkTableSink.at_path(tmp_path, SCHEMA)
+    append.create_committer().commit(Task(append, "old").snapshot(1, [(-1, 0), (0, 0)]))
+    sink = SparkTableSink.at_path(
+        tmp_path, SCHEMA, mode="upsert", keys=["a"], is_delete=lambda row: row[1] is None
+    )
+    expected = {-1: 0, 0: 0}
+    for step in range(1, 100):
+        first = Task(sink, attempt=step).snapshot(2 * step, [(0, step), (step, 1)])
+        second = Task(sink, attempt=step).snapshot(2 * step + 1, [(step - 2, None)])
+        expected |= {0: step, step: 1}
+        if step != 2:
+            expected.pop(step - 2, None)
+        else:
+            expected.pop(0)
+
+        def job(first=first, second=second):
+            committer = sink.create_committer()
+            committer.commit(first)
+            committer.commit([*first, *second])
+
+        reached, steps = crashed(step, job)
+        if reached and step % 2:
+            crashed(step, job)
+        job()
+        assert read(tmp_path) == sorted(expected.items(), key=repr), f"crashed after step {step}"
+        if not reached:
+            break
+    assert "unlink" in steps and "replace" in steps
+
+
+def test_two_subtasks_that_change_one_key_are_told_apart(spark, table):
+    table("word STRING, n INT")
+    sink = word_sink()
+    tasks = [Task(sink, subtask=n) for n in range(2)]
+    both = [c for task in tasks for c in task.snapshot(1, [("a", task.context.subtask)])]
+    with pytest.raises(JobError, match=r"key the stream by \['word'\]"):
+        sink.create_committer().commit(both)
+    later = tasks[1].snapshot(2, [("b", 2)])
+    sink.create_committer().commit([both[0], *later])
+    assert rows(spark) == [("a", 0), ("b", 2)]
+
+
+def test_what_cannot_be_upserted_is_refused(spark, table):
+    table("word STRING, n INT, f DOUBLE, p INT", "USING parquet PARTITIONED BY (p)")
+    for keys, words in [
+        (["word"], "is partitioned by 'p', which is not one of the keys"),
+        (["f", "p"], "cannot be a key"),
+        (["z", "p"], "is no column"),
+    ]:
+        with pytest.raises(GraphError, match=words):
+            SparkTableSink("t", "upsert", keys=keys)
+    sink = SparkTableSink("t", "upsert", keys="p", is_delete=lambda row: row[0] is None)
+    writer = Task(sink).writer
+    with pytest.raises(JobError, match="column 'p': it is None"):
+        writer.write([("a", 1, 1.0, None)])
+    with pytest.raises(JobError, match="column 'p': its type is str"):
+        writer.write([("a", 1, 1.0, 1), (None, 1, 1.0, "1")])
+
+
+def test_a_folder_can_be_upserted_without_spark(tmp_path):
+    schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
+    sink = SparkTableSink.at_path(tmp_path, schema, mode="upsert", keys=["k"])
+    committer, task = sink.create_committer(), Task(sink)
+    for number in range(1, 4):
+        committer.commit(task.snapshot(number, [(i, f"{number}") for i in range(number, 5)]))
+    import pyarrow.parquet as pq
+
+    [path] = tmp_path.glob("part-*")
+    got = pq.read_table(path).to_pylist()
+    assert sorted((r["k"], r["v"]) for r in got) == [(1, "1"), (2, "2"), (3, "3"), (4, "3")]
