@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test demo bench soak clean
+.PHONY: all setup check test demo demo-spark examples bench soak soak-cycles soak-spark \
+  random-cycles clean
 
 all: check test
 
@@ -14,7 +15,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "Penstock needs \
 	Python 3.11 or newer, and $(PYTHON) is %d.%d: say make PYTHON=/path/to/another" % v[:2] or 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
 	@touch $@
 
 check: $(STAMP)
@@ -24,10 +25,18 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
+
+demo-spark: $(STAMP)
+	$(BIN)/python examples/demo_spark.py
+
+examples: $(STAMP)
+	$(BIN)/python examples/shortest_paths.py --kill-worker-after 0
+	$(BIN)/python examples/connected_components.py --kill-worker-after 0
+	$(BIN)/python examples/page_rank.py --kill-worker-after 0
 
 bench: $(STAMP)
 	$(BIN)/python -m bench wordcount
@@ -37,6 +46,16 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak
+
+soak-cycles: $(STAMP)
+	$(BIN)/python -m tests.soak_cycles
+
+soak-spark: $(STAMP)
+	$(BIN)/python -m tests.soak_spark
+
+# A hundred thousand random loops; those of `make test` are the first ten thousand.
+random-cycles: $(STAMP)
+	PENSTOCK_CASES=100000 $(BIN)/python -m pytest -q tests/test_cycle_random.py
 
 clean:
 	rm -rf .venv build dist *.egg-info demo-output .hypothesis .mypy_cache .ruff_cache \

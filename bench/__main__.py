@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import checkpoint, latency, recovery, wordcount
+from bench import checkpoint, cycles, latency, paper, recovery, spark, startup, wordcount
 from bench.harness import Figures, Say, WrongResultError
 from penstock import PenstockError
 
@@ -82,6 +82,51 @@ def _recovery(
         as_json,
         lambda say: recovery.measure(kills, rate, interval, seed, folder=folder, say=say),
     )
+
+
+@main.command("cycles")
+@click.option("--records", default=1_000_000, help="Each hops ten times.")
+@click.option("--rounds", default=3, help="Of the loop, the loop without snapshots, and ten steps.")
+@click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@_common
+def _cycles(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
+    """A keyed loop, against the same steps one after the other."""
+    _show(as_json, lambda say: cycles.measure(records, rounds, interval, folder, say))
+
+
+@main.command("startup")
+@click.option("--rounds", default=5, help="Starts.")
+@click.option("--idle", default=10.0, help="Seconds for which an idle job is watched.")
+@_common
+def _startup(rounds: int, idle: float, folder: str | None, as_json: bool) -> None:
+    """How soon a job runs, and what it costs while it is idle."""
+    _show(as_json, lambda say: startup.measure(rounds, idle, folder, say))
+
+
+@main.command("spark")
+@click.option("--rows", default=6_000_000, help="Rows of the table.")
+@click.option("--rounds", default=2, help="Of everything; medians are quoted.")
+@click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@click.option("--quick", is_flag=True, help="2,000 rows once, to see that it works.")
+@_common
+def _spark(
+    rows: int, rounds: int, interval: float, quick: bool, folder: str | None, as_json: bool
+) -> None:
+    """From a Spark table through a job to another, against Spark by itself."""
+    if quick:
+        rows, rounds = 2_000, 1
+    _show(as_json, lambda say: spark.measure(rows, rounds, interval, folder, say))
+
+
+@main.command("paper")
+@click.option("--rounds", default=5, help="Runs of each protocol at each interval.")
+@click.option("--quick", is_flag=True, help="Intervals of 0.1, 1 and 3 s only.")
+@_common
+def _paper(rounds: int, quick: bool, folder: str | None, as_json: bool) -> None:
+    """What snapshots cost, by protocol and interval: figures 6 and 7 of the paper."""
+    intervals = paper.QUICK_INTERVALS if quick else paper.INTERVALS
+    parallelisms = (1, 2) if quick else (1, 2, 4, 8)
+    _show(as_json, lambda say: paper.measure(intervals, rounds, parallelisms, folder, say))
 
 
 def _show(as_json: bool, measure: Callable[[Say], Figures]) -> None:

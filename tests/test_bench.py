@@ -120,9 +120,29 @@ def test_medians_are_taken_per_figure():
     assert harness.median_figures(rounds) == {"a": 3, "b": 2.0, "c": "z"}
 
 
+def test_jobs_between_spark_tables_are_measured_against_spark(tmp_path):
+    # A session of its own, in a process of its own.
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "spark", "--quick", "--json", "--folder", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["rows"] == 2_000
+    for name in ("source", "arrow", "pass_through", "count", "spark_stateful_python", "spark_sql"):
+        assert figures[f"{name}_rows_per_second"] > 0
+    assert {"ratio_to_spark_stateful_python", "ratio_to_spark_sql"} <= figures.keys()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_a_name_the_benchmarks_are_listed():
     done = subprocess.run(
         [sys.executable, "-m", "bench"], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     listed = done.stdout + done.stderr
-    assert all(name in listed for name in ("wordcount", "latency", "checkpoint", "recovery"))
+    assert all(
+        name in listed for name in ("wordcount", "latency", "checkpoint", "recovery", "spark")
+    )

@@ -45,7 +45,7 @@ def _shell(command: str, folder: Path) -> str:
 def test_the_targets_that_it_names_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`?make ([a-z]+)", README))
-    assert named >= {"demo", "test", "bench", "soak"}
+    assert named >= {"demo", "examples", "test", "bench", "soak"}
     assert named <= targets
 
 
@@ -55,7 +55,7 @@ def test_the_files_that_it_links_exist():
 
 
 def test_its_job_survives_the_kills_that_it_speaks_of(tmp_path: Path):
-    [program] = _blocks("python")
+    program, *_ = _blocks("python")
     (tmp_path / "counts.py").write_text(program)
     commands = [command for command in _commands() if not command.startswith("make")]
     run, resume, *after = commands
@@ -83,6 +83,13 @@ def test_its_job_survives_the_kills_that_it_speaks_of(tmp_path: Path):
     assert [int(output) for output in outputs[:2]] == [100_000, 0]
     assert "Generator" in outputs[2]
     assert len(outputs[3].splitlines()) > 1
+
+
+def test_its_loop_prints_what_it_says(tmp_path: Path):
+    _, program, *_ = _blocks("python")
+    (tmp_path / "steps.py").write_text(program)
+    said = program.rstrip().rpartition("# ")[2]
+    assert _shell(f"{shlex.quote(sys.executable)} steps.py", tmp_path) == said + "\n"
 
 
 @pytest.mark.parametrize("command", ["jobmanager", "submit", "list", "cancel", "run", "graph"])
