@@ -32,6 +32,12 @@ class PlainCodec:
     def decode_value(self, data: bytes) -> Any:
         return msgpack.unpackb(data, ext_hook=lambda _, inner: tuple(self.decode_value(inner)))
 
+    def encode_batch(self, records: list[Any]) -> bytes:
+        return self.encode_value(records)
+
+    def decode_batch(self, data: bytes) -> list[Any]:
+        return self.decode_value(data)
+
     def is_immutable(self, value: Any) -> bool:
         if type(value) is tuple:
             return all(map(self.is_immutable, value))
@@ -97,6 +103,14 @@ def fill(backend: KeyedBackend, count: int, value: Callable[[int], Any] = lambda
     table = backend.table("s")
     for i in range(count):
         table.put(f"k{i}", value(i))
+
+
+def as_rows(backend: KeyedBackend) -> KeyedBackend:
+    """The same as it is once it outgrew its memory: with rows in RocksDB instead of blocks."""
+    backend.nothing_is_clean()
+    drive(backend.open_rows())
+    backend.enable_cold()
+    return backend
 
 
 def contents(backend: KeyedBackend, state: str = "s") -> dict[Any, Any]:
@@ -232,7 +246,7 @@ def test_threshold_zero_means_rocksdb_even_when_empty(make):
 
 
 def test_the_checkpoint_opens_with_plain_rocksdict_and_has_the_documented_rows(make):
-    backend = make(inline_threshold=0)
+    backend = as_rows(make(inline_threshold=0))
     backend.table("other")
     long = "x" * 300
     for key in ("a", True, long):
@@ -264,12 +278,11 @@ def test_a_key_whose_canonical_bytes_are_its_encoding_is_stored_once(make):
         groups=range(1),
         inline_threshold=0,
     )
-    make.made.append(backend)
+    make.made.append(as_rows(backend))
     backend.table("s").put("key", 5)
     handle = make.snapshot(backend, 1)
     assert handle.inline is None
     assert dict(backend.store.rows(0, 1)) == {b"\0\0\0\0\xa3key": b"\0\x05"}
-    backend.enable_cold()
     assert contents(backend) == {"key": 5}
 
 
@@ -401,7 +414,7 @@ def test_slices_on_the_loop_end_by_time(make):
 
     backend = make(inline_threshold=0, clock=clock, slice_seconds=0.004)
     make.snapshot(backend, 1)
-    fill(backend, 256 * 20)
+    fill(backend, 1024 * 20)
     work = backend.capture(2).write(make.root / "2")
     slices = 0
     while next(work) is None:
@@ -444,7 +457,7 @@ def test_immutable_values_stay_clean_when_looked_up(make):
 
 
 def test_a_value_that_rocksdb_gave_out_is_dirty_if_it_can_change(make):
-    backend = make(inline_threshold=0)
+    backend = as_rows(make(inline_threshold=0))
     backend.table("s").put("a", {"n": 1})
     backend.table("s").put("b", 1)
     restored = make.restored(make.snapshot(backend, 1))
@@ -533,7 +546,7 @@ def test_only_clean_entries_are_evicted_and_they_are_found_again(make):
     assert table.get("nothing") is MISSING
 
 
-def test_nothing_is_evicted_before_rocksdb_is_readable(make):
+def test_nothing_is_evicted_before_rocksdb_holds_rows(make):
     backend = make(inline_threshold=0, memory_budget=50_000)
     fill(backend, 1000)
     make.snapshot(backend, 1)
@@ -815,7 +828,7 @@ def _pretend_other_device(monkeypatch, folder: Path) -> None:
 
 
 def test_a_tombstone_is_a_row_that_is_deleted(make):
-    backend = make(inline_threshold=0)
+    backend = as_rows(make(inline_threshold=0))
     table = backend.table("s")
     fill(backend, 10)
     make.snapshot(backend, 1)

@@ -28,7 +28,9 @@ from penstock.dataflow.keys import canonical
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, Capture, KeyedBackend
 from penstock.snapshot.state import backend as backend_module
+from penstock.snapshot.state import blocks as blocks_module
 from penstock.snapshot.state import tables as tables_module
+from penstock.snapshot.state import values as values_module
 
 GROUPS = 8
 STATES = ("first", "second")
@@ -55,6 +57,12 @@ class PlainCodec:
 
     def decode_value(self, data: bytes) -> Any:
         return msgpack.unpackb(data)
+
+    def encode_batch(self, records: list[Any]) -> bytes:
+        return self.encode_value(records)
+
+    def decode_batch(self, data: bytes) -> list[Any]:
+        return self.decode_value(data)
 
     def is_immutable(self, value: Any) -> bool:
         return not isinstance(value, list | dict)
@@ -88,6 +96,7 @@ class Driver:
 class KeyedStateMachine(RuleBasedStateMachine):
     inline_threshold = 0
     budgets = (4_000, 100_000)
+    garbage_factor = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +104,11 @@ class KeyedStateMachine(RuleBasedStateMachine):
         self.counter: Iterator[int] = itertools.count(1)
         self.patches = [
             mock.patch.object(tables_module, "CHUNK_ENTRIES", 2),
+            mock.patch.object(tables_module, "BLOCK_ENTRIES", 3),
             mock.patch.object(tables_module, "SAMPLE_ENTRIES", 2),
+            mock.patch.object(blocks_module, "SLACK_ENTRIES", 0),
+            mock.patch.object(blocks_module, "GARBAGE_FACTOR", self.garbage_factor),
+            mock.patch.object(values_module, "MAX_SLICE_ENTRIES", 32),
             mock.patch.object(backend_module, "PREWRITE_ENTRIES", 0),
             mock.patch.object(backend_module, "MAX_SLICE_ENTRIES", 32),
         ]
@@ -326,6 +339,13 @@ class GrowingStateMachine(KeyedStateMachine):
     inline_threshold = 60
 
 
+class AmpleStateMachine(KeyedStateMachine):
+    """With memory for everything, so that RocksDB holds blocks to the end."""
+
+    budgets = (100_000_000,)
+    garbage_factor = 1
+
+
 _settings = settings(
     max_examples=80,
     stateful_step_count=40,
@@ -341,3 +361,5 @@ TestSmall = SmallStateMachine.TestCase
 TestSmall.settings = _settings
 TestGrowing = GrowingStateMachine.TestCase
 TestGrowing.settings = _settings
+TestAmple = AmpleStateMachine.TestCase
+TestAmple.settings = _settings

@@ -9,6 +9,8 @@ import pytest
 import rocksdict
 
 from penstock.dataflow.errors import StoreError
+from penstock.runtime.codec import Codec, TypeTable
+from penstock.snapshot.state.blocks import newest_entries, read_block
 from penstock.snapshot.store import Store
 from tests.processes.harness import (
     Killer,
@@ -61,11 +63,13 @@ def test_the_rocksdb_files_of_a_snapshot_open_with_plain_rocksdict(
     folder = Store(interrupted.job).paths.snapshot(newest.number)
     databases = sorted(path.parent for path in folder.rglob("CURRENT"))
     assert len(databases) == 2
-    entries = 0
+    words = {}
+    codec = Codec(TypeTable())
     for number, database in enumerate(databases):
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(database, copy)
         plain = rocksdict.Rdict(str(copy), rocksdict.Options(raw_mode=True))
-        entries += sum(1 for _ in plain.keys())  # noqa: SIM118
+        blocks = [read_block(codec, *row) for row in plain.items()]
         plain.close()
-    assert entries >= len(expected_words(interrupted))
+        words |= {key: value for _, key, value in newest_entries(blocks)}
+    assert words.keys() == expected_words(interrupted).keys()

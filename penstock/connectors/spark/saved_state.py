@@ -23,8 +23,9 @@ from penstock.runtime.codec import Codec, TypeTable
 from penstock.runtime.extensions import Shape
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.manifest import Manifest, Paths
+from penstock.snapshot.state.blocks import newest_entries, read_block
 from penstock.snapshot.state.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rows import ROW_PREFIX, original_key, value_offset
+from penstock.snapshot.state.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
 from penstock.snapshot.store import Store
 
 __all__ = ["Entry", "StatePart", "find_state", "read_part"]
@@ -125,7 +126,7 @@ def _require(manifest: Manifest, operator: str | None, state: str | None) -> Non
 
 
 def read_part(part: StatePart) -> Iterator[Entry]:
-    """The entries of a part, by state if they were small, else by key group.
+    """The entries of a part: by key group if they were too large for memory, else by state.
 
     Raises `StoreError` if a file is missing or damaged.
     """
@@ -166,8 +167,17 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
                 source / str(handle.folder),
             ) from error
         try:
+            blocks: Any = database.items(from_key=BLOCKS)
+            read = (read_block(codec, row_key, row) for row_key, row in blocks)
+            for table, key, value in newest_entries(read):
+                state = handle.states[table]
+                if part.state in (None, state):
+                    group = key_group(canonical(key), part.max_parallelism)
+                    yield Entry(state, group, key, value)
             rows: Any = database.items()
             for row_key, row in rows:
+                if row_key.startswith(BLOCKS):
+                    break
                 group, table = ROW_PREFIX.unpack_from(row_key)
                 state = handle.states[table]
                 if part.state in (None, state):

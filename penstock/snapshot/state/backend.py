@@ -2,12 +2,14 @@
 
 A small state lies in dicts only, is captured whole at each barrier and travels in the handle.
 When it outgrows `inline_threshold` RocksDB is opened, the whole state is captured into it, and
-from then on a capture takes what changed. It does not switch back.
+from then on a capture takes what changed. As long as all of it is hot it is written as *blocks*
+(`blocks.py`). When it outgrows the memory budget it is written anew as *rows* (`rows.py`), which
+can be looked up, and entries may be evicted. It does not switch back.
 
 Invariants: an epoch enters RocksDB only after the checkpoint of the one before is linked. While
-RocksDB is open, a clean entry is in it. Only clean entries are evicted, and RocksDB is made
-readable before the first. At most one generator of slow work is amid an off-loop step at a time;
-captures may be taken, and records processed, between any two steps.
+RocksDB is open, a clean entry is in it. Only clean entries are evicted, and only from rows. At
+most one generator of slow work is amid an off-loop step at a time; captures may be taken, and
+records processed, between any two steps.
 
 This module does no scheduling: see `values.Work`.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,6 +26,7 @@ from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.handles import KeyedHandle
+from penstock.snapshot.state.blocks import Blocks
 from penstock.snapshot.state.capture import Capture
 from penstock.snapshot.state.checkpoint import CheckpointFiles
 from penstock.snapshot.state.prewrite import PrewritePolicy
@@ -37,41 +40,22 @@ from penstock.snapshot.state.rows import (
     value_offset,
 )
 from penstock.snapshot.state.tables import SAMPLE_ENTRIES, KeyedTable
-from penstock.snapshot.state.values import MISSING, TOMBSTONE, ValueCodec, Work, encode_entries
+from penstock.snapshot.state.values import (
+    MAX_SLICE_ENTRIES,
+    MISSING,
+    TOMBSTONE,
+    SliceTimer,
+    ValueCodec,
+    Work,
+    encode_entries,
+)
 
-__all__ = ["KeyedBackend", "SliceTimer"]
+__all__ = ["KeyedBackend"]
 
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
 PREWRITE_ENTRIES = 1024
-# A bound for slices beside the time, for clocks that stand still.
-MAX_SLICE_ENTRIES = 8192
 MAX_PRIVATE_CACHE_BYTES = 32 * 1024 * 1024
 MIN_PRIVATE_CACHE_BYTES = 1024 * 1024
-
-
-class SliceTimer:
-    """Tells when a slice of work on the event loop should end.
-
-    Arguments:
-        clock: seconds, monotonic.
-        seconds: how long a slice may be.
-    """
-
-    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
-        self._clock = clock
-        # The step that crosses the line is not to overshoot it.
-        self._seconds = seconds * 0.85
-        self.restart()
-
-    def restart(self) -> None:
-        """A new slice begins."""
-        self._entries = 0
-        self._begin = self._clock()
-
-    def is_over(self, entries: int) -> bool:
-        """Whether the slice should end, after `entries` more."""
-        self._entries += entries
-        return self._entries >= MAX_SLICE_ENTRIES or self._clock() - self._begin >= self._seconds
 
 
 class KeyedBackend:
@@ -115,6 +99,8 @@ class KeyedBackend:
         self.tables: list[KeyedTable] = []
         self.captures: deque[Capture] = deque()
         self.store: RocksStore | None = None
+        # None: there is no RocksDB, or it holds rows.
+        self.blocks: Blocks | None = None
         self.files = CheckpointFiles(folder / "upload")
         self.row_keys = RowKeys(
             codec, canonical, max_parallelism, max(4096, memory_budget // 8 // REMEMBERED_BYTES)
@@ -267,11 +253,10 @@ class KeyedBackend:
     def evict(self) -> int:
         """Drops some of the oldest clean entries, if over budget; returns how many.
 
-        Only when RocksDB is open and readable; `relieve` sees to that.
+        Only when RocksDB is open and holds rows; `relieve` sees to that.
         """
-        if self.store is None or not self.store.readable or not self.over_budget():
+        if not self._cold_possible or not self.over_budget():
             return 0
-        self.enable_cold()
         largest = max(self.tables, key=lambda table: len(table.clean), default=None)
         return 0 if largest is None else largest.evict(MAX_SLICE_ENTRIES // 16)
 
@@ -283,14 +268,11 @@ class KeyedBackend:
         """
         if not self.over_budget() or self.captures:
             return
-        if self.store is None:
-            yield from self.open_store(readable=True)
-            for table in self.tables:
-                # Nothing of it is in RocksDB yet, so nothing is clean.
-                table.dirty, table.clean = {**table.clean, **table.dirty}, {}
-        elif not self.store.readable:
-            yield from self.offload(self.store.make_readable)
-        self.enable_cold()
+        if not self._cold_possible:
+            # Before, so that a capture that is taken meanwhile takes everything.
+            self.nothing_is_clean()
+            yield from self.open_rows()
+            self.enable_cold()
         timer = self.timer()
         while not self.captures and self.hot_bytes() > self.hot_budget() * 3 // 4:
             largest = max(self.tables, key=lambda table: len(table.clean))
@@ -330,9 +312,19 @@ class KeyedBackend:
         finally:
             self._offloading = False
 
-    def after_barrier(self) -> None:
-        """What a capture leaves to be done once the barrier is on its way."""
+    def written_ahead(self, table: KeyedTable) -> Container[Any]:
+        """The keys of a table that were written ahead of the newest capture."""
+        return self._policy.written_before(table.table_id)
+
+    def newest_capture(self) -> int:
+        """The highest number of a capture that was taken."""
+        return self._last_number
+
+    def capture_written(self) -> None:
+        """The entries of a capture are in RocksDB."""
         self._policy.forget()
+        if self.blocks is not None:
+            self.blocks.end_interval()
 
     def shared_memory(self) -> SharedMemory:
         """The block cache and write buffers, made or joined with the first RocksDB."""
@@ -344,12 +336,34 @@ class KeyedBackend:
             self._shared.users += 1
         return self._shared
 
-    def open_store(self, *, readable: bool = False) -> Work[None]:
-        """Opens an empty RocksDB."""
-        create = partial(
-            RocksStore.create, self.folder / "db", self.shared_memory(), readable=readable
-        )
+    def open_blocks(self) -> Work[None]:
+        """Opens an empty RocksDB for blocks."""
+        create = partial(RocksStore.create, self.folder / "db", self.shared_memory())
         self.store = yield from self.offload(create)
+        self.blocks = Blocks(self.store, self.codec, self.newest_capture)
+
+    def open_rows(self) -> Work[None]:
+        """Opens an empty RocksDB for rows, in place of one for blocks if there is one."""
+        old, shared = self.store, self.shared_memory()
+
+        def replace() -> RocksStore:
+            if old is not None:
+                old.close()
+            return RocksStore.create(self.folder / "db", shared)
+
+        self.store = yield from self.offload(replace)
+        # Names of files began anew, so that what is known of them by name is not to be trusted.
+        self.files = CheckpointFiles(self.folder / "upload")
+        self.blocks = None
+
+    def nothing_is_clean(self) -> None:
+        """All hot entries are yet to be written into the RocksDB that is open now."""
+        for table in self.tables:
+            table.dirty, table.clean = {**table.clean, **table.dirty}, {}
+
+    def chunk_entries(self, table: KeyedTable) -> int:
+        """How many entries of a table to write at once."""
+        return table.chunk_entries() if self.blocks is None else table.block_entries()
 
     def enable_cold(self) -> None:
         """From now on an entry may be in RocksDB only."""
@@ -365,6 +379,9 @@ class KeyedBackend:
         """
         if self.store is None:
             table.absorb(keys, values, marked=True)
+            return
+        if self.blocks is not None:
+            self.blocks.write(table, keys, values)
             return
         encoded, marked = encode_entries(self.codec, values)
         batch = new_batch()
@@ -391,7 +408,7 @@ class KeyedBackend:
         timer = self.timer()
         begin = 0
         while begin < len(oldest):
-            keys = oldest[begin : begin + table.chunk_entries()]
+            keys = oldest[begin : begin + self.chunk_entries(table)]
             self.write_entries(table, keys, [dirty[key] for key in keys])
             for key in keys:
                 del dirty[key]

@@ -73,12 +73,11 @@ class Capture:
         if not backend.captures or backend.captures[0] is not self:
             message = f"the capture of snapshot {self.number} is written out of order or twice"
             raise ProtocolError(message)
-        backend.after_barrier()
         inline: bytes | None = None
         if backend.store is None and not self.aborted:
             inline = yield from self._pack()
             if inline is None and not self.aborted:
-                yield from backend.open_store()
+                yield from backend.open_blocks()
         yield from self._write_maps()
         result = None
         try:
@@ -147,11 +146,16 @@ class Capture:
         for table, entries in self._maps:
             # Values may be replaced by their bytes between slices, so they are taken late.
             all_keys, all_values = iter(entries), iter(entries.values())
-            while keys := list(islice(all_keys, chunk := table.chunk_entries())):
+            while keys := list(islice(all_keys, chunk := backend.chunk_entries(table))):
                 backend.write_entries(table, keys, list(islice(all_values, chunk)))
                 if timer.is_over(len(keys)):
                     yield None
                     timer.restart()
+        for table, entries in self._maps:
+            if backend.blocks is not None:
+                written = [entries, backend.written_ahead(table)]
+                yield from backend.blocks.tidy(table, self.number, written, timer)
         for table, _ in self._maps:
             table.captured.pop(0)
         self._maps = []
+        backend.capture_written()

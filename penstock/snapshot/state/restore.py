@@ -1,8 +1,9 @@
 """Taking over the keyed state of a snapshot, as it was or at another parallelism.
 
-A handle that covers exactly the key groups of the subtask is linked: no value is read until it
-is asked for. Otherwise the rows of the subtask's key groups are copied, undecoded, out of linked
-working copies into a fresh database. The snapshot's own folders are never opened, since RocksDB
+A handle that covers exactly the key groups of the subtask is linked; if it holds rows no value is
+read until it is asked for, and blocks are read whole. Otherwise the rows of the subtask's key
+groups are copied, undecoded, out of linked working copies into a fresh database, and the entries
+of blocks are taken into memory. The snapshot's own folders are never opened, since RocksDB
 would delete files in them. Checksums are not verified here.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,11 @@ import msgpack
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.handles import KeyedHandle
+from penstock.snapshot.state.blocks import Blocks
 from penstock.snapshot.state.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch
 from penstock.snapshot.state.rows import ROW_PREFIX
+from penstock.snapshot.state.tables import KeyedTable
 from penstock.snapshot.state.values import Work
 
 if TYPE_CHECKING:
@@ -48,16 +52,15 @@ def restore_into(backend: KeyedBackend, handles: Sequence[tuple[Path, KeyedHandl
     stored = [(path, handle) for path, handle in handles if handle.folder is not None]
     if len(handles) == len(stored) == 1 and _covers_exactly(stored[0][1], groups):
         yield from _link(backend, *stored[0])
-    elif stored:
-        yield from backend.open_store()
+    else:
         for path, handle in stored:
-            yield from _copy_rows(backend, path, handle)
-        if backend.store is not None:
-            yield from backend.offload(backend.store.make_readable)
+            yield from _take(backend, path, handle)
     for _, handle in handles:
         if handle.inline is not None:
             _unpack(backend, handle.inline, handle.states)
-    if stored:
+    if backend.store is not None and backend.blocks is None:
+        # What was taken into memory is yet to be written.
+        backend.nothing_is_clean()
         backend.enable_cold()
 
 
@@ -73,21 +76,23 @@ def _link(backend: KeyedBackend, path: Path, handle: KeyedHandle) -> Work[None]:
         return _open(folder, shared, path, handle)
 
     backend.store = yield from backend.offload(link_and_open)
+    if backend.store.holds_blocks():
+        backend.blocks = Blocks(backend.store, backend.codec, backend.newest_capture)
+        yield from backend.blocks.load(backend.tables, backend.timer())
 
 
 def _unpack(backend: KeyedBackend, inline: bytes, states: Sequence[str]) -> None:
     decode, groups = backend.codec.decode_value, backend.groups
     for state, pairs in zip(states, msgpack.unpackb(inline), strict=True):
         table = backend.table(state)
-        # Clean means "in RocksDB too", if that is open; then these are yet to be written.
-        level = table.clean if backend.store is None else table.dirty
         for original, data in pairs:
             key = decode(original)
             if backend.row_keys.group(key) in groups:
-                level[key] = decode(data)
+                table.clean[key] = decode(data)
 
 
-def _copy_rows(backend: KeyedBackend, path: Path, handle: KeyedHandle) -> Work[None]:
+def _take(backend: KeyedBackend, path: Path, handle: KeyedHandle) -> Work[None]:
+    """Takes what belongs to the subtask out of a handle with files."""
     folder, shared = backend.folder / "source", backend.shared_memory()
 
     def link_and_open() -> RocksStore:
@@ -95,6 +100,35 @@ def _copy_rows(backend: KeyedBackend, path: Path, handle: KeyedHandle) -> Work[N
         return _open(folder, shared, path, handle)
 
     source: RocksStore = yield from backend.offload(link_and_open)
+    if source.holds_blocks():
+        yield from _take_blocks(backend, source, handle)
+    else:
+        if backend.store is None:
+            yield from backend.open_rows()
+        yield from _copy_rows(backend, source, handle)
+
+    def close_and_remove() -> None:
+        source.close()
+        shutil.rmtree(folder)
+
+    yield from backend.offload(close_and_remove)
+
+
+def _take_blocks(backend: KeyedBackend, source: RocksStore, handle: KeyedHandle) -> Work[None]:
+    tables = [KeyedTable(state, index, backend.codec) for index, state in enumerate(handle.states)]
+    yield from Blocks(source, backend.codec).load(tables, backend.timer())
+    group, groups, timer = backend.row_keys.group, backend.groups, backend.timer()
+    for table in tables:
+        clean = backend.table(table.name).clean
+        entries = iter(table.clean.items())
+        while chunk := list(islice(entries, ROWS_PER_BATCH)):
+            clean.update((key, value) for key, value in chunk if group(key) in groups)
+            if timer.is_over(len(chunk)):
+                yield None
+                timer.restart()
+
+
+def _copy_rows(backend: KeyedBackend, source: RocksStore, handle: KeyedHandle) -> Work[None]:
     assert backend.store is not None
     # A state's id is its place in its own handle, so the same state may have another one here.
     table_ids = [backend.table(state).table_id for state in handle.states]
@@ -114,16 +148,10 @@ def _copy_rows(backend: KeyedBackend, path: Path, handle: KeyedHandle) -> Work[N
             batch = new_batch()
     backend.store.write(batch)
 
-    def close_and_remove() -> None:
-        source.close()
-        shutil.rmtree(folder)
-
-    yield from backend.offload(close_and_remove)
-
 
 def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -> RocksStore:
     try:
-        return RocksStore(folder, shared, readable=True)
+        return RocksStore(folder, shared)
     except Exception as error:
         # rocksdict raises plain exceptions.
         message = f"RocksDB cannot open the state in a snapshot ({error}); use another snapshot"

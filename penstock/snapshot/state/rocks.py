@@ -1,9 +1,6 @@
 """One RocksDB database in a local working folder: opening, writing, reading.
 
-Raw mode, no write-ahead log: a snapshot is the log. There are two ways to open it. *Write-only*,
-while every entry is hot too: the memtable is a vector, which takes writes about six times as
-fast and holds the interpreter lock that much shorter. *Readable*: the memtable is a skip list,
-since reading a vector sorts it each time.
+Raw mode, no write-ahead log: a snapshot is the log.
 
 Calls that take more than microseconds are said to be slow: they belong off the event loop, and
 release the interpreter lock.
@@ -42,7 +39,6 @@ from rocksdict import (
     Checkpoint,
     DBCompressionType,
     Env,
-    MemtableFactory,
     Options,
     Rdict,
     WriteBatch,
@@ -50,6 +46,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from penstock.snapshot.state.rows import BLOCKS
 from penstock.snapshot.state.version import ManifestReader, UnknownManifestError
 
 __all__ = ["CheckpointContent", "RocksStore", "SharedMemory", "new_batch"]
@@ -90,20 +87,16 @@ class SharedMemory:
         return self.capacity_bytes // max(1, self.users)
 
 
-def _options(shared: SharedMemory, *, readable: bool) -> Options:
+def _options(shared: SharedMemory) -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
-    # Both kinds of memtable are written by one thread only, and a vector insists on it.
+    # It is written by one thread only.
     options.set_allow_concurrent_memtable_write(False)
-    if not readable:
-        options.set_memtable_factory(MemtableFactory.vector())
     buffer_bytes = min(MAX_WRITE_BUFFER_BYTES, shared.capacity_bytes // 4)
     options.set_write_buffer_size(max(MIN_WRITE_BUFFER_BYTES, buffer_bytes))
     options.set_write_buffer_manager(shared.write_buffers)
     # Levels and files in proportion to the buffers; small files are shared by more snapshots.
-    # Many files cost reads, of which there are none while all entries are hot; compacting them
-    # costs the time in which snapshots are written.
-    options.set_level_zero_file_num_compaction_trigger(6 if readable else 40)
+    options.set_level_zero_file_num_compaction_trigger(8)
     # Not soon: on a busy machine a compaction takes its time, and a flush, and so a snapshot, waits
     # for it already when one more file would slow down writes.
     options.set_level_zero_slowdown_writes_trigger(400)
@@ -161,41 +154,32 @@ class RocksStore:
     Arguments:
         folder: its folder; if there is a database in it, that is opened.
         shared: block cache and write buffers.
-        readable: whether reading must be quick; else writing is.
     """
 
-    def __init__(self, folder: Path, shared: SharedMemory, *, readable: bool) -> None:
+    def __init__(self, folder: Path, shared: SharedMemory) -> None:
         self.folder = folder
-        self.readable = readable
         self._shared = shared
         self._write_options = WriteOptions()
         # The package's stub takes this property for a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
         self._warned = False
-        self._database = self._open(readable=readable)
+        self._database = self._open()
 
     @classmethod
-    def create(cls, folder: Path, shared: SharedMemory, *, readable: bool) -> RocksStore:
+    def create(cls, folder: Path, shared: SharedMemory) -> RocksStore:
         """An empty database in `folder`, whatever an earlier run left there; slow."""
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        return cls(folder, shared, readable=readable)
+        return cls(folder, shared)
 
-    def _open(self, *, readable: bool) -> Rdict:
-        options = _options(self._shared, readable=readable)
-        # Named so, or rocksdict takes memtable, buffers and cache from the OPTIONS file there.
+    def _open(self) -> Rdict:
+        options = _options(self._shared)
+        # Named so, or rocksdict takes buffers and cache from the OPTIONS file there.
         database = Rdict(str(self.folder), options, column_families={"default": options})
         database.set_write_options(self._write_options)
         self._manifest = ManifestReader(self.folder)
         return database
-
-    def make_readable(self) -> None:
-        """Opens it anew for quick reading; slow. Nothing may use it meanwhile."""
-        self._database.flush()
-        self._database.close()
-        self._database = self._open(readable=True)
-        self.readable = True
 
     def write(self, batch: WriteBatch) -> None:
         """Writes the rows of `batch`. Holds the interpreter lock."""
@@ -214,6 +198,10 @@ class RocksStore:
     def rows_of(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All rows whose key begins with `prefix`, as they were when this was called."""
         return _with_prefix(self._database.items(from_key=prefix), prefix)
+
+    def holds_blocks(self) -> bool:
+        """Whether there is a block in it."""
+        return next(self.rows_of(BLOCKS), None) is not None
 
     def checkpoint(self, folder: Path) -> CheckpointContent:
         """Flushes, and links the table files of the database into `folder`; slow.

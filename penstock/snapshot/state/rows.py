@@ -24,9 +24,11 @@ from typing import Any
 from penstock.dataflow.keys import key_group
 from penstock.snapshot.state.values import ValueCodec
 
-__all__ = ["ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
+__all__ = ["BLOCKS", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
 
 ROW_PREFIX = struct.Struct(">HH")
+# What the keys of blocks begin with (`blocks.py`); no key group is as high.
+BLOCKS = b"\xff\xff"
 _LENGTH = struct.Struct(">BI")
 _LONG = 255
 # A remembered row: tuple, two short bytes objects and a slot in a dict.

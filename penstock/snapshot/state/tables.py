@@ -45,6 +45,9 @@ SAMPLE_ENTRIES = 32
 # stays well below the length of the slice.
 CHUNK_ENTRIES = 256
 CHUNK_BYTES = 64 * 1024
+# The same for blocks, which cost less per entry, and less still if they are long.
+BLOCK_ENTRIES = 1024
+BLOCK_BYTES = 256 * 1024
 
 
 class ColdLevel(Protocol):
@@ -219,11 +222,19 @@ class KeyedTable:
             return SAMPLE_ENTRIES
         return max(1, min(CHUNK_ENTRIES, int(CHUNK_BYTES / self.encoded_bytes)))
 
+    def block_entries(self) -> int:
+        """How many entries to write as one block."""
+        if not self.encoded_bytes:
+            return SAMPLE_ENTRIES
+        return max(1, min(BLOCK_ENTRIES, int(BLOCK_BYTES / self.encoded_bytes)))
+
     def note_encoded(self, sample: list[bytes]) -> None:
         """Corrects the mean size of a value by some that were just encoded."""
-        if not sample:
-            return
-        mean = sum(map(len, sample)) / len(sample)
+        if sample:
+            self.note_mean(sum(map(len, sample)) / len(sample))
+
+    def note_mean(self, mean: float) -> None:
+        """Corrects the mean size of a value by that of some that were just encoded."""
         # A sample moves the mean by an eighth, so that it follows values that grow.
         self.encoded_bytes += (mean - self.encoded_bytes) * (1 / 8 if self.encoded_bytes else 1)
 

@@ -1,4 +1,4 @@
-"""What a table holds in place of a value, the codec it is given, and how slow work is expressed.
+"""What a table holds in place of a value, its codec, and how slow work is expressed and sliced.
 
 Nothing here knows tables or RocksDB.
 """
@@ -11,9 +11,11 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 __all__ = [
     "ATOMS",
     "MARKS",
+    "MAX_SLICE_ENTRIES",
     "MISSING",
     "TOMBSTONE",
     "EncodedValue",
+    "SliceTimer",
     "Step",
     "ValueCodec",
     "Work",
@@ -22,11 +24,39 @@ __all__ = [
 
 T = TypeVar("T")
 
+# A bound for slices beside the time, for clocks that stand still.
+MAX_SLICE_ENTRIES = 8192
+
 # What a generator of slow work yields: None after each slice of work on the event loop (records
 # may be processed before it is resumed), or a callable to be run off the loop, in a thread, whose
 # result is sent back or whose exception is thrown in.
 Step = Callable[[], Any] | None
 Work = Generator[Step, Any, T]
+
+
+class SliceTimer:
+    """Tells when a slice of work on the event loop should end.
+
+    Arguments:
+        clock: seconds, monotonic.
+        seconds: how long a slice may be.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock = clock
+        # The step that crosses the line is not to overshoot it.
+        self._seconds = seconds * 0.85
+        self.restart()
+
+    def restart(self) -> None:
+        """A new slice begins."""
+        self._entries = 0
+        self._begin = self._clock()
+
+    def is_over(self, entries: int) -> bool:
+        """Whether the slice should end, after `entries` more."""
+        self._entries += entries
+        return self._entries >= MAX_SLICE_ENTRIES or self._clock() - self._begin >= self._seconds
 
 
 class ValueCodec(Protocol):
@@ -40,6 +70,12 @@ class ValueCodec(Protocol):
 
     def decode_value(self, data: bytes) -> Any:
         """The value again, equal in value and type."""
+
+    def encode_batch(self, records: list[Any]) -> bytes:
+        """The bytes of all of `records`, by column where they are of one shape."""
+
+    def decode_batch(self, data: bytes) -> list[Any]:
+        """The records again."""
 
     def is_immutable(self, value: Any) -> bool:
         """Whether nothing within `value` can be changed in place."""
