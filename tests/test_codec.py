@@ -646,8 +646,50 @@ def test_copies_are_equal_and_only_immutable_batches_are_shared(batch: list[Any]
 def test_a_frozen_record_with_an_attribute_set_behind_its_back_is_not_immutable(
     codec: Codec,
 ) -> None:
-    assert not codec.is_immutable(with_attribute(Frozen(1)))
-    assert not codec.is_immutable(Foreign())
+    assert not codec.is_immutable_batch([with_attribute(Frozen(1))])
+    assert not codec.is_immutable_batch([Foreign()])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ByIdentity:
+    items: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnHash:
+    name: str
+    items: list[int]
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartlyHashed:
+    name: str
+    items: list[int] = dataclasses.field(hash=False)
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class HashedAllTheSame:
+    name: str
+
+
+@pytest.mark.parametrize(
+    "value",
+    [ByIdentity([1]), OwnHash("a", [1]), PartlyHashed("a", [1]), HashedAllTheSame("a")],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_class_whose_hash_says_nothing_is_looked_into(value: Any) -> None:
+    table = TypeTable([Frozen, Pair, Colour])
+    assert table.hash_tells
+    table.add(type(value))
+    assert not table.hash_tells
+    codec = Codec(table)
+    assert not codec.is_immutable(value)
+    assert not codec.is_immutable((1, value))
+    assert codec.is_immutable((1, Frozen(1)))
+    assert not codec.is_immutable((1, Frozen([1])))
 
 
 # Damage

@@ -253,17 +253,22 @@ class Codec:
     # Copies
 
     @property
-    def hashable_mutables(self) -> bool:
-        """Whether a registered class has a hash and can change all the same (`eq=False`)."""
-        return self._table.has_hashable_mutables()
+    def hash_tells(self) -> bool:
+        """Whether what has a hash can't change; not so with `eq=False` or a hash of one's own."""
+        return self._table.hash_tells
 
     def is_immutable(self, value: Any) -> bool:
-        """Whether neither the value nor anything in it can change. False where not known."""
-        # State is looked up one value at a time, and most values are a tuple of atoms, for which
-        # the way by columns, made for batches, takes ten times as long.
-        if type(value) is tuple and IMMUTABLE.issuperset(map(type, value)):
-            return True
-        return type(value) in IMMUTABLE or self._all_immutable((value,), MAX_DEPTH)
+        """Whether neither the value, which can be carried, nor anything in it can change."""
+        # State is looked up one value at a time: the types of a tuple's items would take six
+        # times as long, and the way by columns, made for batches, more than that.
+        if self._table.hash_tells:
+            try:
+                hash(value)
+            except TypeError:
+                pass
+            else:
+                return True
+        return self._all_immutable((value,), MAX_DEPTH)
 
     def is_immutable_batch(self, batch: list[Any]) -> bool:
         """Whether every record is deeply immutable."""

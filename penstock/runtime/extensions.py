@@ -221,6 +221,19 @@ def _row_getter(getter: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
     return lambda holder: tuple([get(holder) for get in getters])
 
 
+def _hash_tells(kind: Any, shape: Shape) -> bool:
+    """Whether an instance that has a hash can't change, nor anything in it."""
+    method: Any = kind.__hash__
+    if method is None or method is tuple.__hash__ or issubclass(kind, Enum):
+        return True
+    code = getattr(method, "__code__", None)
+    # The one that `dataclass` writes has those of the fields in it; another may leave some out.
+    if not shape.frozen or code is None or code.co_filename != "<string>":
+        return False
+    fields = dataclasses.fields(kind)
+    return all(field.compare if field.hash is None else field.hash for field in fields)
+
+
 def _shape(index: int, kind: Any) -> Shape:
     if isinstance(kind, type):
         if issubclass(kind, Enum):
@@ -249,6 +262,8 @@ class TypeTable:
         # A name alone stands for a class that older data may refer to and the job has no more.
         self._entries: list[Shape | str] = []
         self._by_class: dict[type, Shape] = {}
+        #: Whether each value that can be carried and has a hash is deeply immutable.
+        self.hash_tells = True
         for kind in classes:
             self.add(kind)
 
@@ -268,6 +283,7 @@ class TypeTable:
             )
         self._entries.append(shape)
         self._by_class[kind] = shape
+        self.hash_tells = self.hash_tells and _hash_tells(kind, shape)
 
     def names(self) -> list[str]:
         """The classes in order, as `module:qualname`."""
@@ -296,12 +312,6 @@ class TypeTable:
                 "register it with env.register_type to read that data"
             )
         return entry
-
-    def has_hashable_mutables(self) -> bool:
-        """Whether a class here has a hash and can change all the same."""
-        return any(
-            not shape.frozen and kind.__hash__ is not None for kind, shape in self._by_class.items()
-        )
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -231,7 +231,7 @@ class KeyedOperator(RunningOperator):
         assert context.backend is not None
         self.backend = context.backend
         self._key_of = key_of
-        self._copy = self._always if context.codec.hashable_mutables else hash
+        self._copy = hash if context.codec.hash_tells else self._always
 
     def copied(self, record: Any) -> Any:
         """A copy of a mutable record; the record itself if it is immutable."""

@@ -73,6 +73,7 @@ class KeyedTable:
 
     __slots__ = (
         "_codec",
+        "_is_immutable",
         "_sample_at",
         "captured",
         "clean",
@@ -93,21 +94,27 @@ class KeyedTable:
         # Mean bytes of an encoded value, from samples.
         self.encoded_bytes = 0.0
         self._codec = codec
+        self._is_immutable = codec.is_immutable
         self._sample_at = 1
 
     def lookup(self, key: Any) -> Any:
-        """The value of `key`, or `MISSING`; the slow path, for a key that is not dirty."""
-        value = self.dirty.get(key, MISSING)
-        if value is not MISSING:
-            return MISSING if value is TOMBSTONE else value
-        if self.captured:
-            value = self._lookup_captured(key)
-            if value is not MISSING:
-                return MISSING if value is TOMBSTONE else value
+        """The value of `key`, which is not dirty, or `MISSING`.
+
+        Each key that is in use comes here once per snapshot.
+        """
+        for entries in reversed(self.captured):
+            value = entries.get(key, MISSING)
+            if value is MISSING:
+                continue
+            if value is TOMBSTONE:
+                return MISSING
+            if type(value) not in ATOMS and not self._is_immutable(value):
+                self._protect(key, value)
+            return value
         clean = self.clean
         value = clean.get(key, MISSING)
         if value is not MISSING:
-            if type(value) not in ATOMS and not self._codec.is_immutable(value):
+            if type(value) not in ATOMS and not self._is_immutable(value):
                 self.dirty[key] = value
             elif self.cold is not None:
                 # Oldest go first when memory is short, so what is in use becomes newest.
@@ -118,30 +125,20 @@ class KeyedTable:
         value = self.cold.read(self.table_id, key)
         if value is MISSING:
             return MISSING
-        if type(value) in ATOMS or self._codec.is_immutable(value):
+        if type(value) in ATOMS or self._is_immutable(value):
             clean[key] = value
         else:
             self.dirty[key] = value
         return value
 
-    def _lookup_captured(self, key: Any) -> Any:
-        captured = self.captured
-        for index in range(len(captured) - 1, -1, -1):
-            value = captured[index].get(key, MISSING)
-            if value is not MISSING:
-                break
-        else:
-            return MISSING
-        if value is TOMBSTONE or type(value) in ATOMS or self._codec.is_immutable(value):
-            return value
-        # Its copies in this map and, when whole states were captured, in older ones are encoded
-        # before the user can change the object.
+    def _protect(self, key: Any, value: Any) -> None:
+        """Encodes a captured value that may change once it is given out."""
+        # Its copies in the newest map and, when whole states were captured, in older ones.
         encoded = EncodedValue(self._codec.encode_value(value))
-        for entries in captured[: index + 1]:
+        for entries in self.captured:
             if entries.get(key, MISSING) is value:
                 entries[key] = encoded
         self.dirty[key] = value
-        return value
 
     def get(self, key: Any, default: Any = MISSING) -> Any:
         """The value of `key`, or `default`."""
