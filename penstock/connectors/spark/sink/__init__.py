@@ -3,7 +3,8 @@
 `table_sink.py` has the sink; `writers.py` stage data files with Arrow and no JVM; `commit.py`
 publishes them, with what is special to overwriting and upserting in `replace.py`.
 `table.py` knows what a table is, `catalog.py` tells Spark of new files, and `access.py` finds the
-Spark to tell. For users: `docs/spark.md`.
+Spark to tell. Tables of Delta Lake and Iceberg, which have logs of their own, are in the folder
+`lake`. For users: `docs/spark.md`.
 """
 
 from __future__ import annotations

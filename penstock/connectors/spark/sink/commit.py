@@ -188,35 +188,39 @@ class TableCommitter(Committer):
         """Do, or do again, what the ledger says is to be replaced; returns the new ledger."""
         step = ledger.replacing
         assert step is not None
-        location = self.table.location
-        kept = {final for _, final in step.new}
-        folders = set()
         with self.catalog() as catalog:
             if ledger.table is not None:
                 self.require_table(catalog, [ledger.table])
-            # Out with the old first: a reader in between may miss rows, but sees none twice.
-            for name in step.old:
-                if name not in kept:
-                    (location / name).unlink(missing_ok=True)
-                    folders.add((location / name).parent)
-            for staged, final in step.new:
-                target = location / final
-                if (location / staged).exists():
-                    make_folder(target.parent)
-                    (location / staged).replace(target)
-                elif not target.exists():
-                    raise JobError(
-                        f"output is lost: {location / staged} was removed by somebody before it "
-                        f"became {target}"
-                    )
-                folders.add(target.parent)
-            for folder in folders:
-                if folder.exists():
-                    sync_folder(folder)
+            self.exchange(step)
             self.tell(catalog, step.add, step.drop)
         done = Ledger(committed=step.number, finished=step.finished)
         done.write(path)
         return done
+
+    def exchange(self, step: Replacement) -> None:
+        """Remove old files and put new ones in place, durably; what is done already is fine."""
+        location = self.table.location
+        kept = {final for _, final in step.new}
+        folders = set()
+        # Out with the old first: a reader in between may miss rows, but sees none twice.
+        for name in step.old:
+            if name not in kept:
+                (location / name).unlink(missing_ok=True)
+                folders.add((location / name).parent)
+        for staged, final in step.new:
+            target = location / final
+            if (location / staged).exists():
+                make_folder(target.parent)
+                (location / staged).replace(target)
+            elif not target.exists():
+                raise JobError(
+                    f"output is lost: {location / staged} was removed by somebody before it "
+                    f"became {target}"
+                )
+            folders.add(target.parent)
+        for folder in folders:
+            if folder.exists():
+                sync_folder(folder)
 
     # ---- ledger and catalog
 

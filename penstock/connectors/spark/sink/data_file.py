@@ -122,8 +122,11 @@ def _stored(format: str, schema: pa.Schema) -> pa.Schema:
 def _open_writer(file: _HashedFile, format: str, schema: pa.Schema) -> Any:
     stream = pa.PythonFile(file, mode="w")
     if format == "parquet":
+        # Columns with ids are Iceberg's, where decimals of up to 18 digits are whole numbers.
+        with_ids = any(b"PARQUET:field_id" in (f.metadata or {}) for f in schema)
+        options = {"store_decimal_as_integer": True} if with_ids else {}
         return pq.ParquetWriter(
-            stream, schema, compression="snappy", use_dictionary=_with_dictionary(schema)
+            stream, schema, compression="snappy", use_dictionary=_with_dictionary(schema), **options
         )
     from pyarrow import orc
 

@@ -28,7 +28,14 @@ from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import Committable
 
-__all__ = ["DELETED", "OverwriteCommitter", "UpsertCommitter", "collection"]
+__all__ = [
+    "DELETED",
+    "OverwriteCommitter",
+    "UpsertCommitter",
+    "collection",
+    "last_per_key",
+    "without",
+]
 
 #: The column of staged changes that says whether a key is to go.
 DELETED = "__penstock_deleted"
@@ -49,7 +56,7 @@ class OverwriteCommitter(TableCommitter):
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
         """Put files to the others that wait for the end."""
-        self._require_collected(path, ledger)
+        self.require_collected(path, ledger)
         self.link(committables)
         number = max(c.snapshot for c in committables)
         replace(ledger, committed=number, table=committables[0].payload["table"]).write(path)
@@ -67,9 +74,8 @@ class OverwriteCommitter(TableCommitter):
             ledger = self.settled(path)
             if ledger.finished:
                 return
-            self._require_collected(path, ledger)
-            waiting = self.table.location / collection(tag)
-            names = sorted(p.relative_to(waiting).as_posix() for p in _files(waiting))
+            self.require_collected(path, ledger)
+            names = self.collected(tag)
             add = sorted({str(Path(name).parent) for name in names} - {"."})
             with self.catalog() as catalog:
                 self.require_table(catalog, [ledger.table or self.table.identity])
@@ -88,7 +94,13 @@ class OverwriteCommitter(TableCommitter):
             ledger.write(path)
             self.replace_files(path, ledger)
 
-    def _require_collected(self, path: Path, ledger: Ledger) -> None:
+    def collected(self, tag: str) -> list[str]:
+        """The files that wait for the end, relative to the folder where they do."""
+        waiting = self.table.location / collection(tag)
+        return sorted(p.relative_to(waiting).as_posix() for p in _files(waiting))
+
+    def require_collected(self, path: Path, ledger: Ledger) -> None:
+        """See that nobody emptied the folder since this committer wrote to it."""
         if ledger.committed < self._committed.get(path, 0):
             raise JobError(
                 f"somebody emptied the folder of {self.table} while a job was collecting its new "
@@ -112,7 +124,7 @@ class UpsertCommitter(TableCommitter):
         """Apply changes, in the order of snapshots."""
         identity = committables[0].payload["table"]
         number = max(c.snapshot for c in committables)
-        changes = self._changes(committables)
+        changes = self.changes(committables)
         old: list[str] = []
         new: list[list[str]] = []
         add: list[str] = []
@@ -134,7 +146,7 @@ class UpsertCommitter(TableCommitter):
         ledger.write(path)
         self.replace_files(path, ledger)
 
-    def _changes(self, committables: list[Committable]) -> pa.Table:
+    def changes(self, committables: list[Committable]) -> pa.Table:
         """The last change of each key."""
         tables = []
         for number in sorted({c.snapshot for c in committables}):
@@ -169,7 +181,7 @@ class UpsertCommitter(TableCommitter):
         rows = 0
         try:
             for part in _old_rows(files, self.table.format, schema):
-                rest = _without(part, changes, keys)
+                rest = without(part, changes, keys)
                 rows += len(rest)
                 output.write(rest)
             rows += len(kept)
@@ -192,7 +204,7 @@ def last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     return table.take(last["__row_max"].combine_chunks().sort())
 
 
-def _without(rows: pa.Table, changes: pa.Table, keys: list[str]) -> pa.Table:
+def without(rows: pa.Table, changes: pa.Table, keys: list[str]) -> pa.Table:
     """Those rows whose key is not among the changes."""
     if not keys:
         return rows.slice(0, 0)  # the partition is the key

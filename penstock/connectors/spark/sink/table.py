@@ -23,10 +23,12 @@ from penstock.connectors.spark.sink.access import Run
 from penstock.dataflow.errors import GraphError, JobError
 
 __all__ = [
+    "NULL_PARTITION",
     "Table",
     "arrow_schema",
     "describe_table",
     "difference",
+    "escape",
     "local_folder",
     "look_up",
     "partition_folder",
@@ -61,6 +63,8 @@ class Table:
     partition_by: tuple[str, ...] = ()
     registered: bool = False
     identity: dict[str, Any] = field(default_factory=dict)
+    #: Where data files lie, relative to `location`: "", or a folder with a "/" at its end.
+    data: str = ""
 
     def __str__(self) -> str:
         return f"table {self.name.replace('`', '')}" if self.name else f"table {self.location}"
@@ -120,8 +124,8 @@ def difference(now: dict[str, Any], before: dict[str, Any]) -> str | None:
 
     Columns may have been added since: rows without them read as NULL, as in any old file.
     """
-    for key in ("location", "format", "partition columns", "time of creation"):
-        if now[key] != before[key]:
+    for key in before:
+        if key != "columns" and now[key] != before[key]:
             return f"its {key}: {now[key]!r} now, {before[key]!r} then"
     for name, kind in before["columns"].items():
         if now["columns"].get(name) != kind:
@@ -258,7 +262,7 @@ def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
         JobError: for texts that Spark reads back as NULL.
     """
     return "/".join(
-        f"{_escape(n)}={_escape(_value_text(n, v))}" for n, v in zip(names, values, strict=True)
+        f"{escape(n)}={escape(_value_text(n, v))}" for n, v in zip(names, values, strict=True)
     )
 
 
@@ -275,7 +279,8 @@ def _value_text(name: str, value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """A text as Spark writes it in the name of a partition's folder; `unquote` reads it."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 

@@ -1,7 +1,8 @@
 """A sink that makes a job's output rows of a Spark table, exactly once.
 
 Writers (`writers.py`) stage data files in the table's own folder, under a name that Spark does not
-read; no worker has a JVM. The committers are in `commit.py` (append) and `replace.py`.
+read; no worker has a JVM. The committers are in `commit.py` (append) and `replace.py`; those for
+Delta Lake and Iceberg are in the folder `lake`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from penstock.connectors.spark.session import require_spark, spark_session
 from penstock.connectors.spark.sink.access import Access, runner
 from penstock.connectors.spark.sink.commit import TableCommitter
 from penstock.connectors.spark.sink.data_file import EXTENSIONS
+from penstock.connectors.spark.sink.lake import LakeTable, find_table, find_table_in_session
 from penstock.connectors.spark.sink.replace import (
     OverwriteCommitter,
     UpsertCommitter,
@@ -42,14 +44,15 @@ __all__ = ["SparkTableSink"]
 
 
 class SparkTableSink(Sink):
-    """Rows of a Parquet or ORC table of Spark, plain or partitioned.
+    """Rows of a table of Spark: Parquet, ORC, Delta Lake or Iceberg, plain or partitioned.
 
     The table is looked up here, in the program, so it must exist. Records are dicts, dataclasses,
     named tuples or PySpark `Row`s, by field name, or plain tuples in the order of the columns (as
     `spark.table(name).columns` says: partition columns last).
 
     Arguments:
-        table: its name in the catalog, as in SQL.
+        table: its name in the catalog, as in SQL. ``delta.`/path` `` is a Delta table that is in
+            no catalog; it needs no session.
         mode: "append": each snapshot's output becomes rows of the table. "overwrite": the table
             keeps its rows until the job has read all of its input, then has the job's output and
             nothing else. "upsert": the last record of each key is the row of that key.
@@ -58,6 +61,9 @@ class SparkTableSink(Sink):
         is_delete: for "upsert", whether a record says that the row of its key is to go; of such
             a record only the keys are looked at.
         spark: the session whose catalog has the table; the active one, or else a new one.
+        iceberg_catalog: how pyiceberg reaches the catalog that the table's name begins with, as
+            for `pyiceberg.catalog.load_catalog`; then no session is needed. By default this is
+            taken from the session's settings.
 
     Raises:
         GraphError: if there is no such table, it can't be written exactly once, an argument is
@@ -74,9 +80,18 @@ class SparkTableSink(Sink):
         keys: Sequence[str] = (),
         is_delete: Callable[[Any], bool] | None = None,
         spark: SparkSession | None = None,
+        iceberg_catalog: Mapping[str, str] | None = None,
     ) -> None:
+        lake = find_table(table, iceberg_catalog)
+        if lake is not None:
+            self._set_up(lake, None, mode, keys, is_delete)
+            return
         require_spark()
         session = spark_session() if spark is None else spark
+        lake = find_table_in_session(session, table)
+        if lake is not None:
+            self._set_up(lake, None, mode, keys, is_delete)
+            return
         try:
             fields = session.table(table).schema.jsonValue()["fields"]
         except Exception as error:
@@ -141,6 +156,8 @@ class SparkTableSink(Sink):
             raise GraphError(
                 f"the mode of a SparkTableSink is append, overwrite or upsert, not {mode!r}"
             )
+        if isinstance(table, LakeTable):
+            table.require_mode(mode)
         if table.format == "orc":
             self.table = table = dataclasses.replace(table, schema=_for_orc(table))
         if mode != "upsert":
@@ -158,7 +175,7 @@ class SparkTableSink(Sink):
             if pa.types.is_nested(kind) or pa.types.is_floating(kind):
                 raise GraphError(f"the column {key!r} of type {kind} cannot be a key")
         for name in table.partition_by:
-            if name not in self.keys:
+            if name not in self.keys and not isinstance(table, LakeTable):
                 raise GraphError(
                     f"{table} is partitioned by {name!r}, which is not one of the keys "
                     f"{list(self.keys)}: a row might move to another partition, and its old one "
@@ -167,12 +184,16 @@ class SparkTableSink(Sink):
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer that stages."""
+        if isinstance(self.table, LakeTable):
+            return self.table.create_writer(context, self)
         if self.mode == "upsert":
             return ChangeWriter(self.table, context, self.keys, self.is_delete)
         return RowWriter(self.table, context, collected=self.mode == "overwrite")
 
     def create_committer(self) -> Committer:
         """The committer of the mode."""
+        if isinstance(self.table, LakeTable):
+            return self.table.create_committer(self)
         if self.mode == "upsert":
             return UpsertCommitter(self.table, self._access, self.keys)
         if self.mode == "overwrite":

@@ -57,7 +57,7 @@ class RowWriter(_TableWriter):
         self._encoder = RowEncoder(table.schema, str(table))
         names = table.partition_by
         self._schema = pa.schema([f for f in table.schema if f.name not in names])
-        self._root = collection(self._tag) + "/" if collected else ""
+        self._root = collection(self._tag) + "/" if collected else table.data
         self._open: dict[str, DataFile] = {}
         #: Those that had to be closed before the snapshot; still to be sealed.
         self._full: list[tuple[str, DataFile]] = []
@@ -66,12 +66,11 @@ class RowWriter(_TableWriter):
     def write(self, batch: list[Any]) -> None:
         """Encode, and add each row to the file of its partition."""
         rows = self._encoder.encode(batch)
-        names = self._table.partition_by
-        if not names:
+        keys = self.partitions(rows)
+        rows = rows.select(self._schema.names)
+        if keys is None:
             self._add("", rows)
             return
-        keys = list(zip(*(rows[name].to_pylist() for name in names), strict=True))
-        rows = rows.select(self._schema.names)
         if len(set(keys)) <= 1:
             for key in keys[:1]:
                 self._add(self._folder(key), rows)
@@ -84,12 +83,23 @@ class RowWriter(_TableWriter):
         for key, mine in indices.items():
             self._add(folders[key], rows.take(pa.array(mine)))
 
+    def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
+        """The partition of each row; None if the table has no partitions."""
+        names = self._table.partition_by
+        if not names:
+            return None
+        return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+    def folder_of(self, key: tuple[Any, ...]) -> str:
+        """The folder of a partition, relative to the one of the data files."""
+        return partition_folder(self._table.partition_by, key)
+
     def _folder(self, key: tuple[Any, ...]) -> str:
         folder = self._folders.get(key)
         if folder is None:
             if len(self._folders) > 100_000:
                 self._folders.clear()
-            folder = self._folders[key] = partition_folder(self._table.partition_by, key)
+            folder = self._folders[key] = self.folder_of(key)
         return folder
 
     def _add(self, folder: str, rows: pa.Table) -> None:

@@ -1,0 +1,146 @@
+"""Publishing staged files through a table's own log; the committers for Delta and Iceberg.
+
+The steps are those of plain files (`sink/commit.py`), but files that are in the table's folder are
+rows only when the log names them, so all of a snapshot appears in one step:
+
+1. link each staged file under its final name, and sync the folders;
+2. one transaction in the table's log: the files, and the snapshot's number. It is not done if the
+   log has that number already;
+3. the ledger, durably; then the staged names go.
+
+After a crash all steps are done again. The log is what counts; the ledger only spares reading it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.connectors.file_sink import sink_tag
+from penstock.connectors.spark.sink.commit import Ledger, Replacement, TableCommitter
+from penstock.connectors.spark.sink.lake.log import Entry, LakeTable, NewFile
+from penstock.connectors.spark.sink.replace import (
+    OverwriteCommitter,
+    UpsertCommitter,
+    collection,
+)
+from penstock.connectors.spark.sink.table import Table
+from penstock.dataflow.sink import Committable
+
+__all__ = ["LakeCommitter", "LakeOverwriteCommitter", "LakeUpsertCommitter"]
+
+
+class LakeCommitter(TableCommitter):
+    """Appends.
+
+    Arguments:
+        table: where the rows go.
+    """
+
+    def __init__(self, table: LakeTable) -> None:
+        super().__init__(table, None)
+        self._log = table.log()
+
+    def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
+        """Append files that are not published yet, or not known to be."""
+        entry = _entry(committables)
+
+        def files(since: int) -> list[NewFile]:
+            fresh = [c for c in committables if c.snapshot > since]
+            self.link(fresh)
+            return [_touched(self.table, Path(c.payload["target"])) for c in fresh]
+
+        self._log.append(entry, [c.payload["table"] for c in committables], files)
+        replace(ledger, committed=entry.number).write(path)
+
+
+class LakeOverwriteCommitter(OverwriteCommitter):
+    """Collects, and lets the collected files take the place of all others at the end.
+
+    Arguments:
+        table: where the rows go.
+    """
+
+    def __init__(self, table: LakeTable) -> None:
+        super().__init__(table, None)
+        self._log = table.log()
+
+    def finish(self, lineage: str, uid: str) -> None:
+        """Let the collected output take the place of all rows. A second time, do nothing.
+
+        Raises:
+            JobError: as `commit`.
+        """
+        tag = sink_tag(lineage, uid)
+        path = self.ledger(tag)
+        with self.locked():
+            ledger = Ledger.read(path)
+            if ledger.finished:
+                return
+            if ledger.replacing is None:
+                self.require_collected(path, ledger)
+                new = [
+                    [f"{collection(tag)}/{name}", f"{self.table.data}{name}"]
+                    for name in self.collected(tag)
+                ]
+                step = Replacement(number=ledger.committed, old=[], new=new, finished=True)
+                ledger = replace(ledger, table=ledger.table or self.table.identity, replacing=step)
+                ledger.write(path)
+            self._swap(Entry(lineage, uid, max(1, ledger.committed)), path, ledger)
+
+    def settled(self, path: Path) -> Ledger:
+        """The ledger as it is: the swap is done by `finish` alone, which is called again."""
+        return Ledger.read(path)
+
+    def _swap(self, entry: Entry, path: Path, ledger: Ledger) -> None:
+        step, identity = ledger.replacing, ledger.table
+        assert step is not None and identity is not None
+
+        def files() -> list[NewFile]:
+            self.exchange(step)
+            return [_touched(self.table, self.table.location / final) for _, final in step.new]
+
+        self._log.overwrite(entry, [identity], files)
+        Ledger(committed=step.number, finished=True).write(path)
+
+
+class LakeUpsertCommitter(UpsertCommitter):
+    """Applies changes by key.
+
+    Arguments:
+        table: where the rows go.
+        keys: columns whose values tell rows apart.
+    """
+
+    def __init__(self, table: LakeTable, keys: tuple[str, ...]) -> None:
+        super().__init__(table, None, keys)
+        self._log = table.log()
+        self._key_columns = keys
+
+    def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
+        """Apply changes, in the order of snapshots."""
+        entry = _entry(committables)
+        self._log.upsert(
+            entry,
+            [c.payload["table"] for c in committables],
+            lambda since: self.changes([c for c in committables if c.snapshot > since]),
+            self._key_columns,
+        )
+        replace(ledger, committed=entry.number).write(path)
+
+
+def _entry(committables: list[Committable]) -> Entry:
+    first = committables[0]
+    return Entry(first.lineage, first.uid, max(c.snapshot for c in committables))
+
+
+def _touched(table: Table, path: Path) -> NewFile:
+    """A file in the table's folder, as if it were written now.
+
+    What cleans a table's folder goes by the age of files that the log does not name, and these
+    may have been staged long before the job was resumed.
+    """
+    os.utime(path)
+    folder = path.parent.relative_to(table.location / table.data).as_posix()
+    return NewFile(path, "" if folder == "." else folder)

@@ -1,0 +1,276 @@
+"""Transactions in the log of a Delta table, through the package deltalake (delta-rs).
+
+Each carries a `txn` action: the application is this sink in its line of snapshots, the version is
+the number of the snapshot. Delta's protocol keeps the newest one of each application for good,
+in checkpoints of the log, too. delta-rs is told never to retry by itself, so that a transaction
+is committed as the version right after the one that was read, or not at all: the name of that
+version's file in the log is made once.
+
+Files that are appended stay as they were staged; only their names go into the log, with the
+statistics that their footers have. (Delta's PROTOCOL.md, "Transaction Identifiers",
+"Per-file Statistics".)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from penstock.connectors.folders import sync_folder
+from penstock.connectors.spark.sink.lake.delta import (
+    DeltaLakeTable,
+    identity_of,
+    open_delta,
+    refusal,
+)
+from penstock.connectors.spark.sink.lake.log import ConflictError, Entry, Log, NewFile
+from penstock.connectors.spark.sink.replace import DELETED
+from penstock.connectors.spark.sink.table import NULL_PARTITION
+from penstock.dataflow.errors import GraphError, JobError
+
+__all__ = ["DeltaLog", "statistics"]
+
+#: Texts that are longer say nothing of a file in its statistics. (Delta cuts them to so many.)
+_LONGEST_TEXT = 32
+
+
+class DeltaLog(Log[deltalake.DeltaTable]):
+    """The log of a Delta table.
+
+    Arguments:
+        table: the table.
+    """
+
+    def __init__(self, table: DeltaLakeTable) -> None:
+        super().__init__(table)
+        self._log = table.location / "_delta_log"
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[deltalake.DeltaTable]:
+        # Anew each time: a table object that is told to look again does not see that the table
+        # was dropped and made anew.
+        try:
+            table = open_delta(self._table.location)
+        except GraphError as error:
+            raise JobError(f"output cannot be published any more: {error}") from error
+        reason = refusal(table)
+        if reason is not None:
+            raise JobError(f"{self._table} cannot be written exactly once any more: {reason}")
+        yield table
+
+    def _identity(self, state: deltalake.DeltaTable) -> dict[str, Any]:
+        return identity_of(state, self._table.location)
+
+    def _recorded(self, state: deltalake.DeltaTable, entry: Entry) -> int:
+        return state.transaction_version(_application(entry)) or 0
+
+    def _make_durable(self, state: deltalake.DeltaTable, entry: Entry) -> None:
+        for number in range(state.version(), -1, -1):
+            path = self._log / f"{number:020d}.json"
+            if not path.exists():
+                return  # cut off behind a checkpoint, so it is old
+            if any(t["appId"] == _application(entry) for t in _actions(path, "txn")):
+                self._sync(number - 1)
+                return
+
+    def _append(self, state: deltalake.DeltaTable, entry: Entry, files: list[NewFile]) -> None:
+        self._write(state, entry, files, "append")
+
+    def _overwrite(self, state: deltalake.DeltaTable, entry: Entry, files: list[NewFile]) -> None:
+        self._write(state, entry, files, "overwrite")
+
+    def _write(
+        self, state: deltalake.DeltaTable, entry: Entry, files: list[NewFile], mode: str
+    ) -> None:
+        actions: list[Any] = [self._action(file) for file in files]
+        self._commit(
+            state,
+            lambda: state.create_write_transaction(
+                actions,
+                mode,
+                state.schema(),
+                list(self._table.partition_by),
+                commit_properties=_properties(entry),
+            ),
+        )
+
+    def _upsert(
+        self, state: deltalake.DeltaTable, entry: Entry, changes: pa.Table, keys: tuple[str, ...]
+    ) -> None:
+        # Without columns that were added since the changes were staged.
+        names = [name for name in self._table.schema.names if name in changes.schema.names]
+        deleted = f"s.{_quoted(DELETED)}"
+        values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+
+        def merge() -> None:
+            merger = state.merge(
+                changes,
+                " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys),
+                source_alias="s",
+                target_alias="t",
+                # All changes are in memory: then delta-rs reads only files that may have the keys.
+                streamed_exec=False,
+                commit_properties=_properties(entry),
+            )
+            merger.when_matched_delete(deleted).when_matched_update(values)
+            merger.when_not_matched_insert(values, f"NOT {deleted}").execute()
+
+        self._commit(state, merge)
+
+    def _commit(self, state: deltalake.DeltaTable, commit: Callable[[], None]) -> None:
+        base = state.version()
+        try:
+            commit()
+        except CommitFailedError as error:
+            if deltalake.DeltaTable(self._table.location).version() != base:
+                raise ConflictError(str(error)) from error
+            raise JobError(f"{self._table} cannot be written: {error}") from error
+        except (DeltaError, OSError, ValueError) as error:
+            raise JobError(f"{self._table} cannot be written: {error}") from error
+        self._sync(base)
+
+    def _sync(self, base: int) -> None:
+        """Make what was committed after a version durable; delta-rs leaves it to the system."""
+        folders = {self._log}
+        for path in self._log.iterdir():
+            number = path.name.partition(".")[0]
+            if path.suffix == ".json" and number.isdigit() and int(number) > base:
+                for added in _actions(path, "add"):
+                    file = self._table.location / unquote(added["path"])
+                    _sync_file(file)
+                    folders.add(file.parent)
+                _sync_file(path)
+            elif path.name == "_last_checkpoint" or (number.isdigit() and int(number) > base):
+                _sync_file(path)
+        for folder in folders:
+            if folder.exists():
+                sync_folder(folder)
+
+    def _action(self, file: NewFile) -> AddAction:
+        stat = file.path.stat()
+        return AddAction(
+            path=file.path.relative_to(self._table.location).as_posix(),
+            size=stat.st_size,
+            partition_values=_partition_values(file.folder),
+            modification_time=stat.st_mtime_ns // 1_000_000,
+            data_change=True,
+            stats=json.dumps(statistics(file.path)),
+        )
+
+
+def _application(entry: Entry) -> str:
+    return f"penstock/{entry.lineage}/{entry.uid}"
+
+
+def _properties(entry: Entry) -> deltalake.CommitProperties:
+    now_ms = time.time_ns() // 1_000_000
+    return deltalake.CommitProperties(
+        max_commit_retries=0,
+        app_transactions=[deltalake.Transaction(_application(entry), entry.number, now_ms)],
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _partition_values(folder: str) -> dict[str, str | None]:
+    """The values of a partition as Delta writes them, from its folder: the same texts."""
+    values: dict[str, str | None] = {}
+    for part in folder.split("/") if folder else ():
+        name, _, text = part.partition("=")
+        values[unquote(name)] = None if text == NULL_PARTITION else unquote(text)
+    return values
+
+
+def _actions(version: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """The actions of one kind in a version of the log."""
+    with version.open(encoding="utf-8") as lines:
+        for line in lines:
+            action = json.loads(line)
+            if kind in action:
+                yield action[kind]
+
+
+def _sync_file(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # somebody has compacted the table, or its log, in the meantime
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---- statistics
+
+
+def statistics(path: Path) -> dict[str, Any]:
+    """What Delta wants to know of a data file, from its footer.
+
+    Bounds are given of whole numbers, dates, times and short texts. A column without them is
+    read always, which is never wrong.
+    """
+    footer = pq.read_metadata(path)
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for index in range(footer.num_columns):
+        column = footer.schema.column(index)
+        name = column.name
+        if column.path != name:
+            continue  # within another column
+        chunks = [footer.row_group(n).column(index) for n in range(footer.num_row_groups)]
+        known = [c.statistics for c in chunks if c.is_stats_set]
+        if not known or len(known) != len(chunks) or not all(s.has_null_count for s in known):
+            continue
+        nulls[name] = sum(s.null_count for s in known)
+        with_values = [s for s, c in zip(known, chunks, strict=True) if s.null_count < c.num_values]
+        if not with_values or not all(s.has_min_max for s in with_values):
+            continue
+        low = _bound(min(s.min for s in with_values), upper=False)
+        high = _bound(max(s.max for s in with_values), upper=True)
+        if low is not None and high is not None:
+            lowest[name], highest[name] = low, high
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": lowest,
+        "maxValues": highest,
+        "nullCount": nulls,
+    }
+
+
+def _bound(value: Any, upper: bool) -> Any:
+    """A bound as it stands in the log; None for one that is not given."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, datetime.datetime):
+        # Delta counts milliseconds here, so an upper bound is the next one.
+        rest = datetime.timedelta(microseconds=value.microsecond % 1000)
+        try:
+            value = value - rest + datetime.timedelta(milliseconds=1 if upper and rest else 0)
+        except OverflowError:
+            return None
+        text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
+        return text + ("" if value.tzinfo is None else "Z")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else None
+    return None

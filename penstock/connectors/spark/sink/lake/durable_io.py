@@ -1,0 +1,47 @@
+"""Files of an Iceberg table's metadata, written so that they outlive a power failure.
+
+pyiceberg loads this class by the name that the sink gives it in the catalog's settings. It leaves
+files to the system otherwise: then a catalog that is durable could name metadata that is not.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from penstock.connectors.folders import make_folder, sync_folder
+
+__all__ = ["DurableFileIO"]
+
+
+class DurableFileIO(PyArrowFileIO):
+    """The local file system; a file is durable when it is closed."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to be written."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        if scheme != "file":
+            return super().new_output(location)
+        return _DurableFile(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _DurableFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        path = Path(self._path)
+        make_folder(path.parent)
+        return io.BufferedWriter(_SyncedFile(path, "w" if overwrite else "x"))
+
+
+class _SyncedFile(io.FileIO):
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            os.fsync(self.fileno())
+        finally:
+            super().close()
+        sync_folder(Path(str(self.name)).parent)

@@ -1,0 +1,113 @@
+"""Which names are those of Delta and Iceberg tables, and where such a table is.
+
+Spark is asked only for its settings and for what its catalog says of a table; the table itself
+is read without it. `DESCRIBE TABLE EXTENDED` is used in its form of rows, which tables of every
+kind have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.connectors.folders import local_path
+from penstock.connectors.spark.sink.lake.delta import delta_table
+from penstock.connectors.spark.sink.lake.iceberg import iceberg_table
+from penstock.connectors.spark.sink.lake.iceberg_catalog import (
+    SPARK_CATALOGS,
+    checked,
+    from_spark,
+)
+from penstock.connectors.spark.sink.lake.log import LakeTable
+from penstock.connectors.spark.sink.table import local_folder
+from penstock.dataflow.errors import GraphError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["find_table", "find_table_in_session"]
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def find_table(name: str, iceberg_catalog: Mapping[str, str] | None = None) -> LakeTable | None:
+    """The Delta or Iceberg table of a name that says all; None for any other name.
+
+    Arguments:
+        name: as in SQL. ``delta.`/path` `` is a Delta table.
+        iceberg_catalog: how pyiceberg reaches the catalog that the name begins with.
+
+    Raises:
+        GraphError: if there is no such table, it can't be written exactly once, or a package is
+            missing.
+    """
+    parts = _parts(name)
+    if iceberg_catalog is not None:
+        if len(parts) < 3:
+            raise GraphError(
+                f"an Iceberg table is named with its catalog and namespace, as in "
+                f"lake.sales.orders, and not {name!r}"
+            )
+        return iceberg_table(parts[0], parts[1:], checked(parts[0], iceberg_catalog))
+    if len(parts) == 2 and parts[0].lower() == "delta" and re.search(r"[/\\:]", parts[1]):
+        return delta_table(local_path(re.sub("^file:/+", "/", parts[1])))
+    return None
+
+
+def find_table_in_session(session: SparkSession, name: str) -> LakeTable | None:
+    """The Delta or Iceberg table of a name in a session; None if it is neither.
+
+    Raises:
+        GraphError: as `find_table`.
+    """
+    parts = _parts(name)
+    catalog = str(session.catalog.currentCatalog())
+    if len(parts) > 1 and session.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None:
+        catalog, parts = parts[0], parts[1:]
+    if len(parts) == 1:
+        parts = [str(session.catalog.currentDatabase()), *parts]
+    kind = session.conf.get(f"spark.sql.catalog.{catalog}", None)
+    iceberg = kind in SPARK_CATALOGS
+    if iceberg and catalog != "spark_catalog":
+        return iceberg_table(catalog, parts, from_spark(catalog, _settings(session)))
+    facts = _facts(session, name)
+    provider = facts.get("Provider", "").lower()
+    if provider == "delta":
+        return delta_table(local_folder(name, facts["Location"]), ".".join(parts))
+    if provider == "iceberg":
+        if not iceberg:
+            raise GraphError(
+                f"{name!r} is an Iceberg table, but spark.sql.catalog.{catalog} is {kind}: only "
+                f"{' and '.join(SPARK_CATALOGS)} are known. Say how pyiceberg reaches it: "
+                f"SparkTableSink(…, iceberg_catalog={{…}})"
+            )
+        return iceberg_table(catalog, parts, from_spark(catalog, _settings(session)))
+    return None
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a name in SQL, without quotes."""
+    parts = []
+    for quoted, plain in _PART.findall(name):
+        parts.append(quoted.replace("``", "`") if quoted else plain.strip())
+    return parts
+
+
+def _settings(session: SparkSession) -> dict[str, str]:
+    return dict(session.sparkContext.getConf().getAll()) | dict(session.conf.getAll)
+
+
+def _facts(session: SparkSession, name: str) -> dict[str, str]:
+    """What the catalog says of a table, but for its columns; nothing if there is none."""
+    try:
+        rows = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    except Exception:
+        return {}  # whoever looks the table up next says what is wrong
+    facts: dict[str, str] = {}
+    details = False
+    for key, value, *_ in rows:
+        details = details or key == "# Detailed Table Information"
+        if details:
+            facts.setdefault(str(key), str(value))
+    return facts

@@ -1,0 +1,276 @@
+"""What an Iceberg table is, as far as a sink must know, and which of them are refused.
+
+Read through pyiceberg, in the program; what comes of it is plain data. Data files carry the ids of
+the table's columns, as Iceberg wants them; the writer, which also finds the partition of each
+row, is in `iceberg_writer.py`, the transactions are in `iceberg_log.py`. (Iceberg's Table Spec,
+"Schemas and Data Types", "Partitioning".)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.connectors.spark.sink.lake.log import LakeTable, Log
+from penstock.connectors.spark.sink.table import local_folder
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.sink import SinkWriter, WriterContext
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table as PyIcebergTable
+    from pyiceberg.types import IcebergType, NestedField
+
+    from penstock.connectors.spark.sink.table_sink import SparkTableSink
+
+__all__ = [
+    "IcebergTable",
+    "PartitionField",
+    "iceberg_table",
+    "identity_of",
+    "opened",
+    "refusal",
+]
+
+#: The folder of the data files in the table's.
+_DATA = "data/"
+_FILE_IO = "penstock.connectors.spark.sink.lake.durable_io.DurableFileIO"
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One field by which an Iceberg table is partitioned.
+
+    Arguments:
+        name: of the field.
+        source: the column that it is made from.
+        transform: how, as Iceberg writes it: `identity`, `day`, `bucket[16]`.
+    """
+
+    name: str
+    source: str
+    transform: str
+
+
+@dataclass(frozen=True)
+class IcebergTable(LakeTable):
+    """An Iceberg table. Its data files hold all columns, so `partition_by` is empty.
+
+    Arguments:
+        catalog: name of its catalog.
+        identifier: namespace and name in it.
+        properties: how pyiceberg reaches the catalog.
+        schema_id, spec_id: ids of the schema and of the partitioning that rows are staged for.
+        fields: by which the table is partitioned.
+    """
+
+    catalog: str = ""
+    identifier: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    schema_id: int = 0
+    spec_id: int = 0
+    fields: tuple[PartitionField, ...] = ()
+
+    def require_mode(self, mode: str) -> None:
+        """All modes are fine."""
+        del mode
+
+    def log(self) -> Log[PyIcebergTable]:
+        """The table's log."""
+        from penstock.connectors.spark.sink.lake.iceberg_log import IcebergLog
+
+        return IcebergLog(self)
+
+    def create_writer(self, context: WriterContext, sink: SparkTableSink) -> SinkWriter:
+        """A writer that stages."""
+        from penstock.connectors.spark.sink.lake.iceberg_writer import IcebergWriter
+
+        if sink.mode == "upsert":
+            return super().create_writer(context, sink)
+        return IcebergWriter(self, context, collected=sink.mode == "overwrite")
+
+
+def iceberg_table(catalog: str, identifier: list[str], properties: dict[str, str]) -> IcebergTable:
+    """Read from its catalog what an Iceberg table is.
+
+    Arguments:
+        catalog: name of the catalog.
+        identifier: namespace and name of the table in it.
+        properties: how pyiceberg reaches the catalog.
+
+    Raises:
+        GraphError: if there is no such table, it can't be written exactly once, or the package
+            pyiceberg is missing.
+    """
+    name = ".".join([catalog, *identifier])
+    with opened(catalog, tuple(identifier), properties) as table:
+        reason = refusal(table)
+        if reason is not None:
+            raise GraphError(f"SparkTableSink cannot write the Iceberg table {name}: {reason}")
+        schema = table.schema()
+        location = local_folder(name, table.location())
+        if any(sign in str(location) for sign in "#?%"):
+            raise GraphError(
+                f"SparkTableSink cannot write the Iceberg table {name}: the name of its location "
+                f"{location} has a sign that means something else in a URI"
+            )
+        return IcebergTable(
+            name=name,
+            location=location,
+            format="parquet",
+            schema=pa.schema([_arrow_field(f) for f in schema.fields]),
+            identity=identity_of(table, location),
+            data=_DATA,
+            catalog=catalog,
+            identifier=tuple(identifier),
+            properties=properties,
+            schema_id=schema.schema_id,
+            spec_id=table.spec().spec_id,
+            fields=tuple(
+                PartitionField(f.name, str(schema.find_column_name(f.source_id)), str(f.transform))
+                for f in table.spec().fields
+            ),
+        )
+
+
+@contextlib.contextmanager
+def opened(
+    catalog: str, identifier: tuple[str, ...], properties: dict[str, str]
+) -> Iterator[PyIcebergTable]:
+    """The newest state of a table; its catalog is closed afterwards.
+
+    Raises:
+        GraphError: if there is no such table, the catalog can't be reached, or the package
+            pyiceberg is missing.
+    """
+    name = ".".join([catalog, *identifier])
+    try:
+        # Its parts want different packages: sqlalchemy, pyarrow, a client of Hive.
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError, NotInstalledError
+
+        import penstock.connectors.spark.sink.lake.durable_io  # noqa: F401
+    except ImportError as error:
+        raise GraphError(_MISSING.format(error)) from error
+    options = {**properties, "py-io-impl": _FILE_IO, "init_catalog_tables": "false"}
+    loaded: Catalog | None = None
+    try:
+        loaded = load_catalog(catalog, **options)
+        table = loaded.load_table(identifier)
+    except (NotInstalledError, ImportError) as error:
+        raise GraphError(_MISSING.format(error)) from error
+    except NoSuchTableError as error:
+        raise GraphError(
+            f"the Iceberg catalog {catalog!r} has no table {'.'.join(identifier)!r}: create it"
+        ) from error
+    except Exception as error:
+        # Each kind of catalog has errors of its own.
+        raise GraphError(
+            f"the Iceberg table {name} cannot be read: {_first_line(error)}. "
+            f"Its catalog was looked for with {properties}"
+        ) from error
+    else:
+        yield table
+    finally:
+        if loaded is not None:
+            loaded.close()
+
+
+_MISSING = (
+    "Iceberg tables are written through pyiceberg, and a package is missing: "
+    "pip install 'penstock[iceberg]' ({})"
+)
+
+
+def identity_of(table: PyIcebergTable, location: Path) -> dict[str, Any]:
+    """What tells a table from another one of its name."""
+    return {
+        "location": str(location),
+        "format": "iceberg",
+        "id": str(table.metadata.table_uuid),
+        "partition columns": [str(f) for f in table.spec().fields],
+        "partitioning": table.spec().spec_id,
+        "columns": {
+            f.name: f"{f.field_id}: {'required ' if f.required else ''}{f.field_type}"
+            for f in table.schema().fields
+        },
+    }
+
+
+def refusal(table: PyIcebergTable) -> str | None:
+    """Why rows can't be added to a table exactly once; None if they can."""
+    if table.format_version > 2:
+        return (
+            f"its format has version {table.format_version}, and pyiceberg writes 1 and 2: "
+            f"create it with TBLPROPERTIES ('format-version'='2')"
+        )
+    schema = table.schema()
+    for part in table.spec().fields:
+        source = str(schema.find_column_name(part.source_id))
+        kind = schema.find_type(part.source_id)
+        transform = str(part.transform)
+        if transform == "void":
+            continue
+        if "." in source:
+            return f"it is partitioned by {source!r}, which lies within another column"
+        if transform == "unknown" or (
+            not transform.startswith(("year", "month", "day", "hour", "bucket"))
+            and str(kind) not in ("boolean", "int", "long", "date", "string")
+        ):
+            return (
+                f"it is partitioned by {transform}({source}) of the type {kind}, and only whole "
+                f"numbers, dates, texts, booleans and times by day or the like are known"
+            )
+    return None
+
+
+# ---- types
+
+
+def _arrow_field(field: NestedField) -> pa.Field:
+    try:
+        kind = _arrow_type(field.field_type)
+    except GraphError as error:
+        raise GraphError(f"column {field.name!r}: {error}") from None
+    metadata = {"PARQUET:field_id": str(field.field_id)}
+    return pa.field(field.name, kind, field.optional, metadata)
+
+
+def _arrow_type(kind: IcebergType) -> pa.DataType:
+    from pyiceberg.types import DecimalType, ListType, MapType, StructType
+
+    match kind:
+        case StructType():
+            return pa.struct([_arrow_field(f) for f in kind.fields])
+        case ListType():
+            return pa.list_(_arrow_field(kind.element_field))
+        case MapType():
+            return pa.map_(_arrow_field(kind.key_field), _arrow_field(kind.value_field))
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+    if str(kind) not in _TYPES:
+        raise GraphError(f"SparkTableSink cannot write the type {kind} of Iceberg")
+    return _TYPES[str(kind)]
+
+
+_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n", 1)[0]

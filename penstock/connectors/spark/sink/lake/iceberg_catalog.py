@@ -1,0 +1,113 @@
+"""From the settings of an Iceberg catalog in Spark to those that pyiceberg takes.
+
+Both know the same kinds of catalog under other names. Passwords and the like are not taken along,
+since what is here travels with the job; pyiceberg has them from its own file
+(`~/.pyiceberg.yaml`) or from the environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["checked", "from_spark"]
+
+SPARK_CATALOGS = (
+    "org.apache.iceberg.spark.SparkCatalog",
+    "org.apache.iceberg.spark.SparkSessionCatalog",
+)
+_PREFIX = "org.apache.iceberg."
+_KINDS = {
+    "rest": "rest",
+    "hive": "hive",
+    "glue": "glue",
+    "jdbc": "sql",
+    "rest.RESTCatalog": "rest",
+    "hive.HiveCatalog": "hive",
+    "aws.glue.GlueCatalog": "glue",
+    "jdbc.JdbcCatalog": "sql",
+}
+#: Settings that mean the same to both.
+_SHARED = re.compile(r"uri|warehouse|prefix|scope|audience|resource|oauth2-server-uri|header\..+")
+_SECRET = re.compile(r"(?i)secret|password|token|credential")
+
+
+def from_spark(name: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a catalog for pyiceberg.
+
+    Arguments:
+        name: of the catalog.
+        settings: all of the session, by their full names.
+
+    Raises:
+        GraphError: if the catalog is of a kind that pyiceberg can't commit to.
+    """
+    prefix = f"spark.sql.catalog.{name}."
+    own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+    kind = own.get("type") or own.get("catalog-impl", "").removeprefix(_PREFIX) or "hive"
+    if kind not in _KINDS:
+        reason = (
+            "a commit there is a rename of a file, and pyiceberg has no such catalog"
+            if kind in ("hadoop", "hadoop.HadoopCatalog")
+            else "pyiceberg has no such catalog"
+        )
+        raise GraphError(
+            f"the Iceberg catalog {name!r} is of the type {kind!r}: {reason}. Use one of rest, "
+            f"hive, glue and jdbc, or say how pyiceberg reaches the table: "
+            f"SparkTableSink(…, iceberg_catalog={{…}})"
+        )
+    result = {"type": _KINDS[kind]}
+    result |= {k: v for k, v in own.items() if _SHARED.fullmatch(k) and not _SECRET.search(k)}
+    if result["type"] == "hive" and "uri" not in result:
+        for key in ("spark.hadoop.hive.metastore.uris", "hive.metastore.uris"):
+            if settings.get(key):
+                result["uri"] = settings[key]
+    if result["type"] == "sql":
+        result["uri"] = _from_jdbc(name, result.get("uri", ""), own.get("jdbc.user"))
+    return checked(name, result)
+
+
+def checked(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a catalog for pyiceberg, fit to travel with a job.
+
+    Arguments:
+        name: of the catalog.
+        properties: as for `pyiceberg.catalog.load_catalog`.
+
+    Raises:
+        GraphError: if there is a secret among them.
+    """
+    result = {str(key): str(value) for key, value in properties.items()}
+    secret = next((key for key in result if _SECRET.search(key)), None)
+    if secret is None and urlsplit(result.get("uri", "")).password:
+        secret = "uri"
+    if secret is not None:
+        variable = f"PYICEBERG_CATALOG__{name.upper()}__{secret.upper()}"
+        raise GraphError(
+            f"the setting {secret!r} of the Iceberg catalog {name!r} has a secret, and settings "
+            f"travel with the job: put it into ~/.pyiceberg.yaml, or into the environment as "
+            f"{variable.replace('-', '_').replace('.', '__')}"
+        )
+    uri = result.get("uri", "")
+    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        # The JobManager may run in another folder.
+        result["uri"] = f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
+    return result
+
+
+def _from_jdbc(name: str, uri: str, user: str | None) -> str:
+    scheme, _, rest = uri.removeprefix("jdbc:").partition(":")
+    if scheme == "sqlite":
+        return f"sqlite:///{rest.removeprefix('file:')}"
+    if scheme == "postgresql":
+        place = rest.removeprefix("//").partition("?")[0]
+        return f"postgresql+psycopg2://{user + '@' if user else ''}{place}"
+    raise GraphError(
+        f"the Iceberg catalog {name!r} is in the database {uri!r}, and only sqlite and postgresql "
+        f"are known here: say how SQLAlchemy reaches it, "
+        f"SparkTableSink(…, iceberg_catalog={{'type': 'sql', 'uri': …}})"
+    )

@@ -1,0 +1,245 @@
+"""Transactions on an Iceberg table, through pyiceberg.
+
+One transaction adds a snapshot of the table and sets one of its properties,
+`penstock.<sink>.snapshot`, to the number of the job's snapshot. The property is the record: it
+stays when Iceberg's snapshots expire. Snapshots name the job's snapshot in their summaries, too,
+which is for people, and is looked at if somebody removed the property.
+
+pyiceberg would put a transaction that met another one on top of that and try again. It is told
+not to: whether the other one was ours must be seen first. (Iceberg's Table Spec, "Optimistic
+Concurrency"; Catalog API, "assert-ref-snapshot-id".)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ValidationException,
+)
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    In,
+    LessThanOrEqual,
+)
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.update.snapshot import UpdateSnapshot
+from pyiceberg.typedef import Record
+
+from penstock.connectors.folders import make_folder
+from penstock.connectors.spark.sink.data_file import EXTENSIONS
+from penstock.connectors.spark.sink.data_file import DataFile as StagedFile
+from penstock.connectors.spark.sink.lake.iceberg import (
+    IcebergTable,
+    identity_of,
+    opened,
+    refusal,
+)
+from penstock.connectors.spark.sink.lake.iceberg_writer import partition_values, split
+from penstock.connectors.spark.sink.lake.log import ConflictError, Entry, Log, NewFile
+from penstock.connectors.spark.sink.replace import DELETED, without
+from penstock.connectors.spark.sink.table import local_folder
+from penstock.dataflow.errors import GraphError, JobError
+
+__all__ = ["IcebergLog"]
+
+
+class IcebergLog(Log[PyIcebergTable]):
+    """The log of an Iceberg table.
+
+    Arguments:
+        table: the table.
+    """
+
+    def __init__(self, table: IcebergTable) -> None:
+        super().__init__(table)
+        self._iceberg = table
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[PyIcebergTable]:
+        mine = self._iceberg
+        with contextlib.ExitStack() as stack:
+            try:
+                table = stack.enter_context(opened(mine.catalog, mine.identifier, mine.properties))
+            except GraphError as error:
+                raise JobError(f"output cannot be published any more: {error}") from error
+            reason = refusal(table)
+            if reason is not None:
+                raise JobError(f"{mine} cannot be written exactly once any more: {reason}")
+            # Of this copy of the properties; the table's own stay as they are.
+            table.metadata.properties["commit.retry.num-retries"] = "0"
+            yield table
+
+    def _identity(self, state: PyIcebergTable) -> dict[str, Any]:
+        return identity_of(state, local_folder(str(self._table), state.location()))
+
+    def _recorded(self, state: PyIcebergTable, entry: Entry) -> int:
+        record = state.properties.get(_property(entry))
+        if record is not None:
+            return int(record)
+        numbers = [0]
+        for snapshot in ancestors_of(state.current_snapshot(), state.metadata):
+            summary = snapshot.summary.additional_properties if snapshot.summary else {}
+            if summary.get("penstock.tag") == entry.tag:
+                numbers.append(int(summary["penstock.snapshot"]))
+        return max(numbers)
+
+    def _make_durable(self, state: PyIcebergTable, entry: Entry) -> None:
+        """Nothing: files are synced before the catalog names them (`durable_io.py`)."""
+
+    def _append(self, state: PyIcebergTable, entry: Entry, files: list[NewFile]) -> None:
+        with self._transaction(state, entry) as (_, update), update.fast_append() as added:
+            for file in files:
+                added.append_data_file(self._data_file(state, file))
+
+    def _overwrite(self, state: PyIcebergTable, entry: Entry, files: list[NewFile]) -> None:
+        with self._transaction(state, entry) as (transaction, update):
+            with update.delete() as removed:
+                removed.delete_by_predicate(AlwaysTrue())
+            with _update(transaction, entry).fast_append() as added:
+                for file in files:
+                    added.append_data_file(self._data_file(state, file))
+
+    def _upsert(
+        self, state: PyIcebergTable, entry: Entry, changes: pa.Table, keys: tuple[str, ...]
+    ) -> None:
+        names = self._table.schema.names
+        same = state.schema().schema_id == self._iceberg.schema_id
+        if not same or not set(names) <= set(changes.schema.names):
+            raise JobError(
+                f"the columns of {self._table} have changed since output was staged for it, so "
+                f"rows that are replaced would lose what is in the new ones. Start the job afresh"
+            )
+        written: list[NewFile] = []
+        try:
+            with self._transaction(state, entry) as (_, update), update.overwrite() as replaced:
+                for task in state.scan(row_filter=_may_have(changes, keys)).plan_files():
+                    scan = ArrowScan(state.metadata, state.io, state.schema(), AlwaysTrue())
+                    # As the table's files: pyiceberg reads texts with wide offsets.
+                    rows = scan.to_table([task]).cast(self._table.schema)
+                    rest = without(rows, changes, list(keys))
+                    if len(rest) != len(rows):
+                        replaced.delete_data_file(task.file)
+                        written += self._write(rest)
+                new = changes.filter(pc.invert(changes[DELETED]))
+                written += self._write(new.select(names))
+                for file in written:
+                    replaced.append_data_file(self._data_file(state, file))
+        except ConflictError as conflict:
+            # Only if it is sure that the catalog does not name them.
+            if not isinstance(conflict.__cause__, CommitStateUnknownException):
+                for file in written:
+                    file.path.unlink(missing_ok=True)
+            raise
+
+    @contextlib.contextmanager
+    def _transaction(
+        self, state: PyIcebergTable, entry: Entry
+    ) -> Iterator[tuple[Transaction, UpdateSnapshot]]:
+        """A transaction with the record in it, which is committed at the end."""
+        transaction = state.transaction()
+        transaction.set_properties({_property(entry): str(entry.number)})
+        try:
+            yield transaction, _update(transaction, entry)
+            transaction.commit_transaction()
+        except (CommitFailedException, CommitStateUnknownException, ValidationException) as error:
+            raise ConflictError(str(error)) from error
+        except JobError:
+            raise
+        except Exception as error:
+            # Each kind of catalog has errors of its own.
+            raise JobError(f"{self._table} cannot be written: {error}") from error
+
+    def _write(self, rows: pa.Table) -> list[NewFile]:
+        """Rows as new files of the table, durable."""
+        files = []
+        for folder, mine in split(rows, self._iceberg.fields):
+            if not len(mine):
+                continue
+            place = self._table.location / self._table.data / folder
+            make_folder(place)
+            path = place / f"part-{uuid.uuid4()}{EXTENSIONS['parquet']}"
+            file = StagedFile(path, "parquet", self._table.schema)
+            try:
+                file.write(mine)
+                file.seal()
+            except BaseException:
+                file.discard()
+                raise
+            files.append(NewFile(path, folder))
+        return files
+
+    def _data_file(self, state: PyIcebergTable, file: NewFile) -> DataFile:
+        mine = self._iceberg
+        schema = state.metadata.schema_by_id(mine.schema_id)
+        assert schema is not None, "its identity was compared"
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=pq.read_metadata(file.path),
+            stats_columns=compute_statistics_plan(schema, state.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        )
+        # As the table's location is written: with a scheme or without.
+        scheme = "file://" if state.location().startswith("file:") else ""
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{scheme}{file.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*partition_values(file.folder, mine.fields, mine.schema)),
+            file_size_in_bytes=file.path.stat().st_size,
+            sort_order_id=None,
+            spec_id=mine.spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+
+def _property(entry: Entry) -> str:
+    return f"penstock.{entry.tag}.snapshot"
+
+
+def _update(transaction: Transaction, entry: Entry) -> UpdateSnapshot:
+    return transaction.update_snapshot(
+        snapshot_properties={
+            "penstock.tag": entry.tag,
+            "penstock.job": entry.lineage,
+            "penstock.sink": entry.uid,
+            "penstock.snapshot": str(entry.number),
+        }
+    )
+
+
+def _may_have(changes: pa.Table, keys: tuple[str, ...]) -> BooleanExpression:
+    """Whether a file may have rows with the keys of changes."""
+    # mypy knows what these take only with a plugin for pydantic.
+    is_in: Any = In
+    at_least: Any = GreaterThanOrEqual
+    at_most: Any = LessThanOrEqual
+    conditions: list[BooleanExpression] = []
+    for key in keys:
+        values = changes[key].unique().to_pylist()
+        conditions.append(is_in(key, values))
+        if values and not isinstance(values[0], bool | bytes):
+            # Of a long list of values Iceberg does not look at the bounds of files.
+            conditions += [at_least(key, min(values)), at_most(key, max(values))]
+    return And(*conditions) if len(conditions) > 1 else conditions[0]

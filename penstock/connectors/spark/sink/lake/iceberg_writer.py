@@ -1,0 +1,150 @@
+"""Staging rows for an Iceberg table: files with all columns, each of one partition.
+
+A partition is named by its folder, `d_day=19000/p=x`, as for plain files; from the folder's name
+its values are read again when the file is committed. Iceberg itself gives no meaning to folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.connectors.spark.sink.lake.iceberg import IcebergTable, PartitionField
+from penstock.connectors.spark.sink.table import NULL_PARTITION, escape
+from penstock.connectors.spark.sink.writers import RowWriter
+
+if TYPE_CHECKING:
+    from pyiceberg.types import IcebergType
+
+    from penstock.dataflow.sink import WriterContext
+
+__all__ = ["IcebergWriter", "partition_values", "split"]
+
+
+class IcebergWriter(RowWriter):
+    """Stages rows, a file per partition.
+
+    Arguments:
+        table: where they go.
+        context: where the writer runs.
+        collected: the files wait for the end of the job.
+    """
+
+    def __init__(self, table: IcebergTable, context: WriterContext, collected: bool) -> None:
+        super().__init__(table, context, collected)
+        self._fields = table.fields
+
+    def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
+        """The partition of each row; None if the table has no partitions."""
+        return _partitions(rows, self._fields)
+
+    def folder_of(self, key: tuple[Any, ...]) -> str:
+        """The folder of a partition, relative to the one of the data files."""
+        return _folder(self._fields, key)
+
+
+def split(rows: pa.Table, fields: tuple[PartitionField, ...]) -> Iterator[tuple[str, pa.Table]]:
+    """Rows by the folder of their partition."""
+    keys = _partitions(rows, fields)
+    if keys is None:
+        yield "", rows
+        return
+    indices: dict[tuple[Any, ...], list[int]] = {}
+    for index, key in enumerate(keys):
+        indices.setdefault(key, []).append(index)
+    for key, mine in indices.items():
+        yield _folder(fields, key), rows.take(pa.array(mine))
+
+
+def partition_values(
+    folder: str, fields: tuple[PartitionField, ...], schema: pa.Schema
+) -> list[Any]:
+    """The values of a partition from its folder, in the form that Iceberg's manifests have."""
+    if not fields:
+        return []
+    values: list[Any] = []
+    for part, field in zip(folder.split("/"), fields, strict=True):
+        text = part.partition("=")[2]
+        value = unquote(text)
+        kind = _result_type(field, schema)
+        if text == NULL_PARTITION:
+            values.append(None)
+        elif kind == pa.string():
+            values.append(value)
+        else:
+            values.append(value == "true" if kind == pa.bool_() else int(value))
+    return values
+
+
+def _partitions(rows: pa.Table, fields: tuple[PartitionField, ...]) -> list[tuple[Any, ...]] | None:
+    if not fields:
+        return None
+    columns = [_transformed(rows[field.source], field.transform) for field in fields]
+    return list(zip(*columns, strict=True))
+
+
+def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
+    """The values of a field of the partition, from those of its column."""
+    if transform == "void":
+        return [None] * len(column)
+    if transform == "identity":
+        if pa.types.is_date(column.type):
+            column = column.cast(pa.int32())
+        return list(column.to_pylist())
+    from pyiceberg.transforms import parse_transform
+
+    if pa.types.is_timestamp(column.type) and not transform.startswith("bucket"):
+        # Times of one hour are of one partition, so there are few to look at.
+        column = pc.floor_temporal(column, unit="hour")
+    kind, column = _in_iceberg(column)
+    function = parse_transform(transform).transform(kind)
+    encoded = column.combine_chunks().dictionary_encode()
+    values = [function(value) for value in encoded.dictionary.to_pylist()]
+    return [None if i is None else values[i] for i in encoded.indices.to_pylist()]
+
+
+def _in_iceberg(column: pa.ChunkedArray) -> tuple[IcebergType, pa.ChunkedArray]:
+    """The type of a column in Iceberg, and its values as Iceberg's transforms take them."""
+    from pyiceberg import types
+
+    if pa.types.is_timestamp(column.type):
+        kind = types.TimestampType() if column.type.tz is None else types.TimestamptzType()
+        return kind, column.cast(pa.int64())
+    if pa.types.is_date(column.type):
+        return types.DateType(), column.cast(pa.int32())
+    if pa.types.is_decimal(column.type):
+        return types.DecimalType(column.type.precision, column.type.scale), column
+    plain: dict[pa.DataType, IcebergType] = {
+        pa.int32(): types.IntegerType(),
+        pa.int64(): types.LongType(),
+        pa.string(): types.StringType(),
+        pa.binary(): types.BinaryType(),
+    }
+    return plain[column.type], column
+
+
+def _result_type(field: PartitionField, schema: pa.Schema) -> pa.DataType:
+    """The type of a field's values: that of its column, or whole numbers for most transforms."""
+    if field.transform == "identity" or field.transform.startswith("truncate"):
+        kind = schema.field(field.source).type
+        return kind if kind in (pa.string(), pa.bool_()) else pa.int64()
+    return pa.int64()
+
+
+def _folder(fields: tuple[PartitionField, ...], key: tuple[Any, ...]) -> str:
+    parts = []
+    for field, value in zip(fields, key, strict=True):
+        if value is None:
+            text = NULL_PARTITION
+        elif isinstance(value, str):
+            text = escape(value)
+            if text == NULL_PARTITION:  # a text that looks like it
+                text = "%5F" + text[1:]
+        else:
+            text = str(value).lower()
+        parts.append(f"{escape(field.name)}={text}")
+    return "/".join(parts)

@@ -1,0 +1,262 @@
+"""The contract between the committers and a table format that has a log of its own.
+
+An *entry* is one transaction in the log that publishes a snapshot of a sink, and it carries the
+snapshot's number. Each try reads the newest state of the table, sees which number of this sink
+it has, and commits on top of exactly that state. So of two committers that try the same snapshot
+one fails, looks again, and finds that it is in.
+
+Nothing here knows Delta or Iceberg.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from penstock.connectors.file_sink import sink_tag
+from penstock.connectors.spark.sink.table import Table, difference
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.sink import Committer, SinkWriter, WriterContext
+
+if TYPE_CHECKING:
+    from penstock.connectors.spark.sink.table_sink import SparkTableSink
+
+__all__ = ["ConflictError", "Entry", "LakeTable", "Log", "NewFile"]
+
+#: The state of a table that was read.
+State = TypeVar("State")
+
+#: How often a transaction is tried when others commit at the same time: for about a minute.
+_TRIES = 60
+
+
+class ConflictError(Exception):
+    """Somebody else has committed to the table since it was read."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A snapshot of a sink that is to be published.
+
+    Arguments:
+        lineage, uid: the line of snapshots and the sink.
+        number: of the snapshot.
+    """
+
+    lineage: str
+    uid: str
+    number: int
+
+    @property
+    def tag(self) -> str:
+        """A short name of the sink in its line."""
+        return sink_tag(self.lineage, self.uid)
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A Parquet file that is in the table's folder and is to be named by the log.
+
+    Arguments:
+        path: where it is.
+        folder: of its partition, `a=1/b=x` as `partition_folder` writes it; "" if it has none.
+    """
+
+    path: Path
+    folder: str
+
+
+@dataclass(frozen=True)
+class LakeTable(Table, ABC):
+    """A table of a format with a log. Plain data, as any `Table`."""
+
+    @abstractmethod
+    def require_mode(self, mode: str) -> None:
+        """See that the table can be written in a mode of the sink.
+
+        Raises:
+            GraphError: if not, with the reason.
+        """
+
+    @abstractmethod
+    def log(self) -> Log[Any]:
+        """The table's log."""
+
+    def create_writer(self, context: WriterContext, sink: SparkTableSink) -> SinkWriter:
+        """A writer that stages."""
+        from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
+
+        if sink.mode == "upsert":
+            return ChangeWriter(self, context, sink.keys, sink.is_delete)
+        return RowWriter(self, context, collected=sink.mode == "overwrite")
+
+    def create_committer(self, sink: SparkTableSink) -> Committer:
+        """The committer of the sink's mode."""
+        from penstock.connectors.spark.sink.lake import commit
+
+        if sink.mode == "upsert":
+            return commit.LakeUpsertCommitter(self, sink.keys)
+        if sink.mode == "overwrite":
+            return commit.LakeOverwriteCommitter(self)
+        return commit.LakeCommitter(self)
+
+
+class Log(ABC, Generic[State]):
+    """The log of a table.
+
+    What is to be published is made by functions, which are called when it is known that the
+    table does not have it, and again after a conflict. They take the number of the snapshot that
+    it has.
+
+    Arguments:
+        table: whose log it is.
+    """
+
+    def __init__(self, table: LakeTable) -> None:
+        self._table = table
+
+    def append(
+        self,
+        entry: Entry,
+        staged_for: Sequence[dict[str, Any]],
+        files: Callable[[int], list[NewFile]],
+    ) -> None:
+        """Add files to the table, unless its log says that they are in.
+
+        Arguments:
+            entry: what is published.
+            staged_for: identities of the table that the files were staged for.
+            files: the files of snapshots after one.
+
+        Raises:
+            JobError: if it is another table now, can't be written any more or can't be reached.
+        """
+        self._once(entry, staged_for, lambda state, since: self._append(state, entry, files(since)))
+
+    def overwrite(
+        self,
+        entry: Entry,
+        staged_for: Sequence[dict[str, Any]],
+        files: Callable[[], list[NewFile]],
+    ) -> None:
+        """Let files take the place of all rows, unless the log says that it was done.
+
+        Arguments:
+            entry: what is published.
+            staged_for: as for `append`.
+            files: the files.
+
+        Raises:
+            JobError: as `append`.
+        """
+        self._once(entry, staged_for, lambda state, _: self._overwrite(state, entry, files()))
+
+    def upsert(
+        self,
+        entry: Entry,
+        staged_for: Sequence[dict[str, Any]],
+        changes: Callable[[int], pa.Table],
+        keys: tuple[str, ...],
+    ) -> None:
+        """Apply changes by key, unless the log says that they are in.
+
+        Arguments:
+            entry: what is published.
+            staged_for: as for `append`.
+            changes: the last change of each key in snapshots after one, with a column `DELETED`.
+            keys: columns whose values tell rows apart.
+
+        Raises:
+            JobError: as `append`.
+        """
+        self._once(
+            entry,
+            staged_for,
+            lambda state, since: self._upsert(state, entry, changes(since), keys),
+        )
+
+    def _once(
+        self,
+        entry: Entry,
+        staged_for: Sequence[dict[str, Any]],
+        change: Callable[[State, int], None],
+    ) -> None:
+        distinct = {json.dumps(i, sort_keys=True): i for i in staged_for}
+        pause_seconds = 0.01
+        for _ in range(_TRIES):
+            with self._opened() as state:
+                recorded = self._recorded(state, entry)
+                if recorded >= entry.number:
+                    self._make_durable(state, entry)
+                    return
+                for identity in distinct.values():
+                    self._require(state, identity)
+                try:
+                    change(state, recorded)
+                    return
+                except ConflictError as conflict:
+                    reason = conflict
+            # Jobs that write to one table must not meet again and again.
+            time.sleep(pause_seconds * random.uniform(0.5, 1))
+            pause_seconds = min(2 * pause_seconds, 1.0)
+        raise JobError(
+            f"snapshot {entry.number} could not be published in {self._table}: others have "
+            f"committed to it before each of {_TRIES} tries ({reason}). It is tried again when "
+            f"the job is restarted"
+        )
+
+    def _require(self, state: State, identity: dict[str, Any]) -> None:
+        change = difference(self._identity(state), identity)
+        if change is not None:
+            raise JobError(
+                f"{self._table} is not the table that this output was staged for: {change}. "
+                f"Nothing was published. Put the table back as it was, or start the job afresh"
+            )
+
+    # ---- what a format does
+
+    @abstractmethod
+    def _opened(self) -> AbstractContextManager[State]:
+        """The newest state of the table.
+
+        Raises:
+            JobError: if there is no such table, or it can't be written exactly once any more.
+        """
+
+    @abstractmethod
+    def _identity(self, state: State) -> dict[str, Any]:
+        """What tells the table from others, as it is now; see `Table.identity`."""
+
+    @abstractmethod
+    def _recorded(self, state: State, entry: Entry) -> int:
+        """The newest snapshot of this sink that the log has; 0 if none."""
+
+    @abstractmethod
+    def _make_durable(self, state: State, entry: Entry) -> None:
+        """An entry was found in the log; it may have come there a moment before a crash."""
+
+    @abstractmethod
+    def _append(self, state: State, entry: Entry, files: list[NewFile]) -> None:
+        """Commit on top of this state, durably, with the number of the entry.
+
+        Raises:
+            ConflictError: if the table has another state by now; nothing was done then, or what
+                was done will be found.
+        """
+
+    @abstractmethod
+    def _overwrite(self, state: State, entry: Entry, files: list[NewFile]) -> None:
+        """As `_append`; all rows that are there go."""
+
+    @abstractmethod
+    def _upsert(self, state: State, entry: Entry, changes: pa.Table, keys: tuple[str, ...]) -> None:
+        """As `_append`; rows with the keys of changes go, and those that are not deleted come."""
