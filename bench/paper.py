@@ -1,231 +1,264 @@
 """`paper`: the evaluation of the ABS paper, redone: what snapshots cost, by protocol and interval.
 
-The topology is that of the paper's figure 5: six operators with **three full shuffles**, per-key
-aggregates and source offsets as state. A source makes records of three keys; each of three keyed
-reduces counts by one of them, behind a shuffle of its own; a sink counts. The state changes all the
-time (`keys_changed_per_second`), and all protocols write it in the same way.
+*Figure 6*: the run time per record relative to that without snapshots, for ABS, synchronous
+snapshots and Chandy-Lamport's, on the topology of the paper's figure 5 (`paper_jobs.py`). All
+protocols write state in the same way, and it changes all the time (`keys_changed_per_second` is
+counted, in a run of its own). A run reads for a fixed time, so that every run at an interval has
+the same number of snapshots in it; measured is from half a second after the first arrival to the
+last. How runs are ordered and compared is told in `paper_statistics.py`. A figure is void (null)
+if fewer than 0.9 of the snapshots that the interval asks for completed.
 
-*Figure 6*: the overhead is the run time relative to that without snapshots, minus 1, for ABS,
-synchronous snapshots and Chandy-Lamport's at each interval. Runs of the protocols and of the
-baseline alternate; an overhead is the median over the rounds of the ratio to the baseline of the
-same round, with a 95 % interval by bootstrap. A run is timed from the moment all tasks run until
-the last of them has processed all its input. A figure is void (null) if a run completed fewer than
-0.9 of the snapshots that the interval asks for (`snapshots_completed_share` says how many).
+*Cyclic*, which the paper has not: the same on a keyed loop, with the sizes of back-edge logs.
 
-*Figure 7*: records per second at parallelism 1, 2, 4 and 8, with ABS at 3 s and without snapshots.
+*Figure 7*: the run time of a fixed number of records at parallelism 1, 2, 4 and 8, with ABS at 3 s
+and without snapshots; and on a Spark cluster on this machine, if asked for.
 """
 
 from __future__ import annotations
 
+import datetime
+import importlib.metadata
+import math
+import platform
 import random
-import resource
+import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Figures, Follower, Say, WrongResultError, machine, run, scratch
-from penstock import (
-    CheckpointingMode,
-    GeneratorSource,
-    RuntimeContext,
-    SinkFunction,
-    StreamExecutionEnvironment,
-)
+from bench import paper_statistics
+from bench.harness import Figures, Say, machine, scratch
+from bench.paper_jobs import HOPS, KEYS, LOOP_KEYS, Job, run_once
+from penstock import CheckpointingMode
 
-__all__ = ["INTERVALS", "QUICK_INTERVALS", "measure"]
+__all__ = ["INTERVALS", "PARTS", "PROTOCOLS", "QUICK_INTERVALS", "QUICK_SECONDS", "Plan", "measure"]
 
 INTERVALS = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 QUICK_INTERVALS = (0.1, 1.0, 3.0)
-KEYS = 50_021  # of each aggregate; a prime
-MODES = {
+QUICK_SECONDS = 2.0
+PARTS = ("figure6", "figure7", "cyclic", "spark")
+PROTOCOLS = {
     "abs": CheckpointingMode.EXACTLY_ONCE,
     "synchronous": CheckpointingMode.SYNCHRONOUS,
     "chandy_lamport": CheckpointingMode.CHANDY_LAMPORT,
 }
-#: A run lasts about so long, and at least so many intervals.
-RUN_SECONDS = 3.5
-LEAST_INTERVALS = 2.3
-ENOUGH = 0.9
+#: Of figure 7, as in the paper.
+FIGURE7_INTERVAL = 3.0
+#: Figure 7 is of so many seconds' work at the best parallelism, which is more than its interval.
+FIGURE7_SECONDS = 4.5
+SPARK_MASTER = "local-cluster[2,1,1024]"
 
 
-def measure(
-    intervals: Iterable[float] = QUICK_INTERVALS,
-    rounds: int = 5,
-    parallelisms: Iterable[int] = (1, 2),
-    folder: str | None = None,
-    say: Say = print,
-) -> Figures:
-    """Measure the overheads at each interval, and the rates at each parallelism.
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how long.
 
     Arguments:
         intervals: seconds between two snapshots.
-        rounds: runs of each protocol, and of the baseline, at each interval.
-        parallelisms: for figure 7.
+        rounds: runs of each protocol at each interval.
+        parallelisms: of figure 7.
+        parts: of `PARTS`.
+        protocols: of `PROTOCOLS`.
+        seconds: a run is measured for at least so long,
+        least_intervals: and for at least so many intervals.
+        warm: seconds at a run's beginning that are not measured.
+        figure7_rounds: runs of each point of figure 7.
+    """
+
+    intervals: Sequence[float] = QUICK_INTERVALS
+    rounds: int = 5
+    parallelisms: Sequence[int] = (1, 2)
+    parts: Sequence[str] = ("figure6", "figure7")
+    protocols: Sequence[str] = tuple(PROTOCOLS)
+    seconds: float = 3.0
+    least_intervals: int = 2
+    warm: float = 0.5
+    figure7_rounds: int = 2
+
+    def seconds_of(self, interval: float) -> float:
+        """How long a run at an interval reads.
+
+        Whole intervals and the warm-up. The first snapshot is due after one interval, so exactly
+        as many snapshots as there are intervals in the measured time begin in it, and the last
+        has the length of the warm-up left to be written.
+        """
+        intervals = max(self.least_intervals, math.ceil(self.seconds / interval - 1e-9))
+        return self.warm + intervals * interval
+
+
+def measure(
+    plan: Plan,
+    folder: str | None = None,
+    say: Say = print,
+    done: Callable[[Figures], None] | None = None,
+) -> Figures:
+    """Measure the parts of a plan.
+
+    Arguments:
+        plan: what.
         folder: where snapshots lie; the system's temporary folder if None.
         say: told what happens.
+        done: called with the figures of each part when it is measured.
+
+    Returns:
+        Of figure 6 what `paper_statistics.evaluate` tells, and of the cyclic graph the same below
+        `cyclic`; `records_per_second` with ABS and `records_per_second_none`, by parallelism, and
+        all run times of figure 7 below `figure7` and `spark`; `measured`: machine, versions and
+        date of each part.
 
     Raises:
-        WrongResultError: if a record is lost or doubled.
+        WrongResultError: if not as many records arrive as were read.
     """
-    with scratch(folder) as place:
-        rate = _run(place, 400_000, 2, None, None, say)["records_per_second"]
-        result: Figures = {f"{name}_overhead": {} for name in MODES}
-        result |= {f"{name}_overhead_95": {} for name in MODES}
-        result |= {"snapshots_completed_share": {}, "details": {}}
-        for interval in intervals:
-            records = int(rate * max(RUN_SECONDS, LEAST_INTERVALS * interval))
-            runs = _rounds(place, records, interval, rounds, say)
-            _evaluate(result, f"{interval:g}", runs)
-        result["records_per_second"] = {}
-        for parallelism in parallelisms:
-            result["records_per_second"][str(parallelism)] = {
-                label: round(
-                    statistics.median(
-                        _run(place, int(rate * RUN_SECONDS), parallelism, mode, 3.0, say)[
-                            "records_per_second"
-                        ]
-                        for _ in range(max(1, rounds // 2))
-                    )
-                )
-                for label, mode in (("none", None), ("abs", CheckpointingMode.EXACTLY_ONCE))
-            }
-    return {**result, "rounds": rounds, **machine()}
+    measures = {"figure6": _shuffles, "figure7": _scaling, "cyclic": _loop, "spark": _spark}
+    result: Figures = {"measured": {}}
+    for part in plan.parts:
+        figures = measures[part](plan, folder, say)
+        rounds = plan.figure7_rounds if part in ("figure7", "spark") else plan.rounds
+        told = {part: {**provenance(), "rounds": rounds}}
+        if done is not None:
+            done({**figures, "measured": told, "cores": told[part]["cores"]})
+        result |= {**figures, "measured": {**result["measured"], **told}}
+    return {**result, "rounds": plan.rounds, **machine()}
 
 
-def _rounds(
-    place: Path, records: int, interval: float, rounds: int, say: Say
-) -> dict[str, list[Figures]]:
-    """All runs at one interval, the protocols in turns."""
-    runs: dict[str, list[Figures]] = {"none": [], **{name: [] for name in MODES}}
-    for number in range(rounds):
-        for name, done in runs.items():
-            say(f"{interval:g} s, round {number + 1} of {rounds}: {name}")
-            done.append(_run(place, records, 2, MODES.get(name), interval, say))
-    return runs
+def _shuffles(plan: Plan, folder: str | None, say: Say) -> Figures:
+    """Figure 6."""
+    say("counting keys")
+    counting = Job(seconds=plan.warm + 1.5, warm=plan.warm, count_keys=True)
+    changed = run_once(counting, folder, say)["keys_changed_per_second"]
+    figures = _protocols(plan, False, folder, say)
+    return {**figures, "keys": 3 * KEYS, "keys_changed_per_second": changed}
 
 
-def _evaluate(result: Figures, key: str, runs: dict[str, list[Figures]]) -> None:
-    shares: Figures = {}
-    for name in MODES:
-        shares[name] = round(min(one["completed_share"] for one in runs[name]), 3)
-        ratios = [
-            one["seconds"] / base["seconds"] - 1
-            for one, base in zip(runs[name], runs["none"], strict=True)
-        ]
-        valid = shares[name] >= ENOUGH
-        result[f"{name}_overhead"][key] = round(statistics.median(ratios), 4) if valid else None
-        result[f"{name}_overhead_95"][key] = _interval_95(ratios) if valid else None
-    result["snapshots_completed_share"][key] = shares
-    result["details"][key] = {
-        name: {
-            figure: statistics.median(one[figure] for one in done)
-            for figure in done[0]
-            if done[0][figure] is not None
-        }
-        for name, done in runs.items()
+def _loop(plan: Plan, folder: str | None, say: Say) -> Figures:
+    """The same on the cyclic graph."""
+    figures = _protocols(plan, True, folder, say)
+    return {"cyclic": {**figures, "keys": LOOP_KEYS, "hops": HOPS}}
+
+
+def _protocols(plan: Plan, cyclic: bool, folder: str | None, say: Say) -> Figures:
+    """All protocols at all intervals, on one of the graphs."""
+    result: Figures = {}
+    for number, interval in enumerate(plan.intervals):
+        job = Job(seconds=plan.seconds_of(interval), warm=plan.warm, cyclic=cyclic)
+        names = paper_statistics.order(plan.protocols, plan.rounds, number)
+        row = []
+        for position, name in enumerate(names):
+            say(f"every {interval:g} s, run {position + 1} of {len(names)}: {name}")
+            this = replace(job, mode=PROTOCOLS.get(name), interval=interval)
+            row.append((name, run_once(this, folder, say)))
+        key = f"{interval:g}"
+        paper_statistics.evaluate(result, key, row)
+        sizes = result.setdefault("snapshot_bytes", {})
+        sizes[key] = result["details"][key][plan.protocols[0]].get("snapshot_bytes")
+    return result
+
+
+def _work(plan: Plan, parallelisms: Iterable[int], folder: str | None, say: Say) -> int:
+    """So many records that the fastest of figure 7 takes long enough for a snapshot."""
+    rates = []
+    for parallelism in parallelisms:
+        say(f"how fast is parallelism {parallelism}")
+        job = Job(parallelism, seconds=plan.warm + 1.0, warm=plan.warm)
+        rates.append(run_once(job, folder, say)["records_per_second"])
+    return int(max(rates) * FIGURE7_SECONDS)
+
+
+def _scaling(plan: Plan, folder: str | None, say: Say) -> Figures:
+    """Figure 7 on local processes."""
+    records = _work(plan, plan.parallelisms, folder, say)
+    points = _points(plan, plan.parallelisms, records, folder, say)
+    rates = {
+        name: {key: round(records / point[name]["seconds"]) for key, point in points.items()}
+        for name in ("abs", "none")
     }
-
-
-def _interval_95(values: list[float]) -> list[float]:
-    """Where the median lies with 95 % confidence, by bootstrap."""
-    rng = random.Random(1)
-    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(2000))
-    return [round(medians[50], 4), round(medians[-51], 4)]
-
-
-def _run(
-    place: Path,
-    records: int,
-    parallelism: int,
-    mode: CheckpointingMode | None,
-    interval: float | None,
-    say: Say,
-) -> Figures:
-    """One run; without snapshots if there is no mode."""
-    with scratch(str(place)) as own:
-        follower = Follower(say)
-        env = build(own, records, parallelism)
-        if mode is not None and interval is not None:
-            env.enable_checkpointing(interval * 1000, mode)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run(env, follower)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        arrived = sum(int(path.read_text()) for path in own.glob("arrived-*"))
-    if arrived != records:
-        raise WrongResultError(f"{arrived} of {records} records arrived")
-    ((ended, final),) = (
-        (at, e) for at, e in follower.events if e["event"] == "snapshot" and e["kind"] == "final"
-    )
-    seconds = ended - final["duration_ms"] / 1000 - follower.first("running")
-    snapshots = follower.snapshots()
-    asked = 1 if mode is None or interval is None else max(1, int(seconds / interval))
     return {
-        "seconds": seconds,
-        "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "records_per_second": records / seconds,
-        # Each record changes a key of each of three aggregates; in a second more records come
-        # than there are keys, so all of them change.
-        "keys_changed_per_second": 3 * min(KEYS, records / seconds),
-        "completed_share": min(1.0, len(snapshots) / asked) if mode is not None else None,
-        "snapshot_bytes": _median(snapshots, "bytes_new"),
-        "snapshot_ms": _median(snapshots, "duration_ms"),
-        "aligned_ms": _median(snapshots, "aligned_ms"),
-        "log_bytes": _median(snapshots, "log_bytes"),
+        "figure7": {"records": records, "interval": FIGURE7_INTERVAL, "points": points},
+        "records_per_second": rates["abs"],
+        "records_per_second_none": rates["none"],
     }
 
 
-def _median(snapshots: list[dict[str, Any]], figure: str) -> float | None:
-    return statistics.median(s[figure] for s in snapshots) if snapshots else None
+def _points(
+    plan: Plan,
+    parallelisms: Iterable[int],
+    records: int,
+    folder: str | None,
+    say: Say,
+    cluster: Callable[[], AbstractContextManager[Any]] | None = None,
+) -> Figures:
+    """Run times by parallelism, with ABS and without snapshots, all in random order per round."""
+    kinds = [(p, mode) for p in parallelisms for mode in (None, CheckpointingMode.EXACTLY_ONCE)]
+    times: dict[tuple[int, Any], list[float]] = {kind: [] for kind in kinds}
+    completed: dict[int, list[int]] = {p: [] for p in parallelisms}
+    rng, rounds = random.Random(1), plan.figure7_rounds
+    for number in range(rounds):
+        for parallelism, mode in rng.sample(kinds, len(kinds)):
+            say(f"fixed work, round {number + 1} of {rounds}: parallelism {parallelism}")
+            job = Job(parallelism, mode, FIGURE7_INTERVAL, records=records, warm=0.0)
+            done = run_once(job, folder, say, cluster)
+            times[parallelism, mode].append(done["run_seconds"])
+            if mode is not None:
+                completed[parallelism].append(done["snapshots_completed"])
+    points: Figures = {}
+    for (parallelism, mode), seconds in times.items():
+        point = points.setdefault(str(parallelism), {})
+        point["none" if mode is None else "abs"] = {
+            "seconds": round(statistics.median(seconds), 4),
+            "seconds_95": paper_statistics.median_interval(seconds),
+            "all_seconds": [round(one, 4) for one in seconds],
+        }
+        point["snapshots_completed"] = statistics.median(completed[parallelism])
+    return points
 
 
-def build(place: Path, records: int, parallelism: int) -> StreamExecutionEnvironment:
-    """The program: source, three keyed aggregates behind full shuffles, sink."""
-    env = StreamExecutionEnvironment.get_execution_environment()
-    env.set_parallelism(parallelism)
-    # With a folder in any case, so that the last snapshot is in all runs alike.
-    env.get_checkpoint_config().set_checkpoint_storage_dir(place / "snapshots")
-    source = GeneratorSource(_record, records)
-    stream = env.from_source(source).map(lambda keys: (*keys, 1))
-    for place_of_key in range(3):
-        stream = stream.key_by(_Key(place_of_key)).reduce(_count)
-    stream.add_sink(_Arrivals(place))
-    return env
+def _spark(plan: Plan, folder: str | None, say: Say) -> Figures:
+    """Figure 7 with the workers on executors of Spark, each a process with one core."""
+    from penstock.connectors.spark import spark_session
+    from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, checks
+
+    records = _work(plan, (1, 2), folder, say)
+    say("starting Spark")
+    with scratch(folder) as place:
+        own = {"spark.local.dir": f"{place}/local", "spark.sql.warehouse.dir": f"{place}/tables"}
+        settings = {**SESSION_SETTINGS, **own, "spark.log.level": "OFF"}
+        session = spark_session(settings, SPARK_MASTER)
+        try:
+            checks.await_slots(session, 2)
+            points = _points(plan, (1, 2), records, folder, say, lambda: SparkCluster(session))
+            version = session.version
+        finally:
+            session.stop()
+    return {
+        "spark": {
+            "records": records,
+            "interval": FIGURE7_INTERVAL,
+            "master": SPARK_MASTER,
+            "version": version,
+            "points": points,
+        }
+    }
 
 
-class _Key:
-    """Takes one of the keys."""
-
-    def __init__(self, place: int) -> None:
-        self._place = place
-
-    def __call__(self, record: tuple[int, int, int, int]) -> int:
-        return record[self._place]
-
-
-def _record(index: int) -> tuple[int, int, int]:
-    return (index * 7919 % KEYS, index * 104_729 % KEYS, index * 15_485_863 % KEYS)
+def provenance() -> Figures:
+    """The machine, the versions and the date, for a result that is kept."""
+    names = ("penstock", "trio", "msgpack", "rocksdict")
+    return {
+        **machine(),
+        "cpu": _cpu(),
+        "kernel": platform.release(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "versions": {name: importlib.metadata.version(name) for name in names},
+    }
 
 
-def _count(
-    state: tuple[int, int, int, int], record: tuple[int, int, int, int]
-) -> tuple[int, int, int, int]:
-    return (record[0], record[1], record[2], state[3] + 1)
-
-
-class _Arrivals(SinkFunction):
-    """Counts records."""
-
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._arrived = 0
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._subtask = runtime_context.get_index_of_this_subtask()
-
-    def invoke(self, value: Any) -> None:
-        del value
-        self._arrived += 1
-
-    def close(self) -> None:
-        (self._place / f"arrived-{self._subtask}").write_text(str(self._arrived))
+def _cpu() -> str:
+    """The name of the processor; "unknown" where the operating system does not tell."""
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = None
+    return found[1] if found else "unknown"
