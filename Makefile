@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test demo demo-spark examples bench soak soak-cycles soak-spark \
+.PHONY: all setup check test demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
   random-cycles clean
 
 all: check test
@@ -23,6 +23,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m bench.counts
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
@@ -38,11 +39,24 @@ examples: $(STAMP)
 	$(BIN)/python examples/connected_components.py --kill-worker-after 0
 	$(BIN)/python examples/page_rank.py --kill-worker-after 0
 
+# Half an hour. With PAPER= the paper's evaluation is at all intervals, which alone takes an hour.
+PAPER ?= --quick --part figure6 --part figure7 --part cyclic
+
 bench: $(STAMP)
 	$(BIN)/python -m bench wordcount
 	$(BIN)/python -m bench latency
 	$(BIN)/python -m bench checkpoint
 	$(BIN)/python -m bench recovery
+	$(BIN)/python -m bench latency --loads --results bench/results
+	$(BIN)/python -m bench paper $(PAPER) --results bench/results
+
+# Is this tree's engine faster? make bench-compare BASE=HEAD~1 BENCH=latency ROUNDS=5 ARGS="--load 0.5"
+BENCH ?= wordcount
+ROUNDS ?= 5
+
+bench-compare: $(STAMP)
+	@test -n "$(BASE)" || { echo "say with which revision: make bench-compare BASE=HEAD~1"; exit 2; }
+	$(BIN)/python -m bench.compare $(BASE) --bench $(BENCH) --rounds $(ROUNDS) -- $(ARGS)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak

@@ -9,13 +9,26 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import checkpoint, cycles, latency, paper, recovery, spark, startup, wordcount
+from bench import (
+    checkpoint,
+    cycles,
+    latency,
+    latency_load,
+    limit,
+    paper,
+    paper_report,
+    recovery,
+    spark,
+    startup,
+    wordcount,
+)
 from bench.harness import Figures, Say, WrongResultError
 from penstock import PenstockError
 
@@ -47,13 +60,80 @@ def _wordcount(lines: int, rounds: int, interval: float, folder: str | None, as_
 
 
 @main.command("latency")
-@click.option("--rate", default=1_000, help="Records per second.")
-@click.option("--seconds", default=20.0, help="How long.")
+@click.option("--rate", default=1_000, help="Records per second, unless a load is given.")
+@click.option("--load", help="Share of the highest sustainable rate, such as 0.5; or all.")
+@click.option("--loads", is_flag=True, help="The same as --load all.")
+@click.option("--shuffles", default=1, help="Keyed shuffles, with a load.")
+@click.option("--keys", default=100_003, help="Keys of each, with a load.")
+@click.option("--no-snapshots", is_flag=True, help="None are taken.")
+@click.option("--sustainable", type=float, help="That rate, if it is known.")
+@click.option("--seconds", type=float, help="How long.  [default: 20; 8 with a load, 6 with all]")
+@click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False),
+    help="A folder for latency_load.json, with --load all.",
+)
+@_common
+def _latency(
+    rate: int,
+    seconds: float | None,
+    interval: float,
+    folder: str | None,
+    as_json: bool,
+    **of_load: Any,
+) -> None:
+    """From a source to a sink through one keyed shuffle, or under load."""
+    load = "all" if of_load["loads"] else of_load["load"]
+    own = None if of_load["no_snapshots"] else interval
+    if load is None:
+        _show(as_json, lambda say: latency.measure(rate, seconds or 20.0, own, folder, say))
+        return
+    setting = latency_load.Setting(of_load["shuffles"], own, of_load["keys"])
+    if load == "all":
+        results = of_load["results"]
+        _show(
+            as_json,
+            lambda say: latency_load.measure_all(seconds or 6.0, setting, folder, results, say),
+        )
+        return
+    try:
+        share = float(load)
+    except ValueError:
+        message = f"{load!r} is neither a number nor the word all"
+        raise click.BadParameter(message, param_hint="--load") from None
+    highest = of_load["sustainable"]
+    _show(
+        as_json,
+        lambda say: latency_load.measure(share, setting, seconds or 8.0, highest, folder, say),
+    )
+
+
+@main.command("limit")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=click.Choice(limit.SHAPES),
+    help="Which, and can be given several times; all if left out.",
+)
+@click.option("--scale", default=1.0, help="How many records, as a multiple.")
+@click.option("--rounds", default=2, help="Runs; the limit programs have one more.")
 @click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
 @_common
-def _latency(rate: int, seconds: float, interval: float, folder: str | None, as_json: bool) -> None:
-    """From a source to a sink through one keyed shuffle."""
-    _show(as_json, lambda say: latency.measure(rate, seconds, interval, folder, say))
+def _limit(
+    shapes: tuple[str, ...],
+    scale: float,
+    rounds: int,
+    interval: float,
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """A map chain, a keyed count and a join, against programs without an engine."""
+    _show(
+        as_json,
+        lambda say: limit.measure(shapes or limit.SHAPES, scale, rounds, interval, folder, say),
+    )
 
 
 @main.command("checkpoint")
@@ -121,16 +201,75 @@ def _spark(
 @main.command("paper")
 @click.option("--rounds", default=5, help="Runs of each protocol at each interval.")
 @click.option("--quick", is_flag=True, help="Intervals of 0.1, 1 and 3 s only.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(paper.PARTS),
+    help="Only these; by default figures 6 and 7, and without --quick the cyclic graph too.",
+)
+@click.option("--spark", "on_spark", is_flag=True, help="Figure 7 on a Spark cluster, too.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False),
+    help="Keep the figures here, with tables and plots; parts measured before stay.",
+)
 @_common
-def _paper(rounds: int, quick: bool, folder: str | None, as_json: bool) -> None:
+def _paper(
+    rounds: int,
+    quick: bool,
+    parts: tuple[str, ...],
+    on_spark: bool,
+    results: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> None:
     """What snapshots cost, by protocol and interval: figures 6 and 7 of the paper."""
-    intervals = paper.QUICK_INTERVALS if quick else paper.INTERVALS
-    parallelisms = (1, 2) if quick else (1, 2, 4, 8)
-    _show(as_json, lambda say: paper.measure(intervals, rounds, parallelisms, folder, say))
+    default = ("figure6", "figure7") if quick else ("figure6", "figure7", "cyclic")
+    plan = paper.Plan(
+        paper.QUICK_INTERVALS if quick else paper.INTERVALS,
+        rounds,
+        (1, 2) if quick else (1, 2, 4, 8),
+        (parts or default) + (("spark",) if on_spark else ()),
+        seconds=paper.QUICK_SECONDS if quick else paper.Plan.seconds,
+        figure7_rounds=min(rounds, 2) if quick else rounds,
+    )
+
+    def keep(figures: Figures) -> None:
+        if results is not None:
+            paper_report.keep(figures, Path(results))
+
+    _show(as_json, lambda say: paper.measure(plan, folder, say, keep), paper_report.tables)
 
 
-def _show(as_json: bool, measure: Callable[[Say], Figures]) -> None:
-    """Run a benchmark and print its figures. Exits with 1 if its result is wrong."""
+@main.command("plot")
+@click.option(
+    "--results",
+    type=click.Path(exists=True, file_okay=False),
+    default="bench/results",
+    help="Where the figures are kept.",
+)
+def _plot(results: str) -> None:
+    """Draw plots and write tables again from the figures that are kept."""
+    try:
+        for path in paper_report.redraw(Path(results)):
+            print(path)
+    except FileNotFoundError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _show(
+    as_json: bool,
+    measure: Callable[[Say], Figures],
+    page: Callable[[Figures], str] | None = None,
+) -> None:
+    """Run a benchmark and print its figures. Exits with 1 if its result is wrong.
+
+    Arguments:
+        as_json: print one JSON object.
+        measure: gives the figures.
+        page: makes a page of Markdown of them, for people; by default they are listed.
+    """
     errors = Console(stderr=True)
     try:
         if as_json:
@@ -144,10 +283,26 @@ def _show(as_json: bool, measure: Callable[[Say], Figures]) -> None:
     if as_json:
         print(json.dumps(figures))
         return
+    if page is not None:
+        print(page(figures))
+        return
     table = Table(show_header=False, box=None)
     for name, value in figures.items():
+        if name == "runs":
+            continue
         shown = f"{value:,}" if isinstance(value, int) else str(value)
         table.add_row(name, shown)
+    Console().print(table)
+    if "runs" in figures:
+        _show_runs(figures["runs"])
+
+
+def _show_runs(runs: list[Figures]) -> None:
+    """A table with a line for each run."""
+    names = ("load", "shuffles", "snapshots", "p50_ms", "p99_ms", "max_ms", "due_p99_ms")
+    table = Table(*names, box=None)
+    for one in runs:
+        table.add_row(*(str(one[name]) for name in names))
     Console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""`latency`: from a source to a sink through one keyed shuffle, at a low rate.
+"""`latency`: from a source to a sink through one keyed shuffle, at a low rate (see `latency_load`).
 
 Two workers, 1,000 records a second over both, a snapshot each second. The source's function makes
 `(key, index, time.monotonic_ns())`; a keyed reduce keeps the newest; the sink takes the time again
@@ -44,7 +44,7 @@ WARM_UP_SECONDS = 0.5
 def measure(
     rate: int = 1_000,
     seconds: float = 20.0,
-    interval_ms: float = 1_000,
+    interval_ms: float | None = 1_000,
     folder: str | None = None,
     say: Say = print,
 ) -> Figures:
@@ -53,7 +53,7 @@ def measure(
     Arguments:
         rate: records per second, over both workers.
         seconds: how long.
-        interval_ms: between two snapshots.
+        interval_ms: between two snapshots; None for none.
         folder: where snapshots lie; the system's temporary folder if None.
         say: told what happens.
 
@@ -85,10 +85,14 @@ def measure(
     }
 
 
-def build(place: Path, rate: int, count: int, interval_ms: float) -> StreamExecutionEnvironment:
+def build(
+    place: Path, rate: int, count: int, interval_ms: float | None
+) -> StreamExecutionEnvironment:
     """The program."""
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.set_parallelism(WORKERS).enable_checkpointing(interval_ms)
+    env.set_parallelism(WORKERS)
+    if interval_ms is not None:
+        env.enable_checkpointing(interval_ms)
     env.get_checkpoint_config().set_checkpoint_storage_dir(place / "snapshots")
     source = GeneratorSource(
         lambda index: (index * 7919 % KEYS, index, time.monotonic_ns()), count, rate
