@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
+.PHONY: all setup check test test-long demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
   random-cycles clean
 
 all: check test
@@ -25,8 +25,13 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m bench.counts
 
+# Twice as many processes as cores: half of what the tests do is waiting.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 4
+
+# The same with more of everything that is drawn at random, and other examples each time.
+test-long: $(STAMP)
+	PENSTOCK_LONG=1 $(BIN)/python -m pytest -q -n 4
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py

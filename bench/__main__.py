@@ -290,7 +290,7 @@ def _show(
     for name, value in figures.items():
         if name == "runs":
             continue
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
+        shown = f"{value:,}" if type(value) is int else str(value)
         table.add_row(name, shown)
     Console().print(table)
     if "runs" in figures:
