@@ -1,8 +1,8 @@
 """Operators at work: each takes a list of records and returns a list of records.
 
-Everything that happens per record is a loop inside one `process`, over one batch; the engine
-costs something per batch only. `iterator` is consumed in step with the user's function, so that
-when an exception escapes, its length hint tells which record was at hand.
+Everything that happens per record is a loop of `loops.py` inside one `process`, over one batch;
+the engine costs something per batch only. `iterator` is consumed in step with the user's function,
+so that when an exception escapes, its length hint tells which record was at hand.
 
 No trio, no channels: a chain is a tree of these, and `penstock.runtime.task` feeds it.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from penstock.dataflow.errors import GraphError, JobError
@@ -25,7 +26,9 @@ from penstock.dataflow.functions import (
 from penstock.dataflow.graph import OperatorKind
 from penstock.dataflow.sink import SinkWriter
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
+from penstock.runtime import loops
 from penstock.runtime.codec import Codec
+from penstock.runtime.inline import inlined, was_inlined
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
 __all__ = ["OperatorContext", "RunningOperator", "SinkOperator", "make_operator"]
@@ -160,43 +163,74 @@ class RunningOperator(ABC):
         yield from ()
 
 
-class MapOperator(RunningOperator):
+class LoopOperator(RunningOperator):
+    """An operator that is one of the loops.
+
+    Its `_loop` has the user's expressions in it where they are known, and `_plain` has not.
+    """
+
+    _loop: Callable[..., list[Any]]
+    _plain: Callable[..., list[Any]]
+
+    def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:
+        """The loop is `plain`; the functions are for its first parameters, in their order."""
+        self._plain = partial(plain, *functions.values())
+        self._loop = partial(inlined(plain, **functions), *functions.values())
+
+    def _go_through(self, records: list[Any], *arguments: Any) -> list[Any]:
+        """Run the loop over the records."""
+        self.iterator = iterator = iter(records)
+        try:
+            return self._loop(iterator, *arguments)
+        except Exception as error:
+            if was_inlined(error):
+                self._raise_again(records, arguments)
+            raise
+
+    def _raise_again(self, records: list[Any], arguments: tuple[Any, ...]) -> None:
+        """Have the user's own function raise, so that the traceback has its line."""
+        index = index_at_hand(self.iterator, records)
+        if index is not None:
+            try:
+                self._plain(iter([records[index]]), *arguments)
+            except Exception as error:
+                raise error from None
+
+
+class MapOperator(LoopOperator):
     """One record for each."""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        self._call = method_of(function, "map")
+        self._set_loop(loops.map_records, function=method_of(function, "map"))
 
     def process(self, records: list[Any]) -> list[Any]:
         """The mapped records."""
-        self.iterator = iterator = iter(records)
-        return list(map(self._call, iterator))
+        return self._go_through(records)
 
 
-class FlatMapOperator(RunningOperator):
+class FlatMapOperator(LoopOperator):
     """Any number of records for each."""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        self._call = method_of(function, "flat_map")
+        self._set_loop(loops.flat_map_records, function=method_of(function, "flat_map"))
 
     def process(self, records: list[Any]) -> list[Any]:
         """All records of what the function returned, in order."""
-        self.iterator = iterator = iter(records)
-        return list(chain.from_iterable(map(self._call, iterator)))
+        return self._go_through(records)
 
 
-class FilterOperator(RunningOperator):
+class FilterOperator(LoopOperator):
     """Some of the records."""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        self._call = method_of(function, "filter")
+        self._set_loop(loops.filter_records, function=method_of(function, "filter"))
 
     def process(self, records: list[Any]) -> list[Any]:
         """Those for which the function is true."""
-        self.iterator = iterator = iter(records)
-        return list(filter(self._call, iterator))
+        return self._go_through(records)
 
 
 class ProcessOperator(RunningOperator):
@@ -215,7 +249,7 @@ class ProcessOperator(RunningOperator):
         yield from _batched(self.function.end_input(self._Context()) or ())
 
 
-class KeyedOperator(RunningOperator):
+class KeyedOperator(LoopOperator):
     """An operator with keyed state; always the first of its chain.
 
     A record that is also state (what `reduce` emits) must not change under whoever got it, so
@@ -231,7 +265,7 @@ class KeyedOperator(RunningOperator):
         assert context.backend is not None
         self.backend = context.backend
         self._key_of = key_of
-        self._copy = hash if context.codec.hash_tells else self._always
+        self._check = hash if context.codec.hash_tells else self._always
 
     def copied(self, record: Any) -> Any:
         """A copy of a mutable record; the record itself if it is immutable."""
@@ -244,39 +278,17 @@ class KeyedOperator(RunningOperator):
 class KeyedReduceOperator(KeyedOperator):
     """The running combination of each key's records."""
 
-    def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
-        super().__init__(function, context, key_of)
-        self._call = method_of(function, "reduce")
-
     def open(self) -> None:
         """Open the function and ask for the state, which is restored by now."""
         super().open()
         self._table = self.backend.table(self.STATE)
+        combine = method_of(self.function, "reduce")
+        self._set_loop(loops.reduce_records, key_of=self._key_of, combine=combine)
 
     def process(self, records: list[Any]) -> list[Any]:
         """The new value of each record's key."""
         table = self._table
-        dirty, lookup = table.dirty, table.lookup
-        get, key_of, combine, check = dirty.get, self._key_of, self._call, self._copy
-        out: list[Any] = []
-        emit = out.append
-        self.iterator = iterator = iter(records)
-        for record in iterator:
-            # Called here and not by map(): calls from Python to Python are the cheaper ones.
-            key = key_of(record)
-            value = get(key, MISSING)
-            if value is MISSING:
-                value = lookup(key)
-            if value is not MISSING:
-                record = combine(value, record)
-            dirty[key] = record
-            try:
-                check(record)
-            except TypeError:
-                emit(self.copied(record))
-            else:
-                emit(record)
-        return out
+        return self._go_through(records, table.dirty, table.lookup, self._check, self.copied)
 
 
 class KeyedCountOperator(KeyedOperator):
@@ -285,23 +297,11 @@ class KeyedCountOperator(KeyedOperator):
     def open(self) -> None:
         """Ask for the state, which is restored by now."""
         self._table = self.backend.table(self.STATE)
+        self._set_loop(loops.count_records, key_of=self._key_of)
 
     def process(self, records: list[Any]) -> list[Any]:
         """A pair (key, count) for each record."""
-        table = self._table
-        dirty, lookup = table.dirty, table.lookup
-        get = dirty.get
-        out: list[Any] = []
-        self.iterator = iterator = iter(records)
-        for key in map(self._key_of, iterator):
-            count = get(key, MISSING)
-            if count is MISSING:
-                count = lookup(key)
-                if count is MISSING:
-                    count = 0
-            dirty[key] = count = count + 1
-            out.append((key, count))
-        return out
+        return self._go_through(records, self._table.dirty, self._table.lookup)
 
 
 class KeyedProcessOperator(KeyedOperator):
@@ -314,22 +314,16 @@ class KeyedProcessOperator(KeyedOperator):
         def get_current_key(self) -> Any:
             return self._context.key
 
+    def open(self) -> None:
+        """Open the function."""
+        super().open()
+        function = self.function.process_element
+        self._set_loop(loops.process_records, key_of=self._key_of, function=function)
+
     def process(self, records: list[Any]) -> list[Any]:
         """All that the function emitted."""
-        context, check = self.context, self._copy
-        call, shown = self.function.process_element, self._Context(self.context)
-        out: list[Any] = []
-        emit = out.append
-        self.iterator = iterator = iter(records)
-        for context.key, record in zip(map(self._key_of, iterator), records, strict=False):
-            for emitted in call(record, shown) or ():
-                try:
-                    check(emitted)
-                except TypeError:
-                    emit(self.copied(emitted))
-                else:
-                    emit(emitted)
-        return out
+        shown = self._Context(self.context)
+        return self._go_through(records, self.context, shown, self._check, self.copied)
 
     def _end_input(self) -> Iterator[list[Any]]:
         """What the function emits for each key that has state."""
@@ -403,13 +397,19 @@ def make_operator(
     return _KEYED[kind](function, context, method_of(key_selector, "get_key"))
 
 
-def record_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> str | None:
-    """A short rendering of the record that was being processed, if it can be told."""
+def index_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> int | None:
+    """Which of the records was being processed, if it can be told."""
     hint = getattr(iterator, "__length_hint__", None)
     if hint is None:
         return None
-    index = len(records) - hint() - 1
-    if not 0 <= index < len(records):
+    index: int = len(records) - hint() - 1
+    return index if 0 <= index < len(records) else None
+
+
+def record_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> str | None:
+    """A short rendering of the record that was being processed, if it can be told."""
+    index = index_at_hand(iterator, records)
+    if index is None:
         return None
     try:
         text = repr(records[index])

@@ -14,13 +14,16 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from operator import length_hint
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.keys import canonical, key_group, subtask_of_group
 from penstock.runtime.channel import Channel
 from penstock.runtime.elements import Barrier, Batch, Element
+from penstock.runtime.inline import inlined, was_inlined
 from penstock.runtime.logged import EdgeIdentity
+from penstock.runtime.loops import route_records
 
 __all__ = [
     "BroadcastRouter",
@@ -300,23 +303,23 @@ class ShuffleRouter(Router):
             append(record)
 
 
-class _Memo(dict[Any, Callable[[Any], None]]):
-    """key → `append` of its outlet's buffer; filled when a key is first asked for.
+class _Memo(dict[Any, list[Any]]):
+    """key → the buffer of its outlet; filled when a key is first asked for.
 
     Bounded: emptied when it is full, since a job whose keys are all new gains nothing from it.
     """
 
     BOUND = 1 << 18
 
-    def __init__(self, find: Callable[[Any], Callable[[Any], None]]) -> None:
+    def __init__(self, find: Callable[[Any], list[Any]]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, key: Any) -> Callable[[Any], None]:
+    def __missing__(self, key: Any) -> list[Any]:
         if len(self) >= self.BOUND:
             self.clear()
-        append = self[key] = self._find(key)
-        return append
+        buffer = self[key] = self._find(key)
+        return buffer
 
 
 class HashRouter(Router):
@@ -342,29 +345,31 @@ class HashRouter(Router):
         super().__init__(outlets)
         self._selector = selector
         self._max, self._parallelism = max_parallelism, parallelism
-        self._appends = [outlet.buffer.append for outlet in outlets]
+        self._buffers = [outlet.buffer for outlet in outlets]
         self._memo = _Memo(self._find)
+        self._loop = inlined(route_records, key_of=selector)
 
     def route(self, records: list[Any]) -> None:
         """Append each record to the outlet of its key."""
-        selector, memo = self._selector, self._memo
         self.iterator = iterator = iter(records)
-        record: Any = None
         try:
-            for record in iterator:
-                memo[selector(record)](record)
-        except TypeError:
-            self._refuse(record)
+            self._loop(self._selector, iterator, self._memo)
+        except Exception as error:
+            if isinstance(error, TypeError) or was_inlined(error):
+                self._refuse(records[len(records) - length_hint(iterator) - 1])
             raise
         self.iterator = None
 
-    def _find(self, key: Any) -> Callable[[Any], None]:
+    def _find(self, key: Any) -> list[Any]:
         group = key_group(canonical(key), self._max)
-        return self._appends[subtask_of_group(group, self._max, self._parallelism)]
+        return self._buffers[subtask_of_group(group, self._max, self._parallelism)]
 
     def _refuse(self, record: Any) -> None:
-        """Raise why the record's key is refused, if it is that it has no hash."""
-        key = self._selector(record)
+        """Raise what the selector raises, or why the key is refused if it has no hash."""
+        try:
+            key = self._selector(record)
+        except Exception as error:
+            raise error from None
         try:
             hash(key)
         except TypeError:

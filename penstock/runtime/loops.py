@@ -1,0 +1,128 @@
+"""The loops that run once per record; everything else costs something once per batch.
+
+Each goes through an iterator over one list. `penstock.runtime.inline` compiles them anew with the
+user's expressions in the place of calls, so functions of the user's are the first parameters here,
+and are called with plain names. `append` is looked up at the list each time: of a list, Python calls it
+without a call, and of a variable that holds it, it does not.
+
+Who handles what they raise is in `operators.py` and `output.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from penstock.snapshot.state import MISSING
+
+__all__ = [
+    "count_records",
+    "filter_records",
+    "flat_map_records",
+    "map_records",
+    "process_records",
+    "reduce_records",
+    "route_records",
+]
+
+Check = Callable[[Any], object]
+Copied = Callable[[Any], Any]
+
+
+def map_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
+    """What the function makes of each."""
+    return [function(record) for record in iterator]
+
+
+def flat_map_records(
+    function: Callable[[Any], Iterable[Any]], iterator: Iterator[Any]
+) -> list[Any]:
+    """All that the function gives for each, in order."""
+    out: list[Any] = []
+    for record in iterator:
+        out.extend(function(record))
+    return out
+
+
+def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
+    """Those for which the function is true."""
+    return [record for record in iterator if function(record)]
+
+
+def reduce_records(
+    key_of: Callable[[Any], Any],
+    combine: Callable[[Any, Any], Any],
+    iterator: Iterator[Any],
+    dirty: dict[Any, Any],
+    lookup: Callable[[Any], Any],
+    check: Check,
+    copied: Copied,
+) -> list[Any]:
+    """The new value of each record's key. `check` raises for values that have to be copied."""
+    out: list[Any] = []
+    missing, get = MISSING, dirty.get
+    for record in iterator:
+        key = key_of(record)
+        value = get(key, missing)
+        if value is missing:
+            value = lookup(key)
+        if value is not missing:
+            record = combine(value, record)
+        dirty[key] = record
+        try:
+            check(record)
+        except TypeError:
+            record = copied(record)
+        out.append(record)
+    return out
+
+
+def count_records(
+    key_of: Callable[[Any], Any],
+    iterator: Iterator[Any],
+    dirty: dict[Any, Any],
+    lookup: Callable[[Any], Any],
+) -> list[Any]:
+    """A pair (key, how many so far) for each record."""
+    out: list[Any] = []
+    missing, get = MISSING, dirty.get
+    for record in iterator:
+        key = key_of(record)
+        count = get(key, missing)
+        if count is missing:
+            count = lookup(key)
+            if count is missing:
+                count = 0
+        dirty[key] = count = count + 1
+        out.append((key, count))
+    return out
+
+
+def process_records(
+    key_of: Callable[[Any], Any],
+    function: Callable[[Any, Any], Iterable[Any] | None],
+    iterator: Iterator[Any],
+    context: Any,
+    shown: Any,
+    check: Check,
+    copied: Copied,
+) -> list[Any]:
+    """All that the function emits, called with the record's key as the context's `key`."""
+    out: list[Any] = []
+    for record in iterator:
+        context.key = key_of(record)
+        for emitted in function(record, shown) or ():
+            try:
+                check(emitted)
+            except TypeError:
+                emitted = copied(emitted)
+            out.append(emitted)
+    return out
+
+
+def route_records(
+    key_of: Callable[[Any], Any], iterator: Iterator[Any], buffers: dict[Any, list[Any]]
+) -> None:
+    """Append each record to the buffer of its key."""
+    for record in iterator:
+        buffers[key_of(record)].append(record)
