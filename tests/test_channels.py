@@ -240,13 +240,34 @@ def test_sealing_makes_batches_of_at_most_the_limit() -> None:
     assert [what for _, what in gated.drain()] == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
-def test_sealing_keeps_the_buffer_itself_since_routers_hold_its_append() -> None:
+def test_a_batch_may_be_half_as_large_again_and_is_then_not_copied() -> None:
+    gated = Gated(1, capacity=10)
+    outlet = LocalOutlet(gated.channels[0], 10)
+    outlet.buffer.extend(range(9))
+    outlet.seal_full()
+    assert outlet.waiting == 0
+    outlet.buffer.extend(range(9, 15))
+    whole = outlet.buffer
+    outlet.seal_full()
+    outlet.buffer.extend(range(26))
+    outlet.seal_full()
+    assert (outlet.waiting, len(outlet.buffer)) == (3, 6)
+    outlet.push()
+    taken = gated.gate.take()
+    assert taken is not None
+    assert isinstance(taken[1], Batch)
+    assert taken[1].records is whole
+    assert whole == list(range(15))
+    assert [what for _, what in gated.drain()] == [list(range(10)), list(range(10, 20))]
+
+
+def test_sealing_keeps_what_is_pending_since_routers_hold_it() -> None:
     outlet = LocalOutlet(Gated(1).channels[0], 3)
-    append = outlet.buffer.append
+    pending = outlet.pending
     for seal in (outlet.seal, outlet.seal_full):
-        append(1)
+        pending.records.append(1)
         seal()
-    append(2)
+    pending.records.append(2)
     assert outlet.buffer[-1] == 2
 
 

@@ -277,7 +277,7 @@ def outlet(stage: Stage) -> LocalOutlet:
 def test_a_barrier_gets_ahead_of_what_is_sealed_and_what_is_not(stage: Stage) -> None:
     out = outlet(stage)
     stage.fill()
-    out.buffer += [1, 2]
+    out.buffer.extend([1, 2])
     out.seal()
     out.mark(EndOfInput())
     out.buffer.append(3)

@@ -17,7 +17,7 @@ bytearrays into bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -321,9 +321,17 @@ def _is_flat(kind: type, value: Any) -> bool:
     )
 
 
-def _columns(rows: Sequence[Iterable[Any]]) -> list[Sequence[Any]]:
+def _columns(rows: Sequence[Collection[Any]]) -> list[Sequence[Any]]:
     """The columns of rows of one length; none if their lengths differ or are 0."""
     try:
+        if len(rows[0]) == 2:
+            # The most frequent, and quicker than making as many iterators as there are rows.
+            left: list[Any] = []
+            right: list[Any] = []
+            for first, second in rows:
+                left.append(first)
+                right.append(second)
+            return [left, right]
         return list(zip(*rows, strict=True))
     except ValueError:
         return []

@@ -10,7 +10,7 @@ Who handles what they raise is in `operators.py` and `output.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.snapshot.state import MISSING
@@ -121,8 +121,8 @@ def process_records(
 
 
 def route_records(
-    key_of: Callable[[Any], Any], iterator: Iterator[Any], buffers: dict[Any, list[Any]]
+    key_of: Callable[[Any], Any], iterator: Iterator[Any], pending: Mapping[Any, Any]
 ) -> None:
-    """Append each record to the buffer of its key."""
+    """Append each record to the `records` of what is pending for its key."""
     for record in iterator:
-        buffers[key_of(record)].append(record)
+        pending[key_of(record)].records.append(record)

@@ -41,6 +41,15 @@ __all__ = [
 ]
 
 
+class Pending:
+    """Records that are not yet sealed. Routers keep this object; the list in it is given away."""
+
+    __slots__ = ("records",)
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+
 class Outlet(ABC):
     """The sending end of one channel.
 
@@ -49,8 +58,7 @@ class Outlet(ABC):
     """
 
     def __init__(self, batch_records: int) -> None:
-        #: Records not yet sealed. Always the same list: routers keep its `append`.
-        self.buffer: list[Any] = []
+        self.pending = Pending()
         #: When the oldest record of the buffer came; None if it is empty or was not looked at.
         self.since: float | None = None
         #: How many records make a batch; lowered for large records and slow consumers.
@@ -62,26 +70,43 @@ class Outlet(ABC):
         #: The highest barrier that was sent.
         self._barrier = -1
 
+    @property
+    def buffer(self) -> list[Any]:
+        """The records that are not yet sealed."""
+        return self.pending.records
+
     def seal(self) -> None:
         """Make batches of all that is in the buffer."""
-        buffer, limit = self.buffer, self.limit
-        if buffer:
-            if len(buffer) <= limit:
-                self._sealed.append(Batch(buffer[:]))
-            else:
-                for start in range(0, len(buffer), limit):
-                    self._sealed.append(Batch(buffer[start : start + limit]))
-            buffer.clear()
+        self._cut()
+        if self.pending.records:
+            self._give()
         self.since = None
 
     def seal_full(self) -> None:
-        """Make batches of full size; what is left stays in the buffer."""
-        buffer, limit = self.buffer, self.limit
-        full = len(buffer) - len(buffer) % limit
-        for start in range(0, full, limit):
-            self._sealed.append(Batch(buffer[start : start + limit]))
-        del buffer[:full]
+        """Make full batches; what does not make one stays in the buffer."""
+        self._cut()
+        if len(self.pending.records) >= self.limit:
+            self._give()
         self.since = None
+
+    def _cut(self) -> None:
+        """Make batches of the limit's size, until there are not many more records than that.
+
+        Cutting touches every record, which takes as long as routing it if they have left the
+        processor's cache. So a batch may be half as large again.
+        """
+        buffer, limit = self.pending.records, self.limit
+        most = limit + limit // 2
+        start = 0
+        while len(buffer) - start > most:
+            self._sealed.append(Batch(buffer[start : start + limit]))
+            start += limit
+        del buffer[:start]
+
+    def _give(self) -> None:
+        """Make a batch of the very list, and begin another."""
+        self._sealed.append(Batch(self.pending.records))
+        self.pending.records = []
 
     def mark(self, element: Element) -> None:
         """Put a marker behind everything that was emitted."""
@@ -303,23 +328,23 @@ class ShuffleRouter(Router):
             append(record)
 
 
-class _Memo(dict[Any, list[Any]]):
-    """key → the buffer of its outlet; filled when a key is first asked for.
+class _Memo(dict[Any, Pending]):
+    """key → what is pending for its outlet; filled when a key is first asked for.
 
     Bounded: emptied when it is full, since a job whose keys are all new gains nothing from it.
     """
 
     BOUND = 1 << 18
 
-    def __init__(self, find: Callable[[Any], list[Any]]) -> None:
+    def __init__(self, find: Callable[[Any], Pending]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, key: Any) -> list[Any]:
+    def __missing__(self, key: Any) -> Pending:
         if len(self) >= self.BOUND:
             self.clear()
-        buffer = self[key] = self._find(key)
-        return buffer
+        pending = self[key] = self._find(key)
+        return pending
 
 
 class HashRouter(Router):
@@ -345,7 +370,7 @@ class HashRouter(Router):
         super().__init__(outlets)
         self._selector = selector
         self._max, self._parallelism = max_parallelism, parallelism
-        self._buffers = [outlet.buffer for outlet in outlets]
+        self._pending = [outlet.pending for outlet in outlets]
         self._memo = _Memo(self._find)
         self._loop = inlined(route_records, key_of=selector)
 
@@ -360,9 +385,9 @@ class HashRouter(Router):
             raise
         self.iterator = None
 
-    def _find(self, key: Any) -> list[Any]:
+    def _find(self, key: Any) -> Pending:
         group = key_group(canonical(key), self._max)
-        return self._buffers[subtask_of_group(group, self._max, self._parallelism)]
+        return self._pending[subtask_of_group(group, self._max, self._parallelism)]
 
     def _refuse(self, record: Any) -> None:
         """Raise what the selector raises, or why the key is refused if it has no hash."""

@@ -399,12 +399,12 @@ class Task:
     def _seal(self) -> None:
         now = -1.0
         for outlet in self.outlets:
-            buffer = outlet.buffer
-            if not buffer:
+            waiting = len(outlet.buffer)
+            if not waiting:
                 continue
-            if len(buffer) >= outlet.limit:
+            if waiting >= outlet.limit:
                 outlet.seal_full()
-                if not buffer:
+                if not outlet.buffer:
                     continue
             if now < 0:
                 now = self._clock()
