@@ -1,4 +1,4 @@
-"""Expressions of users' functions in loops: which are found, that they mean the same, and errors."""
+"""Expressions of users' functions in loops: which are found, that they mean the same, errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def second(record: Any) -> Any:
 
 def assigns(record: Any) -> Any:
     found = record[1]
-    return found
+    return found, found
 
 
 def text_of(function: Callable[..., Any]) -> str | None:
@@ -46,7 +46,7 @@ def text_of(function: Callable[..., Any]) -> str | None:
         (lambda n: n is not None, "n is not None"),
         (lambda a, b: a not in b, "a not in b"),
         (lambda n: [n, n], "[n, n]"),
-        (lambda a, b: b ** a // 2 | a, "b ** a // 2 | a"),
+        (lambda a, b: b**a // 2 | a, "b ** a // 2 | a"),
         (lambda record: record, "record"),
         (lambda _: True, "True"),
         (second, "record[1]"),
@@ -83,7 +83,7 @@ def with_cell(number: int) -> Callable[[Any], Any]:
         lambda n: f"{n}",
         lambda n: n if n else None,
         lambda n: n and n[0],
-        lambda n: [m for m in n],
+        lambda n: [m + 1 for m in n],
         lambda *n: n,
         lambda n, m=1: n,
         lambda n, /: n,
@@ -142,7 +142,7 @@ def test_most_random_expressions_are_found() -> None:
 
 
 def test_a_reduce_has_both_expressions_and_keeps_its_state() -> None:
-    combine, key_of = lambda a, b: (b[0], b[1] + a[1]), lambda pair: pair[0]  # noqa: E731
+    combine, key_of = lambda a, b: (b[0], b[1] + a[1]), lambda pair: pair[0]
     loop = inlined(loops.reduce_records, combine=combine, key_of=key_of)
     assert loop is not loops.reduce_records
     state: dict[Any, Any] = {"a": ("a", 10)}

@@ -247,6 +247,7 @@ def test_an_error_names_the_operator_and_the_very_record(
     assert error.user_traceback is not None
     assert "ZeroDivisionError" in error.user_traceback
     assert "penstock/runtime" not in error.user_traceback
+    assert "test_operators.py" in error.user_traceback, "the line of the user's own function"
 
 
 def test_an_error_in_a_key_selector_names_the_record() -> None:

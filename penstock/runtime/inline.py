@@ -240,7 +240,8 @@ class _Replace(ast.NodeTransformer):
         for parameter, argument in zip(parameters, node.args, strict=True):
             assert isinstance(argument, ast.Name), "loops give names to functions"
             names[parameter] = argument.id
-        return _Rename(names).visit(copy.deepcopy(expression))
+        renamed: ast.AST = _Rename(names).visit(copy.deepcopy(expression))
+        return renamed
 
 
 class _Rename(ast.NodeTransformer):

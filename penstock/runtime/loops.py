@@ -2,8 +2,8 @@
 
 Each goes through an iterator over one list. `penstock.runtime.inline` compiles them anew with the
 user's expressions in the place of calls, so functions of the user's are the first parameters here,
-and are called with plain names. `append` is looked up at the list each time: of a list, Python calls it
-without a call, and of a variable that holds it, it does not.
+and are called with plain names. `append` is looked up at the list each time: Python then appends
+without a call, which it does not with a variable that holds the method.
 
 Who handles what they raise is in `operators.py` and `output.py`.
 """

@@ -5,7 +5,7 @@ a slice of a batch, or does what the snapshot protocol commands, and returns. It
 every interleaving of channels can be tested through it. `run` is the loop around it: it waits
 when there is nothing to do, and yields between slices.
 
-User code runs in slices of about `SLICE_SECONDS`; outlets are looked at after each slice, so
+User code runs in slices of about 1 ms (`pace.py`); outlets are looked at after each slice, so
 that a record does not wait long in a buffer behind a busy function.
 """
 
@@ -26,6 +26,7 @@ from penstock.runtime.ending import Ending
 from penstock.runtime.gate import InputGate
 from penstock.runtime.operators import RunningOperator, SinkOperator, explain, record_at_hand
 from penstock.runtime.output import Outlet
+from penstock.runtime.pace import SLICE_SECONDS, Pace
 from penstock.runtime.persist import Cut, Persister
 from penstock.runtime.source import SourceFeed
 from penstock.runtime.unaligned import REPLAY_BYTES, Unaligned
@@ -54,14 +55,6 @@ from penstock.snapshot.events import (
 from penstock.snapshot.state import KeyedBackend
 
 __all__ = ["ChainNode", "SnapshotProtocol", "Task", "TaskListener"]
-
-#: How long user code runs before the engine looks up. So short that what one slice makes is
-#: still in the processor's cache when the next operator of the chain takes it.
-SLICE_SECONDS = 0.001
-#: And while a snapshot waits to be written, which takes turns with records.
-SNAPSHOT_SLICE_SECONDS = 0.0004
-#: Work that may wait in a channel, which bounds how long a barrier travels.
-IN_FLIGHT_SECONDS = 0.010
 
 
 class Task:
@@ -126,7 +119,7 @@ class Task:
         self._inbox: deque[tuple[str, Any]] = deque()
         #: The rest of a batch that is processed in slices.
         self._rest: list[Any] = []
-        self._slice = 1  # until it is known how long a record takes
+        self._pace = Pace()
         self.ending = Ending(gate.channels, outside, self._operators)
         #: What the protocol has yet to hear; it is told one thing after the other.
         self._events: deque[Event] = deque()
@@ -327,7 +320,7 @@ class Task:
             return True
         operator = self.root.operator
         try:
-            records = feed.read(self._slice)
+            records = feed.read(self._pace.slice)
         except Exception as error:
             raise explain(error, operator, []) from error
         if records is None:
@@ -368,7 +361,7 @@ class Task:
         self._listener.input_ended(self)
 
     def _process_slice(self) -> None:
-        rest, size = self._rest, self._slice
+        rest, size = self._rest, self._pace.slice
         if len(rest) <= size:
             records, self._rest = rest, []
         else:
@@ -377,24 +370,11 @@ class Task:
         self._run(self.root, records)
         seconds = self._timer() - began
         self.busy_seconds += seconds
-        self._adapt(len(records), seconds)
+        self._pace.took(len(records), seconds, self.persister.pending)
+        for channel in self.gate.channels.values():
+            channel.desired_records = self._pace.batch
         self._seal()
         self.push()
-
-    def _adapt(self, records: int, seconds: float) -> None:
-        """Size the next slices by what this one took, and tell senders how much to send."""
-        per_record = max(seconds, 1e-7) / records
-        wanted = SNAPSHOT_SLICE_SECONDS if self.persister.pending else SLICE_SECONDS
-        fit = int(wanted / per_record)
-        # Down at once; up by doubling, and only on evidence of a full slice.
-        if fit < self._slice:
-            self._slice = max(1, fit)
-        elif records >= self._slice:
-            self._slice = min(fit, self._slice * 2, 1 << 16)
-        if self.gate.channels:
-            desired = max(1, int(IN_FLIGHT_SECONDS / 4 / per_record))
-            for channel in self.gate.channels.values():
-                channel.desired_records = desired
 
     def _seal(self) -> None:
         now = -1.0
