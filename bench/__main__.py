@@ -7,6 +7,7 @@ A wrong result, which is not a matter of speed, ends with exit code 1 and no fig
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,10 @@ __all__ = ["main"]
 @click.group(no_args_is_help=True, context_settings={"show_default": True})
 def main() -> None:
     """Measure the engine on this machine; bench/NOTES.md says how to read the figures."""
+    # Where it is set each worker compiles the whole package again, which takes as long as all else
+    # that it does to start. Nobody's jobs run like that.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import click
@@ -20,14 +18,18 @@ import penstock
 from penstock.cli import main
 from penstock.cli.options import JobOptions
 from penstock.cli.progress import Lines, LiveView
+from tests.processes.harness import PATIENCE, wait_until
 
 DOCS = Path(__file__).parents[1] / "docs" / "cli.md"
 
 NUMBERS = """
 import sys
+from pathlib import Path
 from penstock import FileSink, JsonLines, StreamExecutionEnvironment
 
 count, rate = int(sys.argv[1]), float(sys.argv[2])
+if Path("hurry").exists():
+    rate = 1e6
 env = StreamExecutionEnvironment.get_execution_environment()
 env.enable_checkpointing(50)
 env.get_checkpoint_config().set_inline_threshold(0)
@@ -53,15 +55,6 @@ env.execute()
 """
 
 
-def until(condition, seconds=30):
-    """Wait until the condition holds, and return what it gave."""
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.02)
-    return result
-
-
 def command(*args):
     return [sys.executable, "-m", "penstock", *map(str, args)]
 
@@ -69,7 +62,7 @@ def command(*args):
 def call(folder, *args, code=0):
     """Run a command to its end, and return its output, decoded."""
     done = subprocess.run(
-        command(*args), cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        command(*args), cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -122,15 +115,18 @@ def test_a_signal_stops_a_job_which_says_how_to_resume_it_and_nothing_is_lost(
 ):
     args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots", "--progress", "none"]
     running = subprocess.Popen(
-        command(*args, "--", "400", "400"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        command(*args, "--", "400", "40"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
-    until(lambda: (tmp_path / "out").exists() and committed(tmp_path / "out"))
+    wait_until(
+        lambda: (tmp_path / "out").exists() and committed(tmp_path / "out"), "committed output"
+    )
     running.send_signal(number)
-    _, said = running.communicate(timeout=30)
+    _, said = running.communicate(timeout=PATIENCE)
     assert running.returncode == code
     (resume,) = re.findall("stopped; resume with: penstock (.*)", said)
-    assert resume == "run job.py --checkpoint-dir snapshots --resume -- 400 400"
+    assert resume == "run job.py --checkpoint-dir snapshots --resume -- 400 40"
     assert len(committed(tmp_path / "out")) < 400
+    (tmp_path / "hurry").touch()
     done = call(tmp_path, *resume.split())
     assert "resumed from snapshot" in done.stderr
     assert committed(tmp_path / "out") == list(range(400))

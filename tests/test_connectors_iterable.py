@@ -23,7 +23,7 @@ def in_thread(function):
     thread.start()
 
     def wait():
-        thread.join(10)
+        thread.join(60)
         assert outcome, "the thread is stuck"
         return outcome[0]
 
@@ -143,7 +143,7 @@ def test_closing_lets_a_generator_clean_up():
     reader = open_reader(IterableSource(counting, bounded=False))
     assert reader.read(1).records == [1]
     reader.close()
-    assert cleaned.wait(10)
+    assert cleaned.wait(60)
 
 
 def test_the_pump_runs_ahead_of_the_reader_only_so_far():
@@ -158,7 +158,7 @@ def test_the_pump_runs_ahead_of_the_reader_only_so_far():
             yield number
 
     reader = open_reader(IterableSource(counting))
-    assert full.wait(10)
+    assert full.wait(60)
     assert reader.read(1).records == [0]
     assert len(made) <= 16_386
     reader.close()

@@ -28,8 +28,9 @@ from tests.simulation.interleavings import temporary_folder
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.programs import Tally, check_case, draw_program
 from tests.simulation.tasks import REAL, Compiled, Kit, Violation
+from tests.sizes import sized
 
-CASES = int(os.environ.get("PENSTOCK_CASES", "10000"))
+CASES = int(os.environ.get("PENSTOCK_CASES", sized(10_000, 40_000)))
 FIRST = int(os.environ.get("PENSTOCK_SEED", "0"))
 #: Schedules of each program.
 SCHEDULES = 4

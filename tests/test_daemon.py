@@ -6,14 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from penstock.cli import main
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.control.home import MAX_SOCKET_PATH, JobRecord, StateFolder
+from tests.processes.harness import PATIENCE, wait_until
 
 ENDLESS = """
 import sys
@@ -34,15 +35,6 @@ env = StreamExecutionEnvironment.get_execution_environment()
 env.from_collection([4, 0]).map(lambda i: 8 // i).print()
 env.execute("failing")
 """
-
-
-def until(condition, seconds=30):
-    """Wait until the condition holds, and return what it gave."""
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.02)
-    return result
 
 
 def gone(pid):
@@ -66,7 +58,7 @@ class Service:
     def start(self, *args):
         """Start the service and wait until it listens; returns its process."""
         process = self.background("jobmanager", *args)
-        until(lambda: f"pid {process.pid}" in self.said(process))
+        wait_until(lambda: f"pid {process.pid}" in self.said(process), "the service listens")
         return process
 
     def background(self, *args):
@@ -88,7 +80,7 @@ class Service:
             cwd=self.root,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
@@ -99,12 +91,24 @@ class Service:
         args = ("submit", "job.py", "--checkpoint-dir", "ck", "--detach", *args, "--", "endless")
         done = self.call(*args)
         id = done.stdout.split()[0]
-        until(lambda: self.job(id)["last_snapshot"])
+        wait_until(lambda: self.job(id)["last_snapshot"], "a snapshot", every=0.05)
         return id
 
     def jobs(self):
         """What `penstock list` says, by id."""
-        return {job["id"]: job for job in json.loads(self.call("list", "--json").stdout)}
+        # In this process, since it is asked again and again.
+        told = CliRunner().invoke(main, ["list", "--dir", str(self.home), "--json"])
+        assert told.exit_code == 0, told.output
+        return {job["id"]: job for job in json.loads(told.stdout)}
+
+    def first_job(self):
+        """Wait until job 1 has a snapshot, and return what `penstock list` says of it."""
+
+        def found():
+            job = self.jobs().get("1")
+            return job if job is not None and job["last_snapshot"] else None
+
+        return wait_until(found, "job 1 has a snapshot", every=0.05)
 
     def job(self, id):
         """What `penstock list` says of one job."""
@@ -115,7 +119,7 @@ class Service:
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
-                process.wait(30)
+                process.wait(PATIENCE)
 
     def _command(self, *args):
         if args[0] not in ("run", "snapshots"):
@@ -171,22 +175,22 @@ def test_a_job_is_cancelled_with_a_last_snapshot_and_resumed(service):
     following = service.background(
         "submit", "job.py", "--checkpoint-dir", "ck", "--resume", "--", "endless"
     )
-    until(lambda: "resumed from snapshot" in service.said(following))
+    wait_until(lambda: "resumed from snapshot" in service.said(following), "it is resumed")
     assert "is killed" in service.call("cancel", "2", "--now").stderr
-    assert following.wait(30) == 1
+    assert following.wait(PATIENCE) == 1
 
 
 def test_a_killed_jobmanager_is_told_to_who_follows_with_the_command_to_resume(service):
     service.start()
     following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
-    job = until(lambda: (found := service.jobs().get("1")) and found["last_snapshot"] and found)
+    job = service.first_job()
     os.kill(job["pid"], signal.SIGKILL)
-    assert following.wait(30) == 1
+    assert following.wait(PATIENCE) == 1
     said = service.said(following)
     assert "the JobManager process was killed by signal 9" in said
     assert "resume with: penstock submit job.py --checkpoint-dir ck --dir home --resume" in said
     assert service.job("1")["state"] == "killed"
-    until(lambda: all(map(gone, job["worker_pids"])))
+    wait_until(lambda: all(map(gone, job["worker_pids"])), "the workers have ended")
 
 
 def test_a_failing_job_is_told_with_its_own_traceback_first(service):
@@ -203,13 +207,13 @@ def test_a_failing_job_is_told_with_its_own_traceback_first(service):
 def test_who_follows_may_leave_and_a_stopped_service_stops_its_jobs_in_order(service):
     daemon = service.start()
     following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
-    job = until(lambda: (found := service.jobs().get("1")) and found["last_snapshot"] and found)
+    job = service.first_job()
     following.send_signal(signal.SIGINT)
-    assert following.wait(30) == 130
+    assert following.wait(PATIENCE) == 130
     assert "job 1 goes on; stop it with: penstock cancel 1" in service.said(following)
     assert service.job("1")["state"] == "running"
     daemon.send_signal(signal.SIGTERM)
-    assert daemon.wait(30) == 0
+    assert daemon.wait(PATIENCE) == 0
     assert gone(job["pid"])
     assert json.loads((service.home / "jobs" / "1.json").read_text())["state"] == "stopped"
     assert "no job manager runs" in service.call("list", code=1).stderr
@@ -222,8 +226,8 @@ def test_a_killed_service_leaves_stopped_jobs_that_its_successor_lists_as_lost(s
     daemon.kill()
     daemon.wait()
     assert "no job manager runs" in service.call("list", code=1).stderr
-    # Well before the time-outs, and whether or not anybody starts another.
-    until(lambda: gone(job["pid"]), seconds=10)
+    # Whether or not anybody starts another.
+    wait_until(lambda: gone(job["pid"]), "the job has ended")
     kinds = json.loads(service.call("snapshots", "list", "ck", "--json").stdout)["snapshots"]
     assert kinds[-1]["kind"] == "final"
     service.start()

@@ -1,6 +1,5 @@
 """Wrong programs, wrong input, damaged snapshots: each gives an error that says what to do."""
 
-import json
 import math
 import os
 import threading
@@ -388,7 +387,7 @@ def test_a_function_that_computes_longer_than_the_heartbeat_timeout_is_not_resta
 
     env = _environment(2)
     env.enable_checkpointing(100)
-    env.config.heartbeat_seconds, env.config.heartbeat_timeout_seconds = 0.2, 1.0
+    env.config.heartbeat_seconds, env.config.heartbeat_timeout_seconds = 0.2, 2.0
     out = FileSink(tmp_path, JsonLines())
     env.from_generator(lambda i: i, 1000, 2000).rebalance().map(compute).sink_to(out)
     result = run(env)
@@ -407,14 +406,13 @@ def test_a_rare_record_passes_a_filter_at_once_even_at_full_load(tmp_path: Path)
         return time.monotonic() - began
 
     env = _environment(2)
-    numbers = env.from_generator(lambda i: i, 3_000_000)
+    numbers = env.from_generator(lambda i: i, 2_000_000)
     rare = numbers.map(stamp).filter(lambda began: began is not None)
-    rare.key_by(lambda began: began).count().map(lambda pair: delay(pair[0])).sink_to(
-        FileSink(tmp_path, JsonLines())
-    )
+    told = rare.key_by(lambda began: began).count().map(lambda pair: (pair[0], delay(pair[0])))
+    told.sink_to(FileSink(tmp_path, JsonLines()))
     env.execute()
-    delays = sorted(committed(tmp_path))
-    assert len(delays) == 30
-    print(json.dumps({"median_ms": delays[15] * 1000, "longest_ms": delays[-1] * 1000}))
-    # The aim is 20 ms; a busy machine in which two workers share a core is given more.
-    assert delays[len(delays) // 2] < 0.1
+    began, delays = (sorted(column) for column in zip(*committed(tmp_path), strict=True))
+    assert len(delays) == 20
+    # Waiting for a full batch they would all come at the end. The aim is 20 ms, which is for the
+    # benchmarks to see: here the measure is how long the job takes on the very same machine.
+    assert delays[len(delays) // 2] < (began[-1] - began[0]) / 4

@@ -19,7 +19,7 @@ def _run(example: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(EXAMPLES / f"{example}.py"), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import wait_until
+from tests.processes.harness import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,7 +36,13 @@ ENVIRONMENT = {
 
 def _shell(command: str, folder: Path) -> str:
     done = subprocess.run(
-        command, shell=True, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60
+        command,
+        shell=True,
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -56,7 +62,10 @@ def test_the_files_that_it_links_exist():
 
 def test_its_job_survives_the_kills_that_it_speaks_of(tmp_path: Path):
     program, *_ = _blocks("python")
-    (tmp_path / "counts.py").write_text(program)
+    rate = "records_per_second=20_000"
+    assert rate in program
+    # Slowly until the kills have come, however slow the machine, and then as fast as can be.
+    (tmp_path / "counts.py").write_text(program.replace(rate, "records_per_second=3_000"))
     commands = [command for command in _commands() if not command.startswith("make")]
     run, resume, *after = commands
     with (tmp_path / "told").open("w") as told:
@@ -75,9 +84,10 @@ def test_its_job_survives_the_kills_that_it_speaks_of(tmp_path: Path):
     wait_until(lambda: len(list((tmp_path / "counts").glob("part-*"))) > parts, "more output")
     jobmanager = re.findall(r"\d+", lines("JobManager pid")[0])[0]
     os.kill(int(jobmanager), signal.SIGKILL)
-    assert process.wait(timeout=20) != 0
+    assert process.wait(timeout=PATIENCE) != 0
     assert any("--resume" in line for line in lines("penstock run")), lines("")
 
+    (tmp_path / "counts.py").write_text(program.replace(rate, "records_per_second=10**6"))
     _shell(resume, tmp_path)
     outputs = [_shell(command, tmp_path) for command in after]
     assert [int(output) for output in outputs[:2]] == [100_000, 0]

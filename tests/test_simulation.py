@@ -15,8 +15,9 @@ import trio.testing
 
 from penstock.runtime.control.world import seed_scheduler
 from tests.simulation.cluster import Fault, Outcome, Simulation
+from tests.sizes import sized
 
-SEEDS = 300
+SEEDS = sized(300, 3_000)
 #: Every so many seeds state is kept in RocksDB, and snapshots on the disk.
 ON_DISK_EVERY = 15
 

@@ -29,9 +29,12 @@ from penstock import (
     StreamExecutionEnvironment,
 )
 from penstock.dataflow.environment import RunOptions, run_options
+from tests.processes.parts import PartedSource, let_all_go, let_go
 
 #: So many different words.
 WORDS = 499
+#: Seconds to wait for what must happen: as many as the slowest machine may need.
+PATIENCE = 180.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Settings:
         inline_threshold: bytes of keyed state that travel in the manifest; 0 forces RocksDB.
         parallelism: number of workers.
         heartbeat_timeout: seconds of silence after which a worker is dead.
+        parts: the records come in so many parts, all but the first when they are let go.
     """
 
     folder: Path
@@ -54,11 +58,17 @@ class Settings:
     inline_threshold: int = 64 * 1024
     parallelism: int = 2
     heartbeat_timeout: float = 50.0
+    parts: int = 1
 
     @property
     def output(self) -> Path:
         """The folder of the committed output."""
         return self.folder / "out"
+
+    @property
+    def gate(self) -> Path:
+        """The folder by which parts of the records are let go."""
+        return self.folder / "gate"
 
     @property
     def job(self) -> Path:
@@ -76,7 +86,8 @@ def counting_job(settings: Settings) -> StreamExecutionEnvironment:
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
     env.config.heartbeat_timeout_seconds = settings.heartbeat_timeout
     env.config.heartbeat_seconds = min(1.0, settings.heartbeat_timeout / 4)
-    numbers = env.from_generator(lambda i: i, settings.count, settings.rate).uid("numbers")
+    source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
+    numbers = env.from_source(source, None, "Source: Generator").uid("numbers")
     pairs = numbers.map(lambda i, words=WORDS: (f"word{i * 7919 % words}", 1))
     counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
     counted.uid("count").sink_to(FileSink(settings.output, JsonLines())).uid("files")
@@ -135,6 +146,8 @@ class Killer:
         targets: "worker", "jobmanager" or "both", picked at random each time.
         number: the signal.
         after_snapshots: only from so many snapshots of the run on; None is any time.
+        gate: a folder by which the next part of the records is let go with each kill, and all
+            that is left with the last.
     """
 
     rng: random.Random
@@ -142,6 +155,7 @@ class Killer:
     targets: tuple[str, ...] = ("worker",)
     number: int = signal.SIGKILL
     after_snapshots: int | None = 1
+    gate: Path | None = None
     killed: list[tuple[str, int]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     _jobmanager: int = 0
@@ -193,6 +207,10 @@ class Killer:
                 continue
             self._unnoticed = True
             self.killed.append((target, pid))
+        if self.gate is not None and self._unnoticed:
+            let_go(self.gate)
+            if len(self.killed) >= self.kills:
+                let_all_go(self.gate)
 
 
 def run_to_the_end(
@@ -216,7 +234,7 @@ def run_to_the_end(
 
 
 def wait_until(
-    condition: Callable[[], Any], what: str, seconds: float = 30.0, every: float = 0.01
+    condition: Callable[[], Any], what: str, seconds: float = PATIENCE, every: float = 0.01
 ) -> Any:
     """Wait until a condition holds and return its value; fail with `what` after `seconds`."""
     deadline = time.monotonic() + seconds

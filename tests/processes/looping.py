@@ -7,6 +7,7 @@ complete history of every number, and of every key, is in the output: each visit
 once, each count of a key from 1 to its last, each last count once.
 
 The hop function pauses now and then, so that records pile up in the loop however fast the machine.
+It all but stands still until the kills to come have come, however slow the machine.
 """
 
 from __future__ import annotations
@@ -26,11 +27,16 @@ from penstock import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
-from tests.processes.aims import Aims
+from tests.processes.aims import Aims, strikes
 from tests.processes.harness import Settings, compared
+from tests.processes.parts import has_let_all_go
 
 #: So many different keys.
 KEYS = 53
+#: Of the hop function, as long as something is to come.
+SLOW_PACE = 2
+#: The size of files on a full disk.
+FULL_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,9 @@ class LoopSettings(Settings):
         padding: characters that each record carries about.
         memory: of each worker, in bytes.
         unbounded: the numbers never end.
-        full_disk: once output was published, no file of a worker may grow beyond 64 KiB.
+        full_disk: once output was published, no file of a worker may grow beyond `FULL_BYTES`.
         aims: kills to come, as of `Aims`.
+        gated: other kills are to come; that they have, a `Killer` says with the gate.
     """
 
     count: int = 1_500
@@ -58,6 +65,15 @@ class LoopSettings(Settings):
     unbounded: bool = False
     full_disk: bool = False
     aims: tuple[tuple[str, str], ...] = ()
+    gated: bool = False
+
+    def over(self) -> bool:
+        """Whether all that is to happen has happened, as far as files tell."""
+        if self.full_disk:
+            return any(self.output.glob("part-*"))
+        if self.gated:
+            return has_let_all_go(self.gate)
+        return len(strikes(self.folder)) >= len(self.aims)
 
 
 def key_of(number: int, hop: int) -> int:
@@ -69,21 +85,26 @@ class Hop(KeyedProcessFunction):
     """Counts the visits of each key, and tells each with its count; tells the counts at the end."""
 
     def __init__(self, settings: LoopSettings, aims: Aims | None) -> None:
-        self.pace, self.aims = settings.pace, aims
-        self.fills = settings.output if settings.full_disk else None
+        self.settings, self.aims = settings, aims
 
     def open(self, runtime_context):
         self.count = runtime_context.get_state(ValueStateDescriptor("count"))
-        self.processed = 0
+        self.processed, self.pace, self.going = 0, SLOW_PACE, False
+        if self.settings.over():
+            self.go()
+
+    def go(self):
+        self.pace, self.going = self.settings.pace, True
+        if self.settings.full_disk:
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_BYTES, hard))
 
     def process_element(self, value, ctx):
         self.processed += 1
         if self.processed % self.pace == 0:
             threading.Event().wait(0.001)
-            if self.fills is not None and any(self.fills.glob("part-*")):
-                hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-                resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
-                self.fills = None
+            if not self.going and self.settings.over():
+                self.go()
         nth = (self.count.value() or 0) + 1
         self.count.update(nth)
         number, hop, padding = value

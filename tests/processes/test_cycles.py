@@ -30,6 +30,7 @@ from penstock.snapshot.store import Store
 from tests.processes.aims import strikes
 from tests.processes.harness import Killer, committed, run, run_to_the_end
 from tests.processes.looping import LoopSettings, history, looping_job, restored_logs
+from tests.sizes import sized
 
 RESIDENT = 64 * 1024
 
@@ -117,11 +118,14 @@ def test_a_loop_that_spills_to_disk_loses_and_doubles_nothing(tmp_path: Path, ta
     assert loops[0]["spilled_bytes_max"] > 0
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(sized(2, 8)))
 def test_kills_at_random_lose_and_double_nothing(tmp_path: Path, seed: int):
-    settings = LoopSettings(tmp_path, interval_ms=30, inline_threshold=seed % 2 * 4096)
+    inline_threshold = seed % 2 * 4096
+    settings = LoopSettings(tmp_path, interval_ms=30, inline_threshold=inline_threshold, gated=True)
     targets = ("worker", "worker", "jobmanager", "both")
-    killer = Killer(random.Random(seed), kills=5, targets=targets, after_snapshots=None)
+    killer = Killer(
+        random.Random(seed), kills=5, targets=targets, after_snapshots=None, gate=settings.gate
+    )
     run_to_the_end(settings, killer, job=looping_job)
     assert len(killer.killed) >= 5, f"seed {seed}"
     assert history(settings, committed(settings.output)) == (0, 0), f"seed {seed}"
@@ -181,17 +185,22 @@ def test_a_loop_that_multiplies_by_a_thousand_ends_with_bounded_memory(tmp_path:
 
 
 def test_a_full_disk_under_a_loop_fails_the_job_and_leaves_its_last_snapshot(tmp_path: Path):
+    # All that is put out would fit into one file that is not too large, and what goes round is
+    # many times as much.
     settings = LoopSettings(
         tmp_path,
+        count=1_000,
         parallelism=1,
-        rate=3_000,
+        rate=None,
         pace=5,
-        padding=1_000,
+        padding=10_000,
         memory=256 * 1024,
-        interval_ms=200,
+        interval_ms=500,
         full_disk=True,
     )
     env = looping_job(settings).set_restart_strategy(RestartStrategies.no_restart())
+    # A snapshot may find the disk full as well, and before the loop does.
+    env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(1_000)
     with pytest.raises(StoreError) as caught:
         run(env)
     text = str(caught.value)
@@ -270,7 +279,8 @@ def test_a_loop_ends_though_another_source_of_the_job_never_does(tmp_path: Path)
 
 
 def test_ctrl_c_stops_a_looping_job_that_never_ends_and_it_is_resumed(tmp_path: Path):
-    settings = LoopSettings(tmp_path, unbounded=True, rate=2_000)
+    # More comes than the loop can take, so that there is a backlog at any time.
+    settings = LoopSettings(tmp_path, unbounded=True, rate=1_000, pace=5)
     snapshots = [0]
 
     def interrupt(event: dict[str, Any]) -> None:
@@ -283,7 +293,7 @@ def test_ctrl_c_stops_a_looping_job_that_never_ends_and_it_is_resumed(tmp_path: 
         run(looping_job(settings), progress=interrupt)
     # Every number that was read has made its first visit before the last snapshot.
     highest = max(r[0] for r in committed(settings.output) if len(r) == 3)
-    bounded = replace(settings, unbounded=False, count=highest + 200)
+    bounded = replace(settings, unbounded=False, count=highest + 200, rate=4_000, pace=100)
     events: list[dict] = []
     run(looping_job(bounded), resume="newest", progress=events.append)
     assert restored_logs(events)[0] == snapshots[-1] > 0

@@ -16,6 +16,8 @@ from tests.processes.harness import (
     run,
     run_to_the_end,
 )
+from tests.processes.parts import let_go
+from tests.sizes import sized
 
 
 def _check(settings: Settings) -> None:
@@ -24,8 +26,8 @@ def _check(settings: Settings) -> None:
 
 @pytest.mark.parametrize(("seed", "inline_threshold"), [(1, 0), (2, 64 * 1024)])
 def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inline_threshold: int):
-    settings = Settings(tmp_path, count=70_000, inline_threshold=inline_threshold)
-    killer = Killer(random.Random(seed), kills=3)
+    settings = Settings(tmp_path, count=40_000, inline_threshold=inline_threshold, parts=4)
+    killer = Killer(random.Random(seed), kills=3, gate=settings.gate)
     result = run_to_the_end(settings, killer)
     assert len(killer.killed) == 3, f"seed {seed}"
     assert len(result.restarts) == 3
@@ -41,35 +43,42 @@ def test_a_killed_jobmanager_is_resumed_without_loss(
     tmp_path: Path, target: str, inline_threshold: int
 ):
     seed = 11
-    settings = Settings(tmp_path, inline_threshold=inline_threshold)
-    killer = Killer(random.Random(seed), kills=2, targets=(target,))
+    settings = Settings(tmp_path, count=30_000, inline_threshold=inline_threshold, parts=3)
+    killer = Killer(random.Random(seed), kills=2, targets=(target,), gate=settings.gate)
     run_to_the_end(settings, killer)
     assert len(killer.killed) >= 2, f"seed {seed}"
     assert [event["number"] for event in killer.events if event["event"] == "resumed"]
     _check(settings)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(sized(3, 12)))
 def test_kills_in_any_phase_lose_and_double_nothing(tmp_path: Path, seed: int):
-    settings = Settings(tmp_path, rate=40_000, interval_ms=30, inline_threshold=seed % 2 * 4096)
+    inline_threshold = seed % 2 * 4096
+    settings = Settings(
+        tmp_path, rate=40_000, interval_ms=30, inline_threshold=inline_threshold, parts=7
+    )
     targets = ("worker", "worker", "jobmanager", "both")
-    killer = Killer(random.Random(seed), kills=6, targets=targets, after_snapshots=None)
+    killer = Killer(
+        random.Random(seed), kills=6, targets=targets, after_snapshots=None, gate=settings.gate
+    )
     run_to_the_end(settings, killer)
     assert len(killer.killed) >= 6, f"seed {seed}"
     _check(settings)
 
 
 def test_a_stopped_worker_is_replaced_after_the_heartbeat_timeout(tmp_path: Path):
-    settings = Settings(tmp_path, heartbeat_timeout=1.0)
-    killer = Killer(random.Random(5), number=signal.SIGSTOP)
+    settings = Settings(tmp_path, count=20_000, heartbeat_timeout=2.0, parts=2)
+    killer = Killer(random.Random(5), number=signal.SIGSTOP, gate=settings.gate)
     result = run_to_the_end(settings, killer)
     [(_, pid)] = killer.killed
-    assert f"(pid {pid}) has sent no heartbeat for 1 s" in result.restarts[0]["cause"]
+    # Where the machine is too slow for that, others may have been given up before.
+    causes = [restart["cause"] for restart in result.restarts]
+    assert any(f"(pid {pid}) has sent no heartbeat for 2 s" in cause for cause in causes), causes
     _check(settings)
 
 
 def test_a_resume_goes_on_at_another_parallelism(tmp_path: Path):
-    settings = Settings(tmp_path, count=60_000, inline_threshold=0)
+    settings = Settings(tmp_path, count=30_000, inline_threshold=0, parts=3)
     for number, parallelism in enumerate((2, 3)):
         killer = Killer(random.Random(number), targets=("jobmanager",), after_snapshots=2)
         with pytest.raises(Exception, match="killed by signal 9"):
@@ -79,6 +88,7 @@ def test_a_resume_goes_on_at_another_parallelism(tmp_path: Path):
                 resume="newest" if number else None,
                 progress=killer,
             )
+        let_go(settings.gate)
     result = run(counting_job(settings), parallelism=1, resume="newest")
     assert not result.restarts
     _check(settings)

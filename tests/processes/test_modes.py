@@ -8,8 +8,6 @@ to log. What was committed is counted, as in the other tests here.
 from __future__ import annotations
 
 import random
-import statistics
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from penstock import (
 )
 from penstock.snapshot.store import Store
 from tests.processes.harness import Killer, committed, run
+from tests.processes.parts import PartedSource, Slow
 
 WORDS = 97
 EXACT = [
@@ -52,6 +51,7 @@ class Settings:
         inline_threshold: bytes of a log that travel in the manifest.
         batch_records: so many make a batch, which says how much can be in flight.
         parallelism: number of workers.
+        parts: the records come in so many parts, all but the first when they are let go.
     """
 
     folder: Path
@@ -63,6 +63,12 @@ class Settings:
     inline_threshold: int = 64 * 1024
     batch_records: int = 64
     parallelism: int = 2
+    parts: int = 1
+
+    @property
+    def gate(self) -> Path:
+        """The folder by which parts of the records are let go."""
+        return self.folder / "gate"
 
     @property
     def output(self) -> Path:
@@ -97,12 +103,7 @@ def slow_job(settings: Settings) -> StreamExecutionEnvironment:
     counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
     rounds = counted.uid("count").key_by(lambda pair: f"{pair[0]}{pair[1] % 7}")
 
-    def slow(pair: Any, seconds: float = settings.slow_seconds) -> Any:
-        if seconds:
-            threading.Event().wait(seconds)  # blocks the worker as a slow call would
-        return pair
-
-    slowed = rounds.map(slow).uid("slow")
+    slowed = rounds.map(Slow(settings.slow_seconds, settings.gate)).uid("slow")
     slowed.sink_to(FileSink(settings.output, JsonLines())).uid("files")
     return env
 
@@ -135,8 +136,13 @@ HOPS = 5
 def loop_job(settings: Settings) -> StreamExecutionEnvironment:
     """Every record goes round a loop some times; at the end each key says how many came by."""
     env = environment(settings)
-    # So many per second, that there is time to kill somebody.
-    numbers = env.from_generator(lambda i, hops=HOPS: (i % 101, hops), settings.count, 10_000)
+
+    def number(i: int, hops: int = HOPS) -> tuple[int, int]:
+        return i % 101, hops
+
+    # Not as fast as can be, so that somebody is killed while records come.
+    source = PartedSource(settings.gate, settings.parts, number, settings.count, 10_000)
+    numbers = env.from_source(source)
     feedback = env.create_feedback("hops")
     hopped = numbers.uid("numbers").union(feedback).key_by(lambda r: r[0]).process(Hop())
     hopped = hopped.uid("hops")
@@ -191,13 +197,14 @@ class Logged(Killer):
 def test_workers_killed_under_backpressure_lose_and_double_nothing(
     tmp_path: Path, mode: CheckpointingMode, timeout: float
 ) -> None:
-    settings = Settings(tmp_path, mode, timeout, count=12_000, slow_seconds=0.0005)
-    killer = Logged(random.Random(3), kills=3)
+    settings = Settings(tmp_path, mode, timeout, slow_seconds=0.001)
+    killer = Logged(random.Random(3), kills=3, gate=settings.gate)
     result = run(slow_job(settings), progress=killer)
     assert len(killer.killed) == len(result.restarts) == 3
     if mode is CheckpointingMode.CHANDY_LAMPORT:
         restored = killer.restored_records()
-        assert any(restored) if timeout else all(restored), restored
+        # Before the first of them, hardly anything may have been read yet.
+        assert len([records for records in restored if records]) >= (1 if timeout else 2), restored
     assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
 
 
@@ -205,8 +212,8 @@ def test_workers_killed_under_backpressure_lose_and_double_nothing(
 def test_workers_of_a_loop_are_killed_and_nothing_is_lost_or_doubled(
     tmp_path: Path, mode: CheckpointingMode, timeout: float
 ) -> None:
-    settings = Settings(tmp_path, mode, timeout, count=40_000, interval_ms=60)
-    killer = Logged(random.Random(7), kills=2)
+    settings = Settings(tmp_path, mode, timeout, count=20_000, interval_ms=60, parts=3)
+    killer = Logged(random.Random(7), kills=2, gate=settings.gate)
     result = run(loop_job(settings), progress=killer)
     assert len(killer.killed) == len(result.restarts) == 2
     assert lost_and_doubled(settings, loop_expected(settings)) == (0, 0)
@@ -214,15 +221,15 @@ def test_workers_of_a_loop_are_killed_and_nothing_is_lost_or_doubled(
 
 @pytest.mark.parametrize("job", ["slow", "loop"])
 def test_at_least_once_loses_nothing(tmp_path: Path, job: str) -> None:
-    settings = Settings(tmp_path, CheckpointingMode.AT_LEAST_ONCE, interval_ms=60)
-    killer = Logged(random.Random(5), kills=2)
+    settings = Settings(tmp_path, CheckpointingMode.AT_LEAST_ONCE, interval_ms=60, parts=3)
+    killer = Logged(random.Random(5), kills=2, gate=settings.gate)
     if job == "slow":
-        settings = replace(settings, count=12_000, slow_seconds=0.0005)
+        settings = replace(settings, slow_seconds=0.001)
         run(slow_job(settings), progress=killer)
         # A word that was counted twice skips a number nowhere: it has higher ones.
         assert lost_and_doubled(settings, slow_expected(settings))[0] == 0
     else:
-        settings = replace(settings, count=40_000)
+        settings = replace(settings, count=20_000)
         run(loop_job(settings), progress=killer)
         totals = dict(committed(settings.output))
         for key, number in loop_expected(settings):
@@ -238,7 +245,7 @@ def _killed(settings: Settings, seed: int, resume: str | None = None) -> None:
 
 
 def test_records_in_flight_are_dealt_out_to_another_number_of_workers(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, slow_seconds=0.0005)
+    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, slow_seconds=0.001)
     settings = replace(settings, inline_threshold=0)  # logs are in files
     for seed, parallelism in enumerate((2, 3)):
         _killed(replace(settings, parallelism=parallelism), seed, resume="newest" if seed else None)
@@ -248,7 +255,7 @@ def test_records_in_flight_are_dealt_out_to_another_number_of_workers(tmp_path: 
 
 
 def test_a_job_goes_on_in_another_mode_and_comes_back(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, slow_seconds=0.0005)
+    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, slow_seconds=0.001)
     modes = CheckpointingMode
     for seed, mode in enumerate((modes.CHANDY_LAMPORT, modes.EXACTLY_ONCE, modes.CHANDY_LAMPORT)):
         _killed(replace(settings, mode=mode), seed, resume="newest" if seed else None)
@@ -257,13 +264,13 @@ def test_a_job_goes_on_in_another_mode_and_comes_back(tmp_path: Path) -> None:
     assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
 
 
-def _durations(settings: Settings) -> list[tuple[float, int]]:
-    """Milliseconds of each snapshot of the slow job, with the records in its logs."""
-    found: list[tuple[float, int]] = []
+def _in_flight(settings: Settings) -> list[int]:
+    """Runs the slow job; the records in the logs of each snapshot but the last."""
+    found: list[int] = []
 
     def note(event: dict[str, Any]) -> None:
         if event["event"] == "snapshot" and event["kind"] != "final":
-            found.append((event["duration_ms"], event["log_records"]))
+            found.append(event["log_records"])
 
     run(slow_job(settings), progress=note)
     assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
@@ -274,23 +281,22 @@ def test_a_snapshot_passes_a_slow_sink_without_waiting_for_its_queue(tmp_path: P
     """What is said in docs/architecture.md: a slice of user code per task on the way, no queue.
 
     A record costs the last operator 0.5 ms, and those before it less than a hundredth of that. All
-    records are in flight at once, so that an aligned snapshot waits for about all of them.
+    records are in flight at once, and an aligned snapshot waits for about all of them; that one
+    which does not is complete while they still wait is told by its logs, in which they are.
     """
     modes = CheckpointingMode
-    base = Settings(tmp_path, modes.EXACTLY_ONCE, count=6000, slow_seconds=0.0005)
+    base = Settings(tmp_path, modes.EXACTLY_ONCE, count=4000, slow_seconds=0.0005)
     base = replace(base, batch_records=4096)
-    aligned = max(duration for duration, _ in _durations(replace(base, folder=tmp_path / "a")))
+    assert not any(_in_flight(replace(base, folder=tmp_path / "a")))
     for timeout in (0, 20):
         folder = tmp_path / f"u{timeout}"
         settings = replace(base, folder=folder, mode=modes.CHANDY_LAMPORT, timeout_ms=timeout)
-        durations = _durations(settings)
-        assert sum(records > 0 for _, records in durations) >= 3, durations
-        assert max(durations)[0] < 2000, durations
-        assert statistics.median(duration for duration, _ in durations) < aligned / 5, durations
+        in_flight = _in_flight(settings)
+        assert max(in_flight) > settings.count // 4, in_flight
 
 
 def test_a_job_that_keeps_up_aligns_and_has_nothing_in_flight(tmp_path: Path) -> None:
     settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, 10_000, count=30_000)
     settings = replace(settings, interval_ms=30)
-    durations = _durations(settings)
-    assert durations and not any(records for _, records in durations), durations
+    in_flight = _in_flight(settings)
+    assert in_flight and not any(in_flight), in_flight

@@ -15,6 +15,7 @@ from penstock.connectors.spark.session import spark_session
 from penstock.dataflow.environment import RunOptions, run_options
 from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
 from tests.processes.harness import (
+    PATIENCE,
     Settings,
     committed,
     counting_job,
@@ -22,6 +23,7 @@ from tests.processes.harness import (
     lost_and_doubled,
     wait_until,
 )
+from tests.processes.parts import let_go
 
 SETTINGS = {**SESSION_SETTINGS, "spark.log.level": "OFF"}
 
@@ -43,7 +45,7 @@ env.execute("counts")
 
 @pytest.mark.filterwarnings("ignore:Unable to cleanly shutdown Spark JVM process:RuntimeWarning")
 def test_a_dead_jvm_is_replaced_and_nothing_is_lost_or_doubled(tmp_path: Path):
-    settings = Settings(tmp_path, count=60_000, rate=20_000)
+    settings = Settings(tmp_path, count=30_000, parts=2)
     first = spark_session(SETTINGS)
     cluster = SparkCluster(first)
     snapshots = 0
@@ -55,6 +57,7 @@ def test_a_dead_jvm_is_replaced_and_nothing_is_lost_or_doubled(tmp_path: Path):
             jvm = first.sparkContext._gateway.proc
             os.kill(jvm.pid, signal.SIGKILL)
             jvm.wait()
+            let_go(settings.gate)
 
     try:
         with run_options(RunOptions(progress=progress)), cluster:
@@ -76,7 +79,7 @@ def penstock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 
@@ -88,14 +91,14 @@ def test_a_killed_driver_takes_its_workers_with_it_and_the_job_is_resumed(tmp_pa
         driver = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
     try:
         said = wait_until(
-            lambda: re.search("workers: pids (.*)", (tmp_path / "log").read_text()), "started", 60
+            lambda: re.search("workers: pids (.*)", (tmp_path / "log").read_text()), "started"
         )
         wait_until(lambda: list(tmp_path.glob("state/checkpoints/*/manifest")), "snapshots")
     finally:
         driver.kill()
         driver.wait()
     for pid in said[1].split(", "):
-        wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"{pid} has ended", 5)
+        wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"{pid} has ended")
     done = penstock(
         tmp_path, "run", "job.py", *options, "--report", "r.json", "--resume", "--", "x"
     )
@@ -114,9 +117,9 @@ def test_ctrl_c_stops_a_job_in_order_and_tells_how_to_resume(tmp_path: Path):
         driver = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
     try:
         found = lambda: list(tmp_path.glob("state/checkpoints/*/manifest"))  # noqa: E731
-        wait_until(found, "snapshots", 60)
+        wait_until(found, "snapshots")
         driver.send_signal(signal.SIGINT)
-        assert driver.wait(30) == 130
+        assert driver.wait(PATIENCE) == 130
     finally:
         driver.kill()
     said = (tmp_path / "log").read_text()

@@ -199,7 +199,7 @@ def test_a_batch_that_was_not_published_comes_again(
 
     make_pin = stream_source.make_pin
     monkeypatch.setattr(stream_source, "make_pin", fail)
-    monkeypatch.setattr(stream_source, "FIRST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(stream_source, "FIRST_PAUSE_SECONDS", 3.0)
     source = SparkStreamSource(feed.stream(), as_="tuple")
     enumerator = prepared(source)
     enumerator.start()

@@ -23,6 +23,7 @@ from penstock.connectors.spark import SparkTableSource
 from penstock.connectors.spark.pin import Pin, load_pin
 from penstock.dataflow.source import Preparation, ReaderContext, SourceReader
 from tests.processes.harness import Killer, committed, lost_and_doubled, run
+from tests.processes.parts import Slow
 
 ROWS = 10_000
 
@@ -356,7 +357,8 @@ def counting(spark: SparkSession, folder: Path, table: str, **options: Any) -> A
     env.get_checkpoint_config().set_checkpoint_storage_dir(folder / "job")
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
     rows = env.from_source(SparkTableSource(table, as_="tuple", **options)).uid("table")
-    pairs = rows.map(lambda row: (row[1], 1)).key_by(lambda pair: pair[0])
+    slowed = rows.map(Slow(0.001, folder / "gate", every=5))
+    pairs = slowed.map(lambda row: (row[1], 1)).key_by(lambda pair: pair[0])
     counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1])).uid("count")
     counted.sink_to(FileSink(folder / "out", JsonLines())).uid("files")
     return env
@@ -366,11 +368,11 @@ def counting(spark: SparkSession, folder: Path, table: str, **options: Any) -> A
 def test_a_killed_job_reads_the_very_same_rows_though_the_table_is_gone(
     spark: SparkSession, tmp_path: Path, linked: bool, target: str
 ):
-    seed, count = 4, 400_000
+    seed, count = 4, 40_000
     trades(spark, count, 8).write.saveAsTable("trades")
     where = None if linked else "id >= 0"
     expected = Counter({f"name{i}": count // 10 for i in range(10)})
-    killer = Killer(random.Random(seed), kills=2, targets=(target,))
+    killer = Killer(random.Random(seed), kills=2, targets=(target,), gate=tmp_path / "gate")
     dropped = False
 
     def progress(event: dict[str, Any]) -> None:
