@@ -99,7 +99,7 @@ def measure(
             not every key had changed before each snapshot.
     """
     say("finding the rate of full load")
-    rate = _run(Load(keys, interval, 3, all_keys=False), folder, say)["records_per_second"]
+    rate = _run(Load(keys, interval, 12, all_keys=False), folder, say)["records_per_second"]
     pause = max(interval, CYCLES * keys * WORKERS / rate)
     say(f"full load, a snapshot every {pause:.2f} s")
     full = _run(Load(keys, pause, snapshots), folder, say)
@@ -135,7 +135,7 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
     total = sum(source["records"] for source in emitted)
     if [total, total] != [sum(s["records"] for s in sinks), sum(s["counted"] for s in sinks)]:
         raise WrongResultError(f"{total} records were read, and the sinks got {sinks}")
-    if any(sink["keys"] != load.keys for sink in sinks):
+    if load.all_keys and any(sink["keys"] != load.keys for sink in sinks):
         raise WrongResultError(f"a worker has not {load.keys} keys: {[s['keys'] for s in sinks]}")
     changed: dict[int, int] = {}
     for sink in sinks:
