@@ -92,6 +92,13 @@ def _apply(block: Block, entries: dict[Any, Any]) -> None:
         entries.pop(key, None)
 
 
+def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
+    """The keys that are in none of the levels."""
+    for level in levels:
+        keys = [key for key in keys if key not in level]
+    return keys
+
+
 @dataclass
 class _Series:
     """The blocks of one state that are in the database."""
@@ -172,10 +179,9 @@ class Blocks:
         # Nothing is evicted and nothing looked up from below, so the clean level keeps its keys.
         keys = iter(table.clean)
         while chunk := list(islice(keys, table.block_entries())):
-            left = [key for key in chunk if not any(key in level for level in written)]
+            left = _without(chunk, written)
             # Taken anew each time: a capture may have been taken meanwhile.
-            newer = (table.dirty, *table.captured[1:])
-            same = [key for key in left if not any(key in level for level in newer)]
+            same = _without(left, (table.dirty, *table.captured[1:]))
             complete = complete and len(same) == len(left)
             if same:
                 self._put(table, same, [table.clean[key] for key in same], [])
