@@ -48,7 +48,9 @@ ORDER = (*WHOLE[1:3], "tests/processes/", "tests/spark/", "tests/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the tests into the order in which they are handed out."""
+    """Bring the tests into the order in which they are handed out; leave out the longest."""
+    if not LONG:
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
 
     def turn(item: pytest.Item) -> int:
         found = (i for i, path in enumerate(ORDER) if item.nodeid.startswith(path))

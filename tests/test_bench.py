@@ -120,6 +120,7 @@ def test_medians_are_taken_per_figure():
     assert harness.median_figures(rounds) == {"a": 3, "b": 2.0, "c": "z"}
 
 
+@pytest.mark.long
 def test_jobs_between_spark_tables_are_measured_against_spark(tmp_path):
     # A session of its own, in a process of its own.
     done = subprocess.run(

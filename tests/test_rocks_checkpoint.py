@@ -26,9 +26,10 @@ from penstock.snapshot.state.version import (
     masked_crc,
     records,
 )
+from tests.sizes import sized
 
 GROUP = b"\0\1"
-CHECKPOINTS = 3000
+CHECKPOINTS = sized(1500, 6000)
 
 
 @pytest.fixture

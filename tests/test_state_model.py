@@ -31,6 +31,7 @@ from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state import blocks as blocks_module
 from penstock.snapshot.state import tables as tables_module
 from penstock.snapshot.state import values as values_module
+from tests.sizes import sized
 
 GROUPS = 8
 STATES = ("first", "second")
@@ -347,7 +348,7 @@ class AmpleStateMachine(KeyedStateMachine):
 
 
 _settings = settings(
-    max_examples=80,
+    max_examples=sized(40, 400),
     stateful_step_count=40,
     deadline=None,
     # Shrinking takes minutes here, with RocksDB beneath; the blob replays the failure.

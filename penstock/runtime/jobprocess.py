@@ -49,6 +49,7 @@ class JobServer:
         self._signals = signals
         self._outbox: list[dict[str, Any]] = []
         self._client_gone = False
+        self._ended = False
         self._signal = Signal()
         self._job: JobManager | None = None
         self._stop_scope = trio.CancelScope()
@@ -58,6 +59,7 @@ class JobServer:
         if self._client_gone:
             return
         self._outbox.append(event)
+        self._ended = self._ended or event["event"] in ("finished", "failed")
         self._signal.set()
 
     async def run(self) -> int:
@@ -168,6 +170,9 @@ class JobServer:
         assert self._job is not None
         while True:
             await trio.sleep(STATUS_SECONDS)
+            if self._ended:
+                # What tells the end is the last that a client hears.
+                return
             self.observe(
                 {
                     "event": "status",

@@ -149,6 +149,7 @@ print(sorted(map(tuple, spark_session().table("t").collect())))
 """
 
 
+@pytest.mark.long
 def test_a_hive_metastore_is_reached_without_the_program_that_made_the_table(tmp_path):
     def python(program):
         return subprocess.run(
