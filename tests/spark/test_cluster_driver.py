@@ -43,6 +43,7 @@ env.execute("counts")
 """
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Unable to cleanly shutdown Spark JVM process:RuntimeWarning")
 def test_a_dead_jvm_is_replaced_and_nothing_is_lost_or_doubled(tmp_path: Path):
     settings = Settings(tmp_path, count=30_000, parts=2)
@@ -109,6 +110,7 @@ def test_a_killed_driver_takes_its_workers_with_it_and_the_job_is_resumed(tmp_pa
     assert counts == sorted([key, n + 1] for key in range(3) for n in range((8000 - key + 2) // 3))
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_a_job_in_order_and_tells_how_to_resume(tmp_path: Path):
     (tmp_path / "job.py").write_text(JOB.replace("8000", "10**9"))
     command = [sys.executable, "-m", "penstock", "run", "job.py", "--master", "local[1]"]

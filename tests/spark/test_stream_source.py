@@ -361,6 +361,7 @@ def test_killed_jobs_and_stopped_queries_lose_and_double_nothing(feed: Feed, tmp
     assert not [t for t in threading.enumerate() if t.name == "spark-stream"]
 
 
+@pytest.mark.long
 def test_a_killed_program_is_resumed_with_both_checkpoints_as_they_are(feed: Feed, tmp_path: Path):
     seed = 5
     rng = random.Random(seed)
