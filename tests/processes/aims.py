@@ -81,9 +81,11 @@ class Aims:
     def _strike(self, index: int, pid: int, details: dict[str, Any]) -> None:
         phase, target = self._aims[index]
         told = json.dumps({"phase": phase, "target": target, "pid": pid, **details})
+        # Whole or not there: others look at it at any time.
+        written = self._folder / f"{index}.{os.getpid()}.tmp"
+        written.write_text(told)
         try:
-            with (self._folder / f"{index}.json").open("x") as file:
-                file.write(told)
+            os.link(written, self._folder / f"{index}.json")
         except FileExistsError:
             return  # another process was there first
         os.kill(pid, signal.SIGKILL)
