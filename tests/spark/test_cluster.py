@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from pyspark.sql import SparkSession
 
 from penstock import (
@@ -50,7 +51,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         },
         master="local-cluster[2,1,1024]",
     )
-    checks.await_slots(session, 2)
+    trio.run(checks.await_slots, session, 2)
     yield session
     session.stop()
 

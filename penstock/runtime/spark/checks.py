@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.dataflow.version import VERSION
@@ -73,8 +74,8 @@ def slots_of(spark: SparkSession) -> int:
     return int(context.maxNumConcurrentTasks(profile))
 
 
-def await_slots(spark: SparkSession, needed: int) -> None:
-    """Wait until the cluster has `needed` slots; blocks.
+async def await_slots(spark: SparkSession, needed: int) -> None:
+    """Wait until the cluster has `needed` slots; may be cancelled.
 
     Arguments:
         spark: the session.
@@ -83,16 +84,17 @@ def await_slots(spark: SparkSession, needed: int) -> None:
     Raises:
         GraphError: if they have not come after `SLOTS_SECONDS`.
     """
-    deadline = time.monotonic() + SLOTS_SECONDS
-    while (slots := slots_of(spark)) < needed:
-        if time.monotonic() >= deadline:
+    deadline = trio.current_time() + SLOTS_SECONDS
+    while (slots := await trio.to_thread.run_sync(slots_of, spark)) < needed:
+        if trio.current_time() >= deadline:
             raise GraphError(
                 f"the job needs {needed} slots, one for each worker, and after "
                 f"{SLOTS_SECONDS:g} s the Spark cluster at {spark.sparkContext.master} has "
                 f"{slots}: lower the parallelism, or give the session more executors or cores "
                 f"(spark.executor.instances, spark.executor.cores, spark.cores.max)"
             )
-        time.sleep(0.1)
+        # Spark has no call that waits for them.
+        await trio.sleep(0.1)
 
 
 def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]) -> None:

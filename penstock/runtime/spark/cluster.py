@@ -103,7 +103,7 @@ class SparkCluster(LocalExecutor):
             )
         spark = self.session
         check_settings(spark)
-        await_slots(spark, plan.slots)
+        trio.run(await_slots, spark, plan.slots)
         check_executors(spark, plan.slots, _shared_folders(program))
         conf = spark.sparkContext.getConf()
         host = conf.get("spark.driver.host", "localhost") or "localhost"

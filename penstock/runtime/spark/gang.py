@@ -99,7 +99,7 @@ class GangLauncher:
     async def _start(self, gang: _Gang) -> None:
         plan = GangPlan(self._address, gang.token, tuple(m.spec for m in gang.members))
         spark = await self._offload(self._session.get)
-        await self._offload(partial(await_slots, spark, self._slots))
+        await await_slots(spark, self._slots)
         gang.submit(spark, plan, self._name)
         with trio.move_on_after(START_SECONDS):
             while not all(member.pid for member in gang.members) and not gang.ended.is_set():

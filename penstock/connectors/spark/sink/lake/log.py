@@ -11,8 +11,6 @@ Nothing here knows Delta or Iceberg.
 from __future__ import annotations
 
 import json
-import random
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -35,7 +33,8 @@ __all__ = ["ConflictError", "Entry", "LakeTable", "Log", "NewFile"]
 #: The state of a table that was read.
 State = TypeVar("State")
 
-#: How often a transaction is tried when others commit at the same time: for about a minute.
+#: How often a transaction is tried when others commit at the same time. At once: each try that was
+#: for nothing is a commit of somebody else's, so that waiting would only let more of them pass.
 _TRIES = 60
 
 
@@ -191,7 +190,6 @@ class Log(ABC, Generic[State]):
         change: Callable[[State, int], None],
     ) -> None:
         distinct = {json.dumps(i, sort_keys=True): i for i in staged_for}
-        pause_seconds = 0.01
         for _ in range(_TRIES):
             with self._opened() as state:
                 recorded = self._recorded(state, entry)
@@ -205,9 +203,6 @@ class Log(ABC, Generic[State]):
                     return
                 except ConflictError as conflict:
                     reason = conflict
-            # Jobs that write to one table must not meet again and again.
-            time.sleep(pause_seconds * random.uniform(0.5, 1))
-            pause_seconds = min(2 * pause_seconds, 1.0)
         raise JobError(
             f"snapshot {entry.number} could not be published in {self._table}: others have "
             f"committed to it before each of {_TRIES} tries ({reason}). It is tried again when "
