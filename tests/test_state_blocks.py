@@ -1,23 +1,14 @@
 """Keyed state as blocks: their bytes, which of them are kept, and the way to rows and back."""
 
-import contextlib
-import copy
-import itertools
-import random
 import shutil
-from pathlib import Path
 
 import msgpack
 import pytest
 from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
-from penstock.dataflow.keys import canonical
-from penstock.snapshot.handles import SnapshotBytes
 from penstock.snapshot.state import KeyedBackend
-from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state import blocks as blocks_module
-from penstock.snapshot.state import tables as tables_module
 from tests.test_state_backend import (
     GROUPS,
     PlainCodec,
@@ -231,111 +222,3 @@ def test_a_capture_taken_while_rows_replace_blocks_has_everything(make):
 def test_a_damaged_block_is_a_store_error():
     with pytest.raises(StoreError, match="block of keyed state"):
         blocks_module.read_block(PlainCodec(), b"\xff\xff" + bytes(10), b"nothing")
-
-
-# --- any order of changes, captures and steps of their writing, on a database in memory ---
-
-
-class Batch(dict):
-    def __delitem__(self, key):
-        self[key] = None
-
-
-class MemoryDatabase:
-    """What of a RocksStore blocks need; a checkpoint is a copy of what is in it."""
-
-    def __init__(self):
-        self.content = {}
-        self.checkpoints = {}
-
-    @classmethod
-    def create(cls, folder, shared):
-        del folder, shared
-        return cls()
-
-    def write(self, batch):
-        for key, value in batch.items():
-            if value is None:
-                del self.content[key]
-            else:
-                self.content[key] = value
-
-    def checkpoint(self, store, target):
-        self.checkpoints[int(target.name)] = dict(store.content)
-        return (), SnapshotBytes(0, 0)
-
-    def close(self):
-        pass
-
-
-def walk(seed: int, root: Path) -> int:
-    """One random history; returns how many captures came while another was being written."""
-    chance = random.Random(seed)
-    codec = PlainCodec()
-    clock = itertools.count()
-    backend = KeyedBackend(
-        folder=root,
-        codec=codec,
-        canonical=canonical,
-        max_parallelism=GROUPS,
-        groups=range(GROUPS),
-        inline_threshold=0,
-        clock=lambda: next(clock),
-    )
-    backend.files = files = MemoryDatabase()
-    model, expected, pending, overlapping = {}, {}, [], 0
-    table, work, step = backend.table("s"), None, None
-    keys = range(chance.choice([3, 8, 20]))
-    for number in range(1, chance.choice([6, 12])):
-        for _ in range(chance.randrange(12)):
-            key, kind = chance.choice(keys), chance.randrange(4)
-            if kind == 0:
-                table.delete(key)
-                model.pop(key, None)
-            elif kind == 1 or key not in model:
-                table.put(key, [number])
-                model[key] = [number]
-            else:
-                table.get(key).append(number)
-                model[key].append(number)
-            # The writing goes on meanwhile.
-            for _ in range(chance.randrange(3)):
-                if work is None and pending:
-                    work = pending[0].write(root / str(pending[0].number))
-                    step = None
-                if work is not None:
-                    try:
-                        step = work.send(None if step is None else step())
-                    except StopIteration:
-                        pending.pop(0)
-                        work = None
-            if work is None and not pending and chance.random() < 0.2:
-                drive(backend.prewrite())
-        overlapping += work is not None
-        pending.append(backend.capture(number))
-        expected[number] = copy.deepcopy(model)
-    while pending:
-        if work is None:
-            work, step = pending[0].write(root / str(pending[0].number)), None
-        with contextlib.suppress(StopIteration):
-            while True:
-                step = work.send(None if step is None else step())
-        pending.pop(0)
-        work = None
-    for number, content in files.checkpoints.items():
-        blocks = [blocks_module.read_block(codec, *row) for row in sorted(content.items())]
-        found = {key: value for _, key, value in blocks_module.newest_entries(blocks)}
-        assert found == expected[number], (seed, number)
-    assert files.checkpoints.keys() == expected.keys()
-    return overlapping
-
-
-def test_every_checkpoint_is_the_state_at_its_barrier(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks_module, "SLACK_ENTRIES", 0)
-    monkeypatch.setattr(blocks_module, "GARBAGE_FACTOR", 0)
-    monkeypatch.setattr(blocks_module, "new_batch", Batch)
-    monkeypatch.setattr(tables_module, "BLOCK_ENTRIES", 2)
-    monkeypatch.setattr(tables_module, "SAMPLE_ENTRIES", 2)
-    monkeypatch.setattr(backend_module, "PREWRITE_ENTRIES", 0)
-    monkeypatch.setattr(backend_module, "RocksStore", MemoryDatabase)
-    assert sum(walk(seed, tmp_path) for seed in range(2000)) > 2000

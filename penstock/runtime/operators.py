@@ -282,8 +282,14 @@ class KeyedReduceOperator(KeyedOperator):
         """Open the function and ask for the state, which is restored by now."""
         super().open()
         self._table = self.backend.table(self.STATE)
+        self._table.expect_immutable()
         combine = method_of(self.function, "reduce")
         self._set_loop(loops.reduce_records, key_of=self._key_of, combine=combine)
+
+    def copied(self, record: Any) -> Any:
+        """A copy of a mutable record, which is in the state by now."""
+        self._table.only_immutable = False
+        return super().copied(record)
 
     def process(self, records: list[Any]) -> list[Any]:
         """The new value of each record's key."""
@@ -297,6 +303,7 @@ class KeyedCountOperator(KeyedOperator):
     def open(self) -> None:
         """Ask for the state, which is restored by now."""
         self._table = self.backend.table(self.STATE)
+        self._table.expect_immutable()
         self._set_loop(loops.count_records, key_of=self._key_of)
 
     def process(self, records: list[Any]) -> list[Any]:

@@ -132,7 +132,9 @@ class KeyedBackend:
     # --- snapshots ---
 
     def capture(self, number: int) -> Capture:
-        """Takes the state as it is for snapshot `number`; O(1) once RocksDB is open.
+        """Takes the state as it is for snapshot `number`.
+
+        At once when RocksDB is open, but for tables by position, which take 20 ns an entry.
 
         Raises:
             ProtocolError: if `number` isn't higher than all before.
@@ -142,8 +144,18 @@ class KeyedBackend:
         self._last_number = number
         self._policy.captured(lambda table, key: key in self.tables[table].dirty)
         whole = self.store is None
-        sealed = [(table, table.seal(whole=whole)) for table in self.tables]
-        capture = Capture(self, number, [(table, entries) for table, entries in sealed if entries])
+        maps, lists, turnover = [], [], set()
+        for table in self.tables:
+            had_levels = table.positions is None
+            if self.blocks is not None and self.blocks.choose_levels(table):
+                assert table.positions is not None
+                lists.append((table, table.positions, table.positions.capture(table.dirty)))
+                continue
+            if entries := table.seal(whole=whole):
+                maps.append((table, entries))
+                if had_levels and not whole:
+                    turnover.add(table)
+        capture = Capture(self, number, maps, lists, turnover)
         self.captures.append(capture)
         return capture
 
@@ -152,7 +164,7 @@ class KeyedBackend:
         """Whether `prewrite` would write something now."""
         if self.store is None or self.captures or not self._policy.allowed:
             return False
-        return sum(len(table.dirty) for table in self.tables) > PREWRITE_ENTRIES
+        return sum(len(table.dirty) for table in self._with_levels()) > PREWRITE_ENTRIES
 
     def prewrite(self) -> Work[None]:
         """Writes the oldest dirty entries ahead, while the task is idle; yields None only.
@@ -161,7 +173,7 @@ class KeyedBackend:
         itself when little is left, when a capture was taken, or while RocksDB isn't open.
         """
         while self.wants_prewrite:
-            table = max(self.tables, key=lambda table: len(table.dirty))
+            table = max(self._with_levels(), key=lambda table: len(table.dirty))
             if not self._policy.may_write(table.table_id, next(iter(table.dirty))):
                 return
             self._policy.wrote(table.table_id, self._move_slice(table))
@@ -296,6 +308,9 @@ class KeyedBackend:
             self._shared.users -= 1
             self._joined = False
 
+    def _with_levels(self) -> list[KeyedTable]:
+        return [table for table in self.tables if table.positions is None]
+
     # --- for the other modules of this package ---
 
     def timer(self) -> SliceTimer:
@@ -360,6 +375,7 @@ class KeyedBackend:
         """All hot entries are yet to be written into the RocksDB that is open now."""
         for table in self.tables:
             table.dirty, table.clean = {**table.clean, **table.dirty}, {}
+            table.positions = None
 
     def chunk_entries(self, table: KeyedTable) -> int:
         """How many entries of a table to write at once."""

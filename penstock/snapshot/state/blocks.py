@@ -10,6 +10,9 @@ writing, in sorting and in compaction; and there is nothing to merge but what wa
 Key groups are below FF FF, so blocks and rows never mix. Blocks are read in the order of their
 numbers, and the last one that has a key is right. A database holds blocks or rows, never both.
 
+A table of which most changes each time has its blocks by position (`positions.py`): those are
+written again under their own numbers, and nothing is to be tidied up.
+
 **Tidying.** When the blocks of a state hold more than twice as many entries as there are, the
 next capture, once it is written, also writes the clean entries that no block of its own interval
 has, and the older blocks go. An entry that has changed again meanwhile is left out, because its
@@ -23,7 +26,6 @@ This module doesn't decide which entries are written when: see `backend.py` and 
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -32,6 +34,7 @@ from typing import Any
 import msgpack
 
 from penstock.dataflow.errors import StoreError
+from penstock.snapshot.state.positions import Positions, choose
 from penstock.snapshot.state.rocks import RocksStore, new_batch
 from penstock.snapshot.state.rows import BLOCKS
 from penstock.snapshot.state.tables import KeyedTable
@@ -103,8 +106,8 @@ def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
 class _Series:
     """The blocks of one state that are in the database."""
 
-    #: Number, and how many entries it has.
-    blocks: deque[tuple[int, int]] = field(default_factory=deque)
+    #: By number, in order, how many entries it has.
+    blocks: dict[int, int] = field(default_factory=dict)
     entries: int = 0
     #: Blocks below this number go when a capture taken after that with `after` is written.
     condemned: int = 0
@@ -112,9 +115,9 @@ class _Series:
     #: Until a later capture is written, the clean level may lack entries that were encoded.
     lacking: int = -1
 
-    def add(self, number: int, entries: int) -> None:
-        self.blocks.append((number, entries))
-        self.entries += entries
+    def put(self, number: int, entries: int) -> None:
+        self.entries += entries - self.blocks.get(number, 0)
+        self.blocks[number] = entries
 
 
 class Blocks:
@@ -198,6 +201,44 @@ class Blocks:
         """A capture is written."""
         self._interval_begin = self._next
 
+    # --- by position ---
+
+    def choose_levels(self, table: KeyedTable) -> bool:
+        """At a capture: whether the table has one level from now on; see `positions.choose`."""
+        before, table.positions = table.positions, choose(table, self._next)
+        if before is not None and table.positions is None:
+            # Later blocks of it shadow these.
+            self._next = max(self._next, before.end)
+        return table.positions is not None
+
+    def write_positions(
+        self, table: KeyedTable, positions: Positions, values: list[Any], timer: SliceTimer
+    ) -> Work[None]:
+        """Writes what changed of a captured list of values.
+
+        Arguments:
+            table: whose values they are.
+            positions: what it had when they were captured.
+            values: all of them.
+            timer: of the slice that is under way.
+        """
+        encode = self._codec.encode_batch
+        nothing = encode([])
+        for begin, chunk in positions.changes(values):
+            keys = positions.packed_keys(begin, len(chunk), encode)
+            columns = keys, encode(chunk), nothing
+            number = positions.first + begin // positions.size
+            self._put_columns(table, number, columns, len(chunk))
+            table.note_mean(len(columns[1]) / len(chunk))
+            if timer.is_over(len(chunk)):
+                yield None
+                timer.restart()
+        if not positions.alone:
+            series = self._series_of(table)
+            series.condemned = positions.first
+            self._drop(table, series)
+            positions.alone = True
+
     def load(self, tables: list[KeyedTable], timer: SliceTimer) -> Work[None]:
         """Reads all blocks of the database into the clean levels of new tables.
 
@@ -212,7 +253,7 @@ class Blocks:
             block = read_block(self._codec, row_key, data)
             _apply(block, tables[block.state].clean)
             entries = len(block.keys) + len(block.deleted)
-            self._series.setdefault(block.state, _Series()).add(block.number, entries)
+            self._series.setdefault(block.state, _Series()).put(block.number, entries)
             self._next = max(self._next, block.number + 1)
             if timer.is_over(entries):
                 yield None
@@ -227,21 +268,23 @@ class Blocks:
     ) -> None:
         encode = self._codec.encode_batch
         columns = encode(keys), encode(values), encode(deleted)
-        batch = new_batch()
-        batch[_KEY.pack(_NO_GROUP, table.table_id, self._next)] = msgpack.packb(columns)
-        self._store.write(batch)
-        series = self._series_of(table)
-        series.add(self._next, len(keys) + len(deleted))
+        self._put_columns(table, self._next, columns, len(keys) + len(deleted))
         self._next += 1
         if values:
             table.note_mean(len(columns[1]) / len(values))
 
+    def _put_columns(
+        self, table: KeyedTable, number: int, columns: tuple[bytes, bytes, bytes], entries: int
+    ) -> None:
+        batch = new_batch()
+        batch[_KEY.pack(_NO_GROUP, table.table_id, number)] = msgpack.packb(columns)
+        self._store.write(batch)
+        self._series_of(table).put(number, entries)
+
     def _drop(self, table: KeyedTable, series: _Series) -> None:
         batch = new_batch()
-        blocks = series.blocks
-        while blocks and blocks[0][0] < series.condemned:
-            number, entries = blocks.popleft()
-            series.entries -= entries
+        for number in [number for number in series.blocks if number < series.condemned]:
+            series.entries -= series.blocks.pop(number)
             del batch[_KEY.pack(_NO_GROUP, table.table_id, number)]
         self._store.write(batch)
         series.after = None

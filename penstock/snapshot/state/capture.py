@@ -9,6 +9,7 @@ written, and giving up half-way harms nothing: writing again starts from the beg
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgpack
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.handles import KeyedHandle, SnapshotBytes
+from penstock.snapshot.state.positions import BEGIN_SHARE, Positions
 from penstock.snapshot.state.tables import KeyedTable
 from penstock.snapshot.state.values import Work, encode_entries
 
@@ -37,16 +39,23 @@ class Capture:
         backend: whose state it is.
         number: number of the snapshot.
         maps: the captured map of each table that has one.
+        lists: of each table with one level, where its entries are, and the captured values.
+        turnover: tables of whose maps the size tells how much changes between two captures.
     """
 
     def __init__(
-        self, backend: KeyedBackend, number: int, maps: list[tuple[KeyedTable, dict[Any, Any]]]
+        self,
+        backend: KeyedBackend,
+        number: int,
+        maps: list[tuple[KeyedTable, dict[Any, Any]]],
+        lists: list[tuple[KeyedTable, Positions, list[Any]]],
+        turnover: Container[KeyedTable],
     ) -> None:
         self.number = number
         self.aborted = False
         self._backend = backend
         self._states = tuple(table.name for table in backend.tables)
-        self._maps = maps
+        self._maps, self._lists, self._turnover = maps, lists, turnover
 
     def abort(self) -> None:
         """The snapshot was aborted: no checkpoint is needed. `write` must be driven all the same.
@@ -151,11 +160,16 @@ class Capture:
                 if timer.is_over(len(keys)):
                     yield None
                     timer.restart()
-        for table, entries in self._maps:
-            if backend.blocks is not None:
+        if backend.blocks is not None:
+            for table, entries in self._maps:
                 written = [entries, backend.written_ahead(table)]
                 yield from backend.blocks.tidy(table, self.number, written, timer)
-        for table, _ in self._maps:
+            # What an aborted one would write, the next one will.
+            for table, positions, values in [] if self.aborted else self._lists:
+                yield from backend.blocks.write_positions(table, positions, values, timer)
+        for table, entries in self._maps:
             table.captured.pop(0)
-        self._maps = []
+            share = len(entries) / max(1, len(table.clean))
+            table.turned_over = table in self._turnover and share >= BEGIN_SHARE
+        self._maps, self._lists = [], []
         backend.capture_written()

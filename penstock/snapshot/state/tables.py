@@ -23,6 +23,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Protocol
 
+from penstock.snapshot.state.positions import MAX_ENTRIES, Positions
 from penstock.snapshot.state.values import (
     ATOMS,
     MARKS,
@@ -81,7 +82,10 @@ class KeyedTable:
         "dirty",
         "encoded_bytes",
         "name",
+        "only_immutable",
+        "positions",
         "table_id",
+        "turned_over",
     )
 
     def __init__(self, name: str, table_id: int, codec: ValueCodec) -> None:
@@ -91,6 +95,12 @@ class KeyedTable:
         self.captured: list[dict[Any, Any]] = []
         self.clean: dict[Any, Any] = {}
         self.cold: ColdLevel | None = None
+        # With positions, all entries are dirty ones, and there are no other levels.
+        self.positions: Positions | None = None
+        # Nothing is deleted, and no value can change in place; see `expect_immutable`.
+        self.only_immutable = False
+        # The last capture had most of all entries.
+        self.turned_over = False
         # Mean bytes of an encoded value, from samples.
         self.encoded_bytes = 0.0
         self._codec = codec
@@ -139,6 +149,14 @@ class KeyedTable:
             if entries.get(key, MISSING) is value:
                 entries[key] = encoded
         self.dirty[key] = value
+
+    def expect_immutable(self) -> None:
+        """Whoever writes into it never deletes, and says at once when a value may change in place.
+
+        By setting `only_immutable` to False. To be called before the first record.
+        """
+        few = len(self.clean) <= MAX_ENTRIES
+        self.only_immutable = few and all(map(self._is_immutable, self.clean.values()))
 
     def get(self, key: Any, default: Any = MISSING) -> Any:
         """The value of `key`, or `default`."""
@@ -204,7 +222,8 @@ class KeyedTable:
 
     def hot_entries(self) -> int:
         """How many entries the hot levels hold, shadowed ones included."""
-        return len(self.dirty) + len(self.clean) + sum(map(len, self.captured))
+        written = 0 if self.positions is None else len(self.positions.written)
+        return len(self.dirty) + len(self.clean) + sum(map(len, self.captured)) + written
 
     def hot_bytes(self) -> int:
         """An estimate of the memory they take, in bytes."""
