@@ -184,15 +184,18 @@ class Codec:
         """What to pack for a column: the values themselves, or bytes of a batch of them."""
         kinds = list(map(type, values))
         size = len(kinds)
-        if size >= _LONG and not careful and kinds.count(kinds[0]) == size:
-            first = values[0]
-            if kinds[0] in _EXACT and first == values[-1] and values.count(first) == size:
-                return {size: first}
-            if kinds[0] is str:
-                # One string for all, which msgpack handles many times faster than its parts.
-                joined = _SEPARATOR.join(values)
-                if joined.count(_SEPARATOR) == size - 1:
-                    return joined
+        if not careful and kinds.count(kinds[0]) == size:
+            first, kind = values[0], kinds[0]
+            if size >= _LONG:
+                if kind in _EXACT and first == values[-1] and values.count(first) == size:
+                    return {size: first}
+                if kind is str:
+                    # One string for all, which msgpack handles many times faster than its parts.
+                    joined = _SEPARATOR.join(values)
+                    if joined.count(_SEPARATOR) == size - 1:
+                        return joined
+            if kind in ATOMS:
+                return values
         if self._is_plain(values, kinds, careful):
             return values
         return self._pack(self._arrange(values, careful, levels))
