@@ -28,8 +28,9 @@ from penstock.snapshot.events import (
     SnapshotCompleted,
     StartLog,
 )
-from tests.simulation.mode_model import Mode, ModeModel, abandoned, jobs
-from tests.simulation.protocol_model import Violation
+from tests.simulation.execution import Violation
+from tests.simulation.mode_jobs import abandoned, jobs
+from tests.simulation.mode_model import Mode, ModeModel
 
 
 class Driven:

@@ -34,8 +34,9 @@ from penstock.snapshot.events import (
     TimedOut,
     Unblock,
 )
-from tests.simulation.mode_model import Job, Mode, ModeModel, abandoned, jobs, small
-from tests.simulation.protocol_model import Violation
+from tests.simulation.execution import Violation
+from tests.simulation.mode_jobs import Job, abandoned, jobs, small
+from tests.simulation.mode_model import Mode, ModeModel
 
 
 class Driven:

@@ -32,7 +32,8 @@ from penstock.snapshot.events import (
     StartLog,
     Unblock,
 )
-from tests.simulation.protocol_model import Edge, Graph, Model, Outside, Record, Violation
+from tests.simulation.execution import Edge, Record, Violation
+from tests.simulation.protocol_model import Graph, Model, Outside
 
 
 class Driven:
