@@ -28,33 +28,19 @@ from penstock.snapshot.events import (
     DropLog,
     EndLog,
     Event,
-    SnapshotAborted,
     StartLog,
     Unblock,
 )
+from tests.driven import DrivenProtocol
 from tests.simulation.execution import Edge, Record, Violation
 from tests.simulation.protocol_model import Graph, Model, Outside
 
 
-class Driven:
-    """A protocol with regular inputs a and b and back-edges x and y, checked after each event."""
+class Driven(DrivenProtocol[CyclicProtocol]):
+    """Regular inputs a and b and back-edges x and y."""
 
     def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
-        self.protocol = CyclicProtocol(inputs, back_edges)
-
-    def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
-        return self.hear(BarrierArrived(channel, number))
-
-    def reached(self, channel: str, number: int = 1) -> list[Command]:
-        return self.hear(BarrierReached(channel, number))
-
-    def abort(self, number: int = 1) -> list[Command]:
-        return self.hear(SnapshotAborted(number))
-
-    def hear(self, event: Event) -> list[Command]:
-        commands = self.protocol.handle(event)
-        self.protocol.validate()
-        return commands
+        super().__init__(CyclicProtocol(inputs, back_edges))
 
     def cut(self, number: int = 1) -> list[Command]:
         return self.barrier("a", number) + self.barrier("b", number)

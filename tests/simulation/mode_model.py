@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.events import (
@@ -35,6 +35,7 @@ from penstock.snapshot.events import (
     TimedOut,
     Unblock,
 )
+from tests.driven import CheckedProtocol
 from tests.simulation.execution import Execution, Record, Violation
 from tests.simulation.mode_jobs import Job
 
@@ -56,18 +57,8 @@ Log = tuple[int | None, Record]
 Line = tuple[tuple[Item, ...], tuple[Item, ...]]
 
 
-class Protocolled(Protocol):
-    """What is searched."""
-
-    def handle(self, event: Event) -> list[Command]:
-        """What to do about an event, in this order."""
-
-    def validate(self) -> None:
-        """Raise unless every invariant holds."""
-
-
 #: Makes the protocol of a task: (inputs, back-edges).
-Make = Callable[[Sequence[int], Sequence[int]], Protocolled]
+Make = Callable[[Sequence[int], Sequence[int]], CheckedProtocol]
 
 
 @dataclass(frozen=True)
@@ -317,7 +308,7 @@ class ModeModel:
         return "\n".join([*channels, *tasks])
 
 
-def freeze(protocol: Protocolled) -> tuple[Any, ...]:
+def freeze(protocol: CheckedProtocol) -> tuple[Any, ...]:
     """All that a protocol remembers."""
     values: list[tuple[str, Any]] = []
     for name, value in vars(protocol).items():
@@ -330,7 +321,7 @@ def freeze(protocol: Protocolled) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def thaw(protocol: Protocolled, state: tuple[Any, ...]) -> None:
+def thaw(protocol: CheckedProtocol, state: tuple[Any, ...]) -> None:
     """Make it remember that again."""
     for name, value in state:
         before = getattr(protocol, name)
