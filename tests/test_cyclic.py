@@ -281,6 +281,7 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
         assert blocked == set(task.protocol.blocked), seed
         assert (open_log is None) == (task.protocol.phase is not Phase.LOGGING), seed
         assert len(blocked) < 4, seed
+    assert copied, seed
 
 
 # ---- whole graphs, in every order

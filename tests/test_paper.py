@@ -285,6 +285,7 @@ def test_any_order_of_barriers_and_aborts_keeps_the_rules(seed: int) -> None:
                     assert copied[-1] == number, seed
         assert blocked == set(task.protocol.blocked), seed
         assert len(blocked) < 3, seed
+    assert copied, seed
 
 
 # ---- Algorithm 2
