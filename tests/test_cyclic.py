@@ -33,6 +33,7 @@ from penstock.snapshot.events import (
 )
 from tests.driven import DrivenProtocol
 from tests.simulation.execution import Edge, Record, Violation
+from tests.simulation.mutants import AsPrinted, SubsetOnly
 from tests.simulation.protocol_model import Graph, Model, Outside
 
 
@@ -376,28 +377,6 @@ def test_the_snapshot_after_one_that_was_given_up_is_feasible_and_ends(
 
 
 # ---- wrong rules, which the same search must find out
-
-
-class SubsetOnly(CyclicProtocol):
-    """Line 13 reads `regular ⊆ marked`, and a back-edge is never blocked."""
-
-    def handle(self, event: Event) -> list[Command]:
-        commands: list[Command] = []
-        for command in super().handle(event):
-            if isinstance(command, Unblock):
-                channels = tuple(c for c in command.channels if c not in self.back_edges)
-                commands.append(Unblock(channels))
-            elif not (isinstance(command, Block) and command.channel in self.back_edges):
-                commands.append(command)
-        self.blocked = {c: None for c in self.blocked if c not in self.back_edges}
-        return commands
-
-
-class AsPrinted(SubsetOnly):
-    """Line 13 as it is printed."""
-
-    def _may_cut(self) -> bool:
-        return self.marked.keys() == self.regular
 
 
 class LogsForEver(CyclicProtocol):

@@ -7,11 +7,12 @@ where a record goes from there depends on the record alone, so what a job comes 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
-__all__ = ["Channel", "Edge", "Execution", "Record", "Violation"]
+__all__ = ["Channel", "Edge", "Execution", "Record", "Violation", "explore"]
 
 #: (identity, hops that are left).
 Record = tuple[int, int]
@@ -115,3 +116,34 @@ class Execution:
             totals[task][record] += 1
             rest.extend((self.channels[c].target, made) for c, made in self.route(task, record))
         return totals
+
+
+World = TypeVar("World", bound=Hashable)
+
+
+def explore(
+    start: World,
+    over: Callable[[World], bool],
+    moves: Callable[[World], Iterable[World]],
+    describe: Callable[[World], str],
+) -> int:
+    """Look at every world that can be reached, up to those in which all is over; returns how many.
+
+    Raises:
+        Violation: if there is one in which nothing can move.
+    """
+    seen, stack, worlds = {start}, [start], 0
+    while stack:
+        world = stack.pop()
+        worlds += 1
+        if over(world):
+            continue
+        moved = False
+        for following in moves(world):
+            moved = True
+            if following not in seen:
+                seen.add(following)
+                stack.append(following)
+        if not moved:
+            raise Violation(f"waits for ever: {describe(world)}")
+    return worlds

@@ -36,7 +36,7 @@ from penstock.snapshot.events import (
     Unblock,
 )
 from tests.driven import CheckedProtocol
-from tests.simulation.execution import Execution, Record, Violation
+from tests.simulation.execution import Execution, Record, Violation, explore
 from tests.simulation.mode_jobs import Job
 
 __all__ = ["Found", "Make", "Mode", "ModeModel"]
@@ -161,20 +161,7 @@ class ModeModel:
         tasks = tuple(TaskWorld(freeze(protocol)) for protocol in self.protocols)
         lines: tuple[Line, ...] = (((), ()),) * len(self.channels)
         start = self._inject((lines, tasks, 0, 0))
-        seen, stack = {start}, [start]
-        while stack:
-            world = stack.pop()
-            self.found.worlds += 1
-            if self._finished(world):
-                continue
-            moved = False
-            for following in self._moves(world):
-                moved = True
-                if following not in seen:
-                    seen.add(following)
-                    stack.append(following)
-            if not moved:
-                raise Violation(f"waits for ever: {self.describe(world)}")
+        self.found.worlds += explore(start, self._finished, self._moves, self.describe)
         return self.found
 
     def _inject(self, world: World) -> World:

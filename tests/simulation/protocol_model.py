@@ -30,7 +30,7 @@ from penstock.snapshot.events import (
     StartLog,
     Unblock,
 )
-from tests.simulation.execution import Edge, Execution, Record, Violation
+from tests.simulation.execution import Edge, Execution, Record, Violation, explore
 
 __all__ = ["Found", "Graph", "Model", "Outside"]
 
@@ -163,20 +163,7 @@ class Model:
         self._checked.clear()
         empty: list[tuple[Item, ...]] = [()] * (len(self.channels) - len(filled))
         start: World = (tuple(filled + empty), self._start)
-        seen, stack = {start}, [start]
-        while stack:
-            world = stack.pop()
-            self.found.worlds += 1
-            if self._complete(world):
-                continue
-            moved = False
-            for following in self._moves(world):
-                moved = True
-                if following not in seen:
-                    seen.add(following)
-                    stack.append(following)
-            if not moved:
-                raise Violation(f"waits for ever: {self._describe(world)}")
+        self.found.worlds += explore(start, self._complete, self._moves, self._describe)
 
     def _moves(self, world: World) -> Iterator[World]:
         queues, tasks = world
