@@ -14,12 +14,11 @@ operating system in them.
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
-from typing import Any
 
+from bench.arrivals import Arrivals, read_arrivals
 from bench.harness import (
     Figures,
     Follower,
@@ -31,7 +30,7 @@ from bench.harness import (
     run,
     scratch,
 )
-from penstock import GeneratorSource, RuntimeContext, SinkFunction, StreamExecutionEnvironment
+from penstock import GeneratorSource, StreamExecutionEnvironment
 
 __all__ = ["measure"]
 
@@ -98,35 +97,16 @@ def build(
         lambda index: (index * 7919 % KEYS, index, time.monotonic_ns()), count, rate
     )
     newest = env.from_source(source).key_by(lambda r: r[0]).reduce(lambda _, new: new)
-    newest.add_sink(_Arrivals(place))
+    newest.add_sink(Arrivals(place))
     return env
-
-
-class _Arrivals(SinkFunction):
-    """Keeps each record's index, when it was made and when it arrived."""
-
-    def __init__(self, place: Path) -> None:
-        self._place = place
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.subtask = runtime_context.get_index_of_this_subtask()
-        self.rows = array("q")
-
-    def invoke(self, value: Any) -> None:
-        self.rows.extend((value[1], value[2], time.monotonic_ns()))
-
-    def close(self) -> None:
-        (self._place / f"arrivals-{self.subtask}").write_bytes(self.rows.tobytes())
 
 
 def _rows(place: Path) -> list[tuple[int, int, int, int]]:
     """Index, made, arrived (nanoseconds) and the sink's subtask, of each record."""
     rows = []
     for subtask in range(WORKERS):
-        flat = array("q")
-        flat.frombytes((place / f"arrivals-{subtask}").read_bytes())
-        sinks = repeat(subtask, len(flat) // 3)
-        rows += list(zip(flat[::3], flat[1::3], flat[2::3], sinks, strict=True))
+        columns = read_arrivals(place, subtask)
+        rows += list(zip(*columns, repeat(subtask, len(columns[0])), strict=True))
     return rows
 
 

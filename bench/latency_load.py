@@ -40,9 +40,10 @@ from operator import sub
 from pathlib import Path
 from typing import Any
 
+from bench.arrivals import Arrivals, read_arrivals
 from bench.harness import Figures, Follower, Say, WrongResultError, machine, run, scratch
 from bench.paced import PacedSource, Slices
-from penstock import RuntimeContext, SinkFunction, StreamExecutionEnvironment
+from penstock import StreamExecutionEnvironment
 from penstock.dataflow.source import Read, ReaderContext, SourceReader, Split
 
 __all__ = ["FILTER_LOAD", "LOADS", "SHUFFLES", "Setting", "measure", "measure_all", "sustainable"]
@@ -242,7 +243,7 @@ def build(
     for number in range(setting.shuffles):
         # Three times the same key would shuffle nothing but the first time.
         stream = stream.key_by(_key(FACTORS[number % 3])).reduce(lambda _, new: new)
-    stream.add_sink(_Arrivals(place))
+    stream.add_sink(Arrivals(place))
     return env
 
 
@@ -312,23 +313,6 @@ class _Maker:
         return slices
 
 
-class _Arrivals(SinkFunction):
-    """Keeps each record's id, when it was made and when it arrived."""
-
-    def __init__(self, place: Path) -> None:
-        self._place = place
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.subtask = runtime_context.get_index_of_this_subtask()
-        self.rows = array("q")
-
-    def invoke(self, value: Any) -> None:
-        self.rows.extend((value[1], value[2], time.monotonic_ns()))
-
-    def close(self) -> None:
-        (self._place / f"arrivals-{self.subtask}").write_bytes(self.rows.tobytes())
-
-
 # ---- a run
 
 
@@ -343,9 +327,7 @@ def _run(
         others = processors.others_share()
         columns: list[array[int]] = []
         for subtask in range(WORKERS):
-            flat = array("q")
-            flat.frombytes((place / f"arrivals-{subtask}").read_bytes())
-            columns += [flat[::3], flat[1::3], flat[2::3]]
+            columns += read_arrivals(place, subtask)
         progress = [
             json.loads((place / f"read-{subtask}.json").read_text()) for subtask in range(WORKERS)
         ]
@@ -391,7 +373,6 @@ class _Processors:
 def _check(setting: Setting, done: _Run) -> None:
     """Raise `WrongResultError` unless each record that must arrive did so once."""
     read = [samples[-1][1] for samples in done.progress]
-    one_in = setting.one_in or 1
     seen = bytearray(max(read) * WORKERS + 1)
     arrived = 0
     for ids in done.ids:

@@ -12,6 +12,8 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -28,19 +30,31 @@ from tests.processes.harness import (
 )
 
 
+@contextmanager
+def soaking(
+    kills: int, seed: int | None
+) -> Iterator[tuple[random.Random, Console, Callable[[int], None]]]:
+    """Show how far it is: what draws, where to print, and what is told how many kills are done."""
+    seed = random.SystemRandom().randrange(10**6) if seed is None else seed
+    console = Console(highlight=False)
+    console.print(f"seed {seed}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        bar = progress.add_task("kills", total=kills)
+
+        def told(done: int) -> None:
+            progress.update(bar, completed=min(done, kills))
+
+        yield random.Random(seed), console, told
+
+
 @click.command()
 @click.option("--kills", default=100, show_default=True, help="How many kills in all.")
 @click.option("--seed", type=int, help="Decides about everything random; printed at the start.")
 def main(kills: int, seed: int | None) -> None:
     """Kill jobs at random and count what is lost or doubled."""
-    seed = random.SystemRandom().randrange(10**6) if seed is None else seed
-    rng = random.Random(seed)
-    console = Console(highlight=False)
-    console.print(f"seed {seed}")
     done = lost = doubled = 0
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        bar = progress.add_task("kills", total=kills)
+    with soaking(kills, seed) as (rng, console, told):
         while done < kills:
             folder = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
             settings = Settings(
@@ -60,7 +74,7 @@ def main(kills: int, seed: int | None) -> None:
             run_to_the_end(settings, killer)
             missing, extra = lost_and_doubled(committed(settings.output), expected_words(settings))
             lost, doubled, done = lost + missing, doubled + extra, done + len(killer.killed)
-            progress.update(bar, completed=min(done, kills))
+            told(done)
             if missing or extra:
                 console.print(f"lost {missing}, doubled {extra} in {settings}: {killer.killed}")
             else:

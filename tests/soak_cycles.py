@@ -22,13 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock import StreamExecutionEnvironment
 from tests.processes.aims import JOBMANAGER_PHASES, WORKER_PHASES, strikes
 from tests.processes.harness import Killer, committed, run_to_the_end
 from tests.processes.looping import LoopSettings, history, looping_job, restored_logs
+from tests.soak import soaking
 
 #: Of the kills, so many must have been followed by a restore with records in a log.
 WITH_A_LOG = 0.3
@@ -60,15 +59,9 @@ def _settings(rng: random.Random, folder: Path, kills: int) -> LoopSettings:
 @click.option("--seed", type=int, help="Decides about everything random; printed at the start.")
 def main(kills: int, seed: int | None) -> None:
     """Kill looping jobs and count what is lost or doubled."""
-    seed = random.SystemRandom().randrange(10**6) if seed is None else seed
-    rng = random.Random(seed)
-    console = Console(highlight=False)
-    console.print(f"seed {seed}")
     lost = doubled = with_a_log = 0
     phases: Counter[str] = Counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        bar = progress.add_task("kills", total=kills)
+    with soaking(kills, seed) as (rng, console, told):
         while phases.total() < kills:
             folder = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
             wanted = min(kills - phases.total(), rng.randint(4, 9))
@@ -91,10 +84,10 @@ def main(kills: int, seed: int | None) -> None:
             with_a_log += sum(records > 0 for records in restored_logs(killer.events))
             missing, extra = history(settings, committed(settings.output))
             lost, doubled = lost + missing, doubled + extra
-            progress.update(bar, completed=min(phases.total(), kills))
+            told(phases.total())
             if missing or extra:
-                told = f"lost {missing}, doubled {extra} in {settings}"
-                console.print(f"{told}: {struck} {killer.killed}")
+                wrong = f"lost {missing}, doubled {extra} in {settings}"
+                console.print(f"{wrong}: {struck} {killer.killed}")
             else:
                 shutil.rmtree(folder)
     by_phase = " · ".join(f"{phase} {count}" for phase, count in phases.most_common())

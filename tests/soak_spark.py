@@ -31,12 +31,11 @@ from typing import Any
 
 import click
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock import RestartStrategies, StoreError, StreamExecutionEnvironment
 from penstock.connectors.spark import SparkTableSource, spark_session
 from tests.processes.harness import Killer, run
+from tests.soak import soaking
 from tests.spark.dying_sink import POINTS, REPLACING, DyingSink
 
 ROWS, WORDS, PARTS = 20_000, 97, 3
@@ -218,18 +217,12 @@ def _ran_to_the_end(
 @click.option("--seed", type=int, help="Decides about everything random; printed at the start.")
 def main(kills: int, seed: int | None) -> None:
     """Kill jobs between Spark tables at random and count what is lost or doubled."""
-    seed = random.SystemRandom().randrange(10**6) if seed is None else seed
-    rng = random.Random(seed)
-    console = Console(highlight=False)
-    console.print(f"seed {seed}")
     place = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
     own = {"spark.local.dir": f"{place}/local", "spark.sql.warehouse.dir": f"{place}/tables"}
     spark = spark_session(SESSION | own)
     total = Result(Counter(), 0, 0)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        bar = progress.add_task("kills", total=kills)
-        number = 0
+    number = 0
+    with soaking(kills, seed) as (rng, console, told):
         while total.kills.total() < kills:
             # The job of the stream starts a JVM each time it is killed, so it comes less often.
             job, most = (stream_to_table, 3) if number % 3 == 1 else (table_to_table, 8)
@@ -239,7 +232,7 @@ def main(kills: int, seed: int | None) -> None:
             result = job(spark, rng, folder, min(most, kills - total.kills.total()))
             total.kills += result.kills
             total.lost, total.doubled = total.lost + result.lost, total.doubled + result.doubled
-            progress.update(bar, completed=min(total.kills.total(), kills))
+            told(total.kills.total())
             if result.lost or result.doubled:
                 console.print(f"{job.__name__}: {result} in {folder}")
             else:

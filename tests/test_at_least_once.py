@@ -16,7 +16,6 @@ from penstock.snapshot.acyclic import Phase
 from penstock.snapshot.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.events import (
     BarrierArrived,
-    BarrierReached,
     BarrierSent,
     Broadcast,
     Command,
@@ -24,30 +23,19 @@ from penstock.snapshot.events import (
     DropLog,
     EndLog,
     Event,
-    SnapshotAborted,
-    SnapshotCompleted,
     StartLog,
 )
-from tests.simulation.mode_model import Mode, ModeModel, abandoned, jobs
-from tests.simulation.protocol_model import Violation
+from tests.driven import DrivenProtocol
+from tests.simulation.execution import Violation
+from tests.simulation.mode_jobs import abandoned, jobs
+from tests.simulation.mode_model import Mode, ModeModel
 
 
-class Driven:
-    """A protocol with regular inputs a and b and back-edges x and y, checked after each event."""
+class Driven(DrivenProtocol[AtLeastOnceProtocol]):
+    """Regular inputs a and b and back-edges x and y."""
 
     def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
-        self.protocol = AtLeastOnceProtocol(inputs, back_edges)
-
-    def hear(self, event: Event) -> list[Command]:
-        commands = self.protocol.handle(event)
-        self.protocol.validate()
-        return commands
-
-    def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
-        return self.hear(BarrierArrived(channel, number))
-
-    def reached(self, channel: str, number: int = 1) -> list[Command]:
-        return self.hear(BarrierReached(channel, number))
+        super().__init__(AtLeastOnceProtocol(inputs, back_edges))
 
 
 def cut(number: int, logged: tuple[str, ...] = ()) -> list[Command]:
@@ -106,12 +94,12 @@ def test_a_higher_barrier_drops_the_log(taken: bool) -> None:
 def test_what_is_given_up_is_forgotten_and_its_barriers_are_stale() -> None:
     task = Driven("ax", "x")
     task.barrier("a")
-    assert task.hear(SnapshotAborted(0)) == []
-    assert task.hear(SnapshotAborted(1)) == [DropLog(1)]
+    assert task.abort(0) == []
+    assert task.abort(1) == [DropLog(1)]
     assert task.reached("x") == task.barrier("x") == []
-    assert task.hear(SnapshotAborted(3)) == []
+    assert task.abort(3) == []
     assert task.barrier("a", 3) == []
-    assert task.hear(SnapshotCompleted(3)) == []
+    assert task.complete(3) == []
     assert task.protocol.phase is Phase.IDLE
 
 

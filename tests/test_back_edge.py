@@ -356,6 +356,7 @@ def test_a_loop_that_is_always_busy_lets_a_barrier_pass(tmp_path: Path) -> None:
         looped.put("b")  # whatever is processed makes another round
         taken += 1
         assert taken <= 22
+    assert item is not None and item[1] == Barrier(1)
 
 
 def test_logs_are_replayed_before_anything_else_is_taken(tmp_path: Path) -> None:

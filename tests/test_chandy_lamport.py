@@ -16,8 +16,6 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.acyclic import Phase
 from penstock.snapshot.chandy_lamport import ChandyLamportProtocol
 from penstock.snapshot.events import (
-    BarrierArrived,
-    BarrierReached,
     BarrierSent,
     Block,
     Broadcast,
@@ -27,37 +25,26 @@ from penstock.snapshot.events import (
     EndLog,
     Event,
     Overtake,
-    SnapshotAborted,
-    SnapshotCompleted,
     StartLog,
     StartTimer,
     TimedOut,
     Unblock,
 )
-from tests.simulation.mode_model import Job, Mode, ModeModel, abandoned, jobs, small
-from tests.simulation.protocol_model import Violation
+from tests.driven import DrivenProtocol
+from tests.simulation.execution import Violation
+from tests.simulation.mode_jobs import Job, abandoned, jobs, small
+from tests.simulation.mode_model import Mode, ModeModel
 
 
-class Driven:
-    """A protocol with regular inputs a and b and the back-edge x, checked after each event."""
+class Driven(DrivenProtocol[ChandyLamportProtocol]):
+    """Regular inputs a and b and the back-edge x."""
 
     def __init__(self, inputs: str = "abx", back_edges: str = "x", patient: bool = False) -> None:
-        self.protocol = ChandyLamportProtocol(inputs, back_edges, patient=patient)
-
-    def hear(self, event: Event) -> list[Command]:
-        commands = self.protocol.handle(event)
-        self.protocol.validate()
-        return commands
-
-    def taken(self, channel: str | None, number: int = 1) -> list[Command]:
-        return self.hear(BarrierArrived(channel, number))
-
-    def reached(self, channel: str, number: int = 1, urgent: bool = False) -> list[Command]:
-        return self.hear(BarrierReached(channel, number, urgent))
+        super().__init__(ChandyLamportProtocol(inputs, back_edges, patient=patient))
 
     def both(self, channel: str, number: int = 1) -> list[Command]:
         """A barrier that is taken as soon as it is there."""
-        return self.reached(channel, number) + self.taken(channel, number)
+        return self.reached(channel, number) + self.barrier(channel, number)
 
 
 def cut(number: int, logged: str = "abx") -> list[Command]:
@@ -70,24 +57,24 @@ def aligned(number: int, logged: str = "x") -> list[Command]:
 
 def test_a_source_makes_its_cut_at_once_and_overtakes_what_it_has_sent() -> None:
     source = Driven("", "")
-    assert source.taken(None) == [*cut(1, ""), EndLog(1)]
-    assert source.taken(None) == []
+    assert source.barrier(None) == [*cut(1, ""), EndLog(1)]
+    assert source.barrier(None) == []
 
 
 def test_a_task_makes_its_cut_as_the_first_barrier_reaches_the_gate_and_logs_all_channels() -> None:
     task = Driven()
     assert task.reached("b") == cut(1)
     # The gate says at once that there is a barrier in b, and after some time in the others.
-    assert task.reached("b") == task.reached("x") == task.taken("b") == []
+    assert task.reached("b") == task.reached("x") == task.barrier("b") == []
     assert task.reached("a") == [EndLog(1)]
-    assert task.taken("a") == task.taken("x") == []
+    assert task.barrier("a") == task.barrier("x") == []
     assert task.protocol.phase is Phase.IDLE
 
 
 def test_a_patient_task_starts_its_timer_and_aligns() -> None:
     task = Driven(patient=True)
     assert task.reached("a") == [StartTimer(1)]
-    assert task.taken("a") == [Block("a")]
+    assert task.barrier("a") == [Block("a")]
     assert task.both("x") == [Block("x")]
     assert task.both("b") == [*aligned(1, ""), Unblock(("a", "x"))]
     assert task.hear(BarrierSent(1)) == [EndLog(1)]
@@ -103,7 +90,7 @@ def test_an_aligned_cut_logs_back_edges_and_ends_when_its_barrier_has_left() -> 
 
 def test_a_patient_source_broadcasts_and_overtakes_when_the_time_is_over() -> None:
     source = Driven("", "", patient=True)
-    assert source.taken(None) == [StartTimer(1), *aligned(1, "")]
+    assert source.barrier(None) == [StartTimer(1), *aligned(1, "")]
     assert source.hear(TimedOut(1)) == [Overtake(1), EndLog(1)]
     assert source.hear(BarrierSent(1)) == []
 
@@ -134,23 +121,23 @@ def test_a_higher_barrier_gives_up_the_lower_snapshot() -> None:
     assert patient.reached("b", 2) == [Unblock(("a",)), StartTimer(2)]
     assert patient.hear(TimedOut(1)) == []
     source = Driven("", "", patient=True)
-    source.taken(None)
-    assert source.taken(None, 2) == [DropLog(1), StartTimer(2), *aligned(2, "")]
+    source.barrier(None)
+    assert source.barrier(None, 2) == [DropLog(1), StartTimer(2), *aligned(2, "")]
     assert source.hear(BarrierSent(1)) == []
 
 
 def test_a_snapshot_that_is_given_up_is_forgotten_and_its_barriers_are_stale() -> None:
     task = Driven()
     task.reached("a")
-    assert task.hear(SnapshotAborted(0)) == []
-    assert task.hear(SnapshotAborted(1)) == [DropLog(1)]
+    assert task.abort(0) == []
+    assert task.abort(1) == [DropLog(1)]
     assert task.both("b") == []
     patient = Driven(patient=True)
     patient.both("a")
-    assert patient.hear(SnapshotAborted(1)) == [Unblock(("a",))]
+    assert patient.abort(1) == [Unblock(("a",))]
     assert patient.hear(TimedOut(1)) == patient.both("b") == []
-    assert patient.hear(SnapshotAborted(4)) == patient.both("a", 4) == []
-    assert patient.hear(SnapshotCompleted(4)) == []
+    assert patient.abort(4) == patient.both("a", 4) == []
+    assert patient.complete(4) == []
 
 
 def test_impossible_events_are_refused_and_change_nothing() -> None:

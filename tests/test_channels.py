@@ -393,11 +393,14 @@ def test_hash_keeps_the_order_of_each_key() -> None:
     own = outlets(3)
     router = HashRouter(own, lambda record: record[0], 128, 3)
     router.route([(key, i) for i in range(50) for key in "abcdef"])
+    arrived: list[str] = []
     for buffer in buffers(own):
         by_key: dict[str, list[int]] = {}
         for key, i in buffer:
             by_key.setdefault(key, []).append(i)
         assert all(order == list(range(50)) for order in by_key.values())
+        arrived += by_key
+    assert sorted(arrived) == list("abcdef")
 
 
 @pytest.mark.parametrize("key", [[1], {"a": 1}, object(), float("nan")])

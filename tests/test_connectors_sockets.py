@@ -8,12 +8,13 @@ import pytest
 from penstock.connectors import SocketSource
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.source import ReaderContext
+from tests.processes.harness import PATIENCE
 
 
 @pytest.fixture
 def server():
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(10)
+        listening.settimeout(PATIENCE)
         yield listening
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable
 
 import pytest
 
@@ -33,26 +32,16 @@ from penstock.snapshot.events import (
     TimedOut,
     Unblock,
 )
+from tests.driven import DrivenProtocol
 
 # ---- Algorithm 1
 
 
-class Driven:
-    """A protocol whose invariants are checked after each event."""
+class Driven(DrivenProtocol[AcyclicProtocol]):
+    """The inputs a, b and c."""
 
-    def __init__(self, inputs: Iterable[str] = "abc") -> None:
-        self.protocol = AcyclicProtocol(inputs)
-
-    def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
-        return self.hear(BarrierArrived(channel, number))
-
-    def abort(self, number: int = 1) -> list[Command]:
-        return self.hear(SnapshotAborted(number))
-
-    def hear(self, event: Event) -> list[Command]:
-        commands = self.protocol.handle(event)
-        self.protocol.validate()
-        return commands
+    def __init__(self, inputs: str = "abc") -> None:
+        super().__init__(AcyclicProtocol(inputs))
 
 
 def test_lines_1_to_4_nothing_is_blocked_at_first() -> None:
@@ -236,7 +225,7 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
     task.barrier("a")
     for event in (BarrierArrived("a", 1), BarrierArrived("x", 1), BarrierArrived(None, 1)):
         with pytest.raises(ProtocolError, match="aligning"):
-            task.protocol.handle(event)
+            task.hear(event)
         task.protocol.validate()
         assert list(task.protocol.blocked) == ["a"]
     with pytest.raises(ProtocolError):
@@ -296,27 +285,17 @@ def test_any_order_of_barriers_and_aborts_keeps_the_rules(seed: int) -> None:
                     assert copied[-1] == number, seed
         assert blocked == set(task.protocol.blocked), seed
         assert len(blocked) < 3, seed
+    assert copied, seed
 
 
 # ---- Algorithm 2
 
 
-class Looped:
-    """A task with regular inputs a and b and back-edges x and y, checked after each event."""
+class Looped(DrivenProtocol[CyclicProtocol]):
+    """Regular inputs a and b and back-edges x and y."""
 
-    def __init__(self, inputs: Iterable[str] = "abxy", back_edges: Iterable[str] = "xy") -> None:
-        self.protocol = CyclicProtocol(inputs, back_edges)
-
-    def barrier(self, channel: str) -> list[Command]:
-        return self.hear(BarrierArrived(channel, 1))
-
-    def reached(self, channel: str) -> list[Command]:
-        return self.hear(BarrierReached(channel, 1))
-
-    def hear(self, event: Event) -> list[Command]:
-        commands = self.protocol.handle(event)
-        self.protocol.validate()
-        return commands
+    def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
+        super().__init__(CyclicProtocol(inputs, back_edges))
 
 
 def test_algorithm_2_lines_1_to_6_nothing_is_marked_blocked_or_logged_at_first() -> None:

@@ -48,16 +48,43 @@ def _shell(command: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_targets_that_it_names_exist():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"`?make ([a-z]+)", README))
-    assert named >= {"demo", "examples", "test", "bench", "soak"}
+#: Every page, the README among them.
+PAGES = sorted(
+    page for folder in (".", "docs", "bench", "tests") for page in (ROOT / folder).glob("*.md")
+)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_targets_that_a_page_names_exist(page: Path):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    text = page.read_text(encoding="utf-8")
+    # In a sentence, in a block of commands, or indented as one.
+    blocks = "".join(re.findall(r"^```sh\n.*?^```", text, re.DOTALL | re.MULTILINE))
+    named = set(re.findall(r"(?:`| {4})make ([a-z-]+)", text))
+    named |= set(re.findall(r"^make ([a-z-]+)", blocks, re.MULTILINE))
+    if page == ROOT / "README.md":
+        assert named >= {"demo", "demo-spark", "examples", "test", "bench", "soak", "soak-spark"}
     assert named <= targets
 
 
-def test_the_files_that_it_links_exist():
-    for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_that_a_page_links_or_names_exist(page: Path):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", text):
+        name, _, anchor = target.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), target
+        assert not anchor or anchor in _anchors(linked), target
+    places = (ROOT, ROOT / "penstock", page.parent)
+    for module in re.findall(r"`((?:\w+/)+\w+\.py)\b", text):
+        assert any((place / module).exists() for place in places), module
 
 
 def test_its_job_survives_the_kills_that_it_speaks_of(tmp_path: Path):

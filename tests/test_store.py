@@ -728,7 +728,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_snapshot_whole() -> None:
 
 
 def test_what_a_killed_process_left_is_durable_once_another_has_taken_over() -> None:
-    crash_everywhere(range(5), between=take_over)
+    assert crash_everywhere(range(5), between=take_over) > 100
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.events import (
     BarrierArrived,
-    BarrierReached,
     BarrierSent,
     Block,
     Broadcast,
@@ -22,35 +21,21 @@ from penstock.snapshot.events import (
     Event,
     Halt,
     Resume,
-    SnapshotAborted,
-    SnapshotCompleted,
     StartLog,
     Unblock,
 )
 from penstock.snapshot.synchronous import SynchronousProtocol
-from tests.simulation.mode_model import Mode, ModeModel, abandoned, jobs
-from tests.simulation.protocol_model import Violation
+from tests.driven import DrivenProtocol
+from tests.simulation.execution import Violation
+from tests.simulation.mode_jobs import abandoned, jobs
+from tests.simulation.mode_model import Mode, ModeModel
 
 
-class Driven:
-    """A protocol with regular inputs a and b and back-edges x and y, checked after each event."""
+class Driven(DrivenProtocol[SynchronousProtocol]):
+    """Regular inputs a and b and back-edges x and y."""
 
     def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
-        self.protocol = SynchronousProtocol(inputs, back_edges)
-
-    def hear(self, event: Event) -> list[Command]:
-        commands = self.protocol.handle(event)
-        self.protocol.validate()
-        return commands
-
-    def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
-        return self.hear(BarrierArrived(channel, number))
-
-    def reached(self, channel: str, number: int = 1) -> list[Command]:
-        return self.hear(BarrierReached(channel, number))
-
-    def complete(self, number: int = 1) -> list[Command]:
-        return self.hear(SnapshotCompleted(number))
+        super().__init__(SynchronousProtocol(inputs, back_edges))
 
 
 def cut(number: int, logged: tuple[str, ...] = ()) -> list[Command]:
@@ -94,14 +79,14 @@ def test_a_back_edge_whose_barrier_came_before_the_cut_is_held_and_not_logged() 
 def test_a_snapshot_that_is_given_up_is_undone() -> None:
     source, task = Driven("", ""), Driven()
     source.barrier(None)
-    assert source.hear(SnapshotAborted(0)) == []
-    assert source.hear(SnapshotAborted(1)) == [Resume()]
+    assert source.abort(0) == []
+    assert source.abort(1) == [Resume()]
     task.barrier("a")
     task.barrier("b")
-    assert task.hear(SnapshotAborted(1)) == [DropLog(1), Unblock(("x", "y"))]
+    assert task.abort(1) == [DropLog(1), Unblock(("x", "y"))]
     assert task.reached("x") == task.barrier("x") == []
     task.barrier("a", 2)
-    assert task.hear(SnapshotAborted(2)) == []
+    assert task.abort(2) == []
     assert task.barrier("b", 2) == []
 
 

@@ -1,8 +1,8 @@
 """Checkpointing modes in real processes: what each of them promises when processes are killed.
 
-The job counts words, and every count that is too slow a sink's business makes a queue: between
-the count and the sink records wait in each channel, so that an unaligned snapshot has something
-to log. What was committed is counted, as in the other tests here.
+The job counts words for an operator that is slower than the count. Records wait in each channel
+between the two, so that an unaligned snapshot has something to log. What was committed is counted,
+as in the other tests here.
 """
 
 from __future__ import annotations

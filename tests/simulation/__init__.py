@@ -8,5 +8,6 @@ the store are the real ones.
 `tasks.py` is about less: the tasks of a small job, driven one step at a time. `lineage.py` has
 programs for them whose result is known, `interleavings.py` tries every order of their steps,
 `programs.py` draws programs and orders by chance, and `mutants.py` has what must be found out.
-`protocol_model.py` has the protocols alone, on model channels.
+`protocol_model.py` (of loops) and `mode_model.py` (of each checkpointing mode, on the jobs of
+`mode_jobs.py`) have the protocols alone, on the model channels of `execution.py`.
 """

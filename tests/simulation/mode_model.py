@@ -8,11 +8,10 @@ a record in the hands of a task, barriers that overtake, and timers that go off 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.events import (
@@ -36,9 +35,11 @@ from penstock.snapshot.events import (
     TimedOut,
     Unblock,
 )
-from tests.simulation.protocol_model import Channel, Edge, Record, Violation
+from tests.driven import CheckedProtocol
+from tests.simulation.execution import Execution, Record, Violation, explore
+from tests.simulation.mode_jobs import Job
 
-__all__ = ["Found", "Job", "Make", "Mode", "ModeModel", "abandoned", "jobs", "small"]
+__all__ = ["Found", "Make", "Mode", "ModeModel"]
 
 
 @dataclass(frozen=True)
@@ -56,118 +57,8 @@ Log = tuple[int | None, Record]
 Line = tuple[tuple[Item, ...], tuple[Item, ...]]
 
 
-class Protocolled(Protocol):
-    """What is searched."""
-
-    def handle(self, event: Event) -> list[Command]:
-        """What to do about an event, in this order."""
-
-    def validate(self) -> None:
-        """Raise unless every invariant holds."""
-
-
 #: Makes the protocol of a task: (inputs, back-edges).
-Make = Callable[[Sequence[int], Sequence[int]], Protocolled]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A small job.
-
-    Arguments:
-        edges: between operators, named by one letter each.
-        sources: per source operator, what each of its subtasks reads.
-        parallelism: subtasks of each operator.
-        numbers: snapshots that are taken, one after the other.
-        aborts: those of them that the coordinator may give up, at any time.
-        delayed: what is sent takes any time to arrive; else only as long as there is no room.
-    """
-
-    edges: tuple[Edge, ...]
-    sources: dict[str, tuple[tuple[Record, ...], ...]]
-    parallelism: int = 1
-    numbers: tuple[int, ...] = (1,)
-    aborts: tuple[int, ...] = ()
-    delayed: bool = True
-
-
-def jobs() -> dict[str, Job]:
-    """The shapes that every mode is tried on."""
-    forward, into = "forward", Edge("S", "A", "forward")
-    return {
-        "join": Job(
-            (Edge("P", "J", forward), Edge("Q", "J", forward)),
-            {"P": (((0, 1), (2, 1)),), "Q": (((1, 1), (3, 1)),)},
-        ),
-        "diamond": Job(
-            (
-                Edge("S", "A", forward),
-                Edge("S", "B", forward),
-                Edge("A", "J", forward),
-                Edge("B", "J", forward),
-            ),
-            {"S": (((0, 2), (1, 2), (2, 2)),)},
-        ),
-        "shuffle": Job(
-            (Edge("S", "T", "hash"),), {"S": (((0, 1), (1, 1)), ((2, 1), (3, 1)))}, parallelism=2
-        ),
-        "self-loop": Job(
-            (into, Edge("A", "A", "hash", True)), {"S": (((0, 4),), ((1, 3),))}, parallelism=2
-        ),
-        "two-task loop": Job(
-            (into, Edge("A", "B", forward), Edge("B", "A", forward, True)),
-            {"S": (((0, 5), (1, 4)),)},
-        ),
-        "nested": Job(
-            (
-                into,
-                Edge("A", "B", forward),
-                Edge("B", "C", forward),
-                Edge("C", "B", forward, True),
-                Edge("C", "A", forward, True),
-            ),
-            {"S": (((0, 6), (1, 5)),)},
-        ),
-    }
-
-
-def small() -> dict[str, Job]:
-    """The same shapes with fewer records, for modes in which more can happen."""
-    sources: dict[str, dict[str, tuple[tuple[Record, ...], ...]]] = {
-        "join": {"P": (((0, 1),),), "Q": (((1, 1),),)},
-        "diamond": {"S": (((0, 2), (1, 2)),)},
-        "shuffle": {"S": (((0, 1),), ((3, 1),))},
-        "self-loop": {"S": (((0, 4), (1, 3)),)},
-        "two-task loop": {"S": (((0, 5), (1, 4)),)},
-        "nested": {"S": (((0, 5),),)},
-    }
-    return {
-        name: replace(job, sources=sources[name], parallelism=2 if name == "shuffle" else 1)
-        for name, job in jobs().items()
-    }
-
-
-def abandoned() -> dict[str, Job]:
-    """The same shapes with a first snapshot that may be given up, and a second; smaller."""
-    sources: dict[str, dict[str, tuple[tuple[Record, ...], ...]]] = {
-        "join": {"P": (((0, 1),),), "Q": ((),)},
-        "diamond": {"S": (((0, 2),),)},
-        "shuffle": {"S": (((0, 1),), ())},
-        "self-loop": {"S": (((0, 3),),)},
-        "two-task loop": {"S": (((0, 4),),)},
-        "nested": {"S": (((0, 5),),)},
-    }
-    return {
-        name: replace(
-            job,
-            sources=sources[name],
-            parallelism=2 if name == "shuffle" else 1,
-            numbers=(1, 2),
-            aborts=(1,),
-            delayed=False,
-        )
-        for name, job in jobs().items()
-    }
+Make = Callable[[Sequence[int], Sequence[int]], CheckedProtocol]
 
 
 @dataclass(frozen=True)
@@ -246,64 +137,22 @@ class ModeModel:
 
     def __init__(self, job: Job, mode: Mode) -> None:
         self.job, self.mode = job, mode
-        operators = sorted({o for edge in job.edges for o in (edge.source, edge.target)})
-        self.tasks = [(o, i) for o in operators for i in range(job.parallelism)]
-        index = {task: n for n, task in enumerate(self.tasks)}
+        self.execution = Execution(job.edges, job.parallelism)
+        self.tasks, self.channels = self.execution.tasks, self.execution.channels
+        self.inputs, self.outputs = self.execution.inputs, self.execution.outputs
+        self.route = self.execution.route
         self.reads = [job.sources[o][i] if o in job.sources else () for o, i in self.tasks]
         self.sources = {n for n, (o, _) in enumerate(self.tasks) if o in job.sources}
-        self.channels: list[Channel] = []
-        self._routes: dict[tuple[int, int, int], int] = {}
-        for e, edge in enumerate(job.edges):
-            for i, j in product(range(job.parallelism), repeat=2):
-                if edge.how == "hash" or i == j:
-                    source, target = index[edge.source, i], index[edge.target, j]
-                    self._routes[source, e, j] = len(self.channels)
-                    self.channels.append(Channel(source, target, e, edge.back))
-        each = range(len(self.tasks))
-        of = list(enumerate(self.channels))
-        self.inputs = [[c for c, channel in of if channel.target == t] for t in each]
-        self.outputs = [[c for c, channel in of if channel.source == t] for t in each]
         self.protocols = [
-            mode.make(inputs, [c for c in inputs if self.channels[c].back])
-            for inputs in self.inputs
+            mode.make(inputs, self.execution.back_edges(task))
+            for task, inputs in enumerate(self.inputs)
         ]
         self._steps: dict[Any, tuple[list[Command], tuple[Any, ...]]] = {}
-        self._route_memo: dict[tuple[int, Record], tuple[tuple[int, Record], ...]] = {}
         self._checked: set[Any] = set()
         self.found = Found()
-        self.expected = self._run(
-            [()] * len(self.tasks), [(t, r) for t in each for r in self.reads[t]]
+        self.expected = self.execution.run(
+            [()] * len(self.tasks), [(t, r) for t, reads in enumerate(self.reads) for r in reads]
         )
-
-    # ---- what records do
-
-    def route(self, task: int, record: Record) -> tuple[tuple[int, Record], ...]:
-        """Where a record goes that a task has processed: (channel, record)."""
-        known = self._route_memo.get((task, record))
-        if known is None:
-            identity, hops = record
-            operator, i = self.tasks[task]
-            edges = [e for e, edge in enumerate(self.job.edges) if edge.source == operator]
-            known = ()
-            if hops and edges:
-                e = edges[(identity + hops) % len(edges)]
-                hashed = self.job.edges[e].how == "hash"
-                j = (identity + hops // 2) % self.job.parallelism if hashed else i
-                known = ((self._routes[task, e, j], (identity, hops - 1)),)
-            self._route_memo[task, record] = known
-        return known
-
-    def _run(
-        self, states: Sequence[tuple[Record, ...]], work: Sequence[tuple[int, Record]]
-    ) -> list[Counter[Record]]:
-        """What all tasks have processed in the end, undisturbed: `work` is (task, record)."""
-        totals = [Counter(state) for state in states]
-        rest = deque(work)
-        while rest:
-            task, record = rest.popleft()
-            totals[task][record] += 1
-            rest.extend((self.channels[c].target, made) for c, made in self.route(task, record))
-        return totals
 
     # ---- the search
 
@@ -312,20 +161,7 @@ class ModeModel:
         tasks = tuple(TaskWorld(freeze(protocol)) for protocol in self.protocols)
         lines: tuple[Line, ...] = (((), ()),) * len(self.channels)
         start = self._inject((lines, tasks, 0, 0))
-        seen, stack = {start}, [start]
-        while stack:
-            world = stack.pop()
-            self.found.worlds += 1
-            if self._finished(world):
-                continue
-            moved = False
-            for following in self._moves(world):
-                moved = True
-                if following not in seen:
-                    seen.add(following)
-                    stack.append(following)
-            if not moved:
-                raise Violation(f"waits for ever: {self.describe(world)}")
+        self.found.worlds += explore(start, self._finished, self._moves, self.describe)
         return self.found
 
     def _inject(self, world: World) -> World:
@@ -428,8 +264,9 @@ class ModeModel:
         self._checked.add(tuple(parts))
         self.found.cuts += 1
         # Each record that came into being before the cut is in one state or one log, once.
-        held = [Counter(part.processed) for part in parts]
-        born: list[Counter[Record]] = [Counter() for _ in parts]
+        copies = [part.processed for part in parts]
+        held = [Counter(copy) for copy in copies]
+        born = self.execution.sent(copies)
         rest: list[tuple[int, Record]] = []
         for t, part in enumerate(parts):
             for c, record in part.logs:
@@ -439,9 +276,6 @@ class ModeModel:
                 self.found.logged += 1
             born[t].update(self.reads[t][: part.position])
             rest += [(t, record) for record in self.reads[t][part.position :]]
-            for record in part.processed:
-                for c, made in self.route(t, record):
-                    born[self.channels[c].target][made] += 1
         for t, name in enumerate(self.tasks):
             if missing := born[t] - held[t]:
                 raise Violation(f"lost: {dict(missing)} at {name}: {self.describe(world)}")
@@ -449,7 +283,7 @@ class ModeModel:
                 self.found.doubled += extra.total()
                 if not self.mode.doubles:
                     raise Violation(f"doubled: {dict(extra)} at {name}: {self.describe(world)}")
-        restored = self._run([part.processed for part in parts], rest)
+        restored = self.execution.run(copies, rest)
         for t, total in enumerate(restored):
             if self.expected[t] - total or (total != self.expected[t] and not self.mode.doubles):
                 raise Violation(f"restored to something else: {self.describe(world)}")
@@ -461,7 +295,7 @@ class ModeModel:
         return "\n".join([*channels, *tasks])
 
 
-def freeze(protocol: Protocolled) -> tuple[Any, ...]:
+def freeze(protocol: CheckedProtocol) -> tuple[Any, ...]:
     """All that a protocol remembers."""
     values: list[tuple[str, Any]] = []
     for name, value in vars(protocol).items():
@@ -474,7 +308,7 @@ def freeze(protocol: Protocolled) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def thaw(protocol: Protocolled, state: tuple[Any, ...]) -> None:
+def thaw(protocol: CheckedProtocol, state: tuple[Any, ...]) -> None:
     """Make it remember that again."""
     for name, value in state:
         before = getattr(protocol, name)

@@ -7,8 +7,8 @@ worlds that are alike are looked at once.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, product
 from typing import Any
@@ -30,29 +30,16 @@ from penstock.snapshot.events import (
     StartLog,
     Unblock,
 )
+from tests.simulation.execution import Edge, Execution, Record, Violation, explore
 
-#: (identity, hops that are left); where it goes depends on the record alone.
-Record = tuple[int, int]
+__all__ = ["Found", "Graph", "Model", "Outside"]
+
 #: A record, or the number of a barrier.
 Item = Record | int
 #: A back-edge, and what was logged of it.
 Log = tuple[int, tuple[Record, ...]]
 #: Per subtask, per channel from outside: the records that it brings.
 Outside = tuple[tuple[tuple[Record, ...], ...], ...]
-
-
-class Violation(AssertionError):
-    """A snapshot that is not feasible, or that never ends."""
-
-
-@dataclass(frozen=True)
-class Edge:
-    """An edge of the graph of operators: "hash" (all to all) or "forward"."""
-
-    source: str
-    target: str
-    how: str
-    back: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,16 +63,6 @@ class Graph:
     numbers: tuple[int, ...] = (1,)
     unsent: tuple[tuple[str, int, int], ...] = ()
     aborts: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Channel:
-    """A channel of the execution graph; `source` is None from outside."""
-
-    source: int | None
-    target: int
-    edge: int
-    back: bool
 
 
 @dataclass(frozen=True)
@@ -128,77 +105,34 @@ class Model:
         self, graph: Graph, cyclic: type[CyclicProtocol] = CyclicProtocol, late: bool = False
     ) -> None:
         self.graph, self.late = graph, late
-        operators = sorted({o for edge in graph.edges for o in (edge.source, edge.target)})
-        self.tasks = [(o, i) for o in operators for i in range(graph.parallelism)]
-        index = {task: n for n, task in enumerate(self.tasks)}
-        self.channels: list[Channel] = []
-        self.contents: list[tuple[Record, ...]] = []
-        for operator, subtasks in graph.outside.items():
-            for i, contents in enumerate(subtasks):
-                for records in contents:
-                    self.channels.append(Channel(None, index[operator, i], -1, False))
-                    self.contents.append(records)
-        self._routes: dict[tuple[int, int, int], int] = {}
-        for e, edge in enumerate(graph.edges):
-            for i, j in product(range(graph.parallelism), repeat=2):
-                if edge.how == "hash" or i == j:
-                    source, target = index[edge.source, i], index[edge.target, j]
-                    self._routes[source, e, j] = len(self.channels)
-                    self.channels.append(Channel(source, target, e, edge.back))
-        self.inputs: list[list[int]] = [[] for _ in self.tasks]
-        self.outputs: list[list[int]] = [[] for _ in self.tasks]
-        for c, channel in enumerate(self.channels):
-            self.inputs[channel.target].append(c)
-            if channel.source is not None:
-                self.outputs[channel.source].append(c)
+        outside = [
+            (operator, i, records)
+            for operator, subtasks in graph.outside.items()
+            for i, contents in enumerate(subtasks)
+            for records in contents
+        ]
+        self.contents = [records for _, _, records in outside]
+        self.execution = Execution(
+            graph.edges, graph.parallelism, [(operator, i) for operator, i, _ in outside]
+        )
+        self.tasks, self.channels = self.execution.tasks, self.execution.channels
+        self.outputs, self.route = self.execution.outputs, self.execution.route
         self._protocols: list[AcyclicProtocol | CyclicProtocol] = []
-        for inputs in self.inputs:
-            back = [c for c in inputs if self.channels[c].back]
+        for task, inputs in enumerate(self.execution.inputs):
+            back = self.execution.back_edges(task)
             self._protocols.append(cyclic(inputs, back) if back else AcyclicProtocol(inputs))
         self._start = tuple(TaskWorld(self._read(p), untold=graph.aborts) for p in self._protocols)
         self._steps: dict[tuple[int, tuple[Any, ...], Event], tuple[list[Command], Any]] = {}
-        self._route_memo: dict[tuple[int, Record], tuple[tuple[int, Record], ...]] = {}
         self._checked: set[Any] = set()
         self.found = Found()
-        self.expected = self._run([()] * len(self.tasks), [(c, r) for c, r in self._outside()])
-
-    # ---- what records do
-
-    def route(self, task: int, record: Record) -> tuple[tuple[int, Record], ...]:
-        """Where a record goes that a task has processed: (channel, record)."""
-        key = (task, record)
-        known = self._route_memo.get(key)
-        if known is None:
-            identity, hops = record
-            operator, i = self.tasks[task]
-            edges = [e for e, edge in enumerate(self.graph.edges) if edge.source == operator]
-            if not hops or not edges:
-                known = ()
-            else:
-                e = edges[(identity + hops) % len(edges)]
-                hashed = self.graph.edges[e].how == "hash"
-                j = (identity + hops // 2) % self.graph.parallelism if hashed else i
-                known = ((self._routes[task, e, j], (identity, hops - 1)),)
-            self._route_memo[key] = known
-        return known
-
-    def _outside(self) -> Iterator[tuple[int, Record]]:
-        for c, records in enumerate(self.contents):
-            for record in records:
-                yield c, record
-
-    def _run(
-        self, states: Sequence[tuple[Record, ...]], work: Sequence[tuple[int, Record]]
-    ) -> list[Counter[Record]]:
-        """What all tasks have processed in the end, undisturbed, from these states on."""
-        totals = [Counter(state) for state in states]
-        rest = deque(work)
-        while rest:
-            channel, record = rest.popleft()
-            task = self.channels[channel].target
-            totals[task][record] += 1
-            rest.extend(self.route(task, record))
-        return totals
+        self.expected = self.execution.run(
+            [()] * len(self.tasks),
+            [
+                (self.channels[c].target, record)
+                for c, records in enumerate(self.contents)
+                for record in records
+            ],
+        )
 
     # ---- the search
 
@@ -229,20 +163,7 @@ class Model:
         self._checked.clear()
         empty: list[tuple[Item, ...]] = [()] * (len(self.channels) - len(filled))
         start: World = (tuple(filled + empty), self._start)
-        seen, stack = {start}, [start]
-        while stack:
-            world = stack.pop()
-            self.found.worlds += 1
-            if self._complete(world):
-                continue
-            moved = False
-            for following in self._moves(world):
-                moved = True
-                if following not in seen:
-                    seen.add(following)
-                    stack.append(following)
-            if not moved:
-                raise Violation(f"waits for ever: {self._describe(world)}")
+        self.found.worlds += explore(start, self._complete, self._moves, self._describe)
 
     def _moves(self, world: World) -> Iterator[World]:
         queues, tasks = world
@@ -327,22 +248,18 @@ class Model:
         held = [Counter(copy) for copy in copies]
         for c, records in logs:
             held[self.channels[c].target].update(records)
-        born: list[Counter[Record]] = [Counter() for _ in parts]
-        rest = [(c, record) for c, records in logs for record in records]
+        born = self.execution.sent(copies)
+        rest = [(self.channels[c].target, record) for c, records in logs for record in records]
         for c, records in enumerate(self.contents):
-            position = self._positions[c][number]
-            born[self.channels[c].target].update(records[:position])
-            rest += [(c, record) for record in records[position:]]
-        for task, copy in enumerate(copies):
-            for record in copy:
-                for output, made in self.route(task, record):
-                    born[self.channels[output].target][made] += 1
+            position, target = self._positions[c][number], self.channels[c].target
+            born[target].update(records[:position])
+            rest += [(target, record) for record in records[position:]]
         for task, name in enumerate(self.tasks):
             if extra := held[task] - born[task]:
                 raise Violation(f"doubled: {dict(extra)} at {name}: {self._describe(world)}")
             if missing := born[task] - held[task]:
                 raise Violation(f"lost: {dict(missing)} at {name}: {self._describe(world)}")
-        restored = self._run(copies, rest)
+        restored = self.execution.run(copies, rest)
         if restored != self.expected:
             raise Violation(f"restored to something else: {self._describe(world)}")
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import os
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +13,16 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
 from penstock.connectors.spark.sink.lake.delta_log import DeltaLog, statistics
-from penstock.connectors.spark.sink.lake.log import Entry
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
-from tests.spark import lake_jobs, sink_tasks
-from tests.spark.sink_tasks import Task, crashed
+from tests.spark import lake_jobs
+from tests.spark.lake_commits import (
+    commit_two_beside_another,
+    crash_after_each_step,
+    interleaved,
+    keyed,
+)
+from tests.spark.sink_tasks import Task
 
 UTC = dt.UTC
 AP = pa.schema([pa.field("a", pa.int64(), False), ("p", pa.string())])
@@ -117,42 +121,21 @@ def test_a_partition_is_in_the_log_with_its_value(tmp_path):
     assert len(DeltaTable(tmp_path / "t").file_uris()) == 3
 
 
-#: What a commit does, but for syncing, which changes nothing that a next process sees.
-STEPS = [
-    *((owner, name) for owner, name in sink_tasks.STEPS if owner is Path),
-    (os, "utime"),
-    (DeltaTable, "create_write_transaction"),
-    (deltalake.table.TableMerger, "execute"),
-]
-
-
 @pytest.mark.parametrize("mode", ["append", "overwrite", "upsert"])
 def test_a_crash_after_any_step_loses_and_doubles_nothing(tmp_path, monkeypatch, mode):
-    monkeypatch.setattr(sink_tasks, "STEPS", STEPS)
     old = SparkTableSink(create(tmp_path / "0", partition_by=["p"]))
     old.create_committer().commit(Task(old, "old").snapshot(1, [(0, "x"), (1, "x")]))
-    for step in range(1, 100):
+    transactions = [
+        (DeltaTable, "create_write_transaction"),
+        (deltalake.table.TableMerger, "execute"),
+    ]
+
+    def table(step):
         path = tmp_path / str(step)
         shutil.copytree(tmp_path / "0", path)
-        sink = SparkTableSink(f"delta.`{path}`", mode, keys=["a"] if mode == "upsert" else ())
-        one = Task(sink).snapshot(1, [(1, "x"), (2, "y")])
-        two = Task(sink, subtask=1).snapshot(2, [(3, "x")])
+        return SparkTableSink(f"delta.`{path}`", **keyed(mode)), lambda: rows(path)
 
-        def commits(sink=sink, one=one, two=two):
-            committer = sink.create_committer()
-            committer.commit(one)
-            committer.commit([*one, *two])
-            committer.finish("line", "sink")
-
-        reached, done = crashed(step, commits)
-        if reached and step % 2:
-            crashed(step, commits)
-        commits()
-        new = [(1, "x"), (2, "y"), (3, "x")]
-        kept = {"append": [(0, "x"), (1, "x")], "overwrite": [], "upsert": [(0, "x")]}[mode]
-        assert rows(path) == sorted([*kept, *new]), f"crashed after step {step}"
-        if not reached:
-            break
+    done = crash_after_each_step(monkeypatch, mode, transactions, table)
     assert {"append": "create_write_transaction", "upsert": "execute"}.get(mode, "replace") in done
 
 
@@ -177,26 +160,14 @@ def test_what_the_log_has_is_not_published_again_without_the_ledger(tmp_path):
         sink.create_committer().commit(later)
 
 
-def interleaved(monkeypatch, name, action):
-    """Let something happen between the reading of the table and the first transaction."""
-    real = getattr(DeltaLog, name)
-    waiting = [action]
-
-    def call(self, *arguments):
-        if waiting:
-            waiting.pop()()
-        return real(self, *arguments)
-
-    monkeypatch.setattr(DeltaLog, name, call)
-
-
 @pytest.mark.parametrize("mode", ["append", "overwrite", "upsert"])
 def test_a_writer_that_comes_between_makes_a_commit_try_again(tmp_path, monkeypatch, mode):
     name = create(tmp_path / "t")
-    sink = SparkTableSink(name, mode, keys=["a"] if mode == "upsert" else ())
+    sink = SparkTableSink(name, **keyed(mode))
     other = pa.table({"a": [7], "p": ["other"]}, AP)
     interleaved(
         monkeypatch,
+        DeltaLog,
         f"_{mode}",
         lambda: deltalake.write_deltalake(str(tmp_path / "t"), other, mode="append"),
     )
@@ -209,30 +180,9 @@ def test_a_writer_that_comes_between_makes_a_commit_try_again(tmp_path, monkeypa
 
 def test_two_committers_of_one_snapshot_publish_it_once(tmp_path, monkeypatch):
     sink = SparkTableSink(create(tmp_path / "t"))
-    task = Task(sink)
-    committables = [*task.snapshot(1, [(1, "x")]), *task.snapshot(2, [(2, "y")])]
-    committer = sink.create_committer()
-
-    def other():
-        first = committables[:1]
-        log = sink.create_committer()._log
-
-        def files(since):
-            committer.link(first)
-            return [committer_file(first[0])]
-
-        log.append(Entry("line", "sink", 1), [first[0].payload["table"]], files)
-
-    interleaved(monkeypatch, "_append", other)
-    committer.commit(committables)
+    commit_two_beside_another(monkeypatch, DeltaLog, sink)
     assert rows(tmp_path / "t") == [(1, "x"), (2, "y")]
     assert DeltaTable(tmp_path / "t").transaction_version("penstock/line/sink") == 2
-
-
-def committer_file(committable):
-    from penstock.connectors.spark.sink.lake.log import NewFile
-
-    return NewFile(Path(committable.payload["target"]), committable.payload["folder"])
 
 
 def test_a_record_that_does_not_fit_is_named_before_anything_is_staged(tmp_path):

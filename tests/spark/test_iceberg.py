@@ -21,11 +21,16 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from penstock.connectors.spark.sink.lake.iceberg_catalog import checked, from_spark
 from penstock.connectors.spark.sink.lake.iceberg_log import IcebergLog
-from penstock.connectors.spark.sink.lake.log import Entry, NewFile
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
-from tests.spark import lake_jobs, sink_tasks
-from tests.spark.sink_tasks import Task, crashed
+from tests.spark import lake_jobs
+from tests.spark.lake_commits import (
+    commit_two_beside_another,
+    crash_after_each_step,
+    interleaved,
+    keyed,
+)
+from tests.spark.sink_tasks import Task
 
 UTC = dt.UTC
 AP = Schema(NestedField(1, "a", LongType(), required=True), NestedField(2, "p", StringType()))
@@ -166,39 +171,14 @@ def test_rows_lie_in_the_partitions_that_iceberg_gives_them(lake, by):
         assert {row[0] for row in lake.rows(condition=condition)} == found, condition
 
 
-#: What a commit does, but for syncing, which changes nothing that a next process sees.
-STEPS = [
-    *((owner, name) for owner, name in sink_tasks.STEPS if owner is Path),
-    (os, "utime"),
-    (SqlCatalog, "commit_table"),
-]
-
-
 @pytest.mark.parametrize("mode", ["append", "overwrite", "upsert"])
 def test_a_crash_after_any_step_loses_and_doubles_nothing(lake, monkeypatch, mode):
-    monkeypatch.setattr(sink_tasks, "STEPS", STEPS)
-    for step in range(1, 100):
+    def table(step):
         name = f"t{step}"
         lake.create(name).append(pa.table({"a": [0, 1], "p": ["x", "x"]}, AP.as_arrow()))
-        sink = lake.sink(name, mode, keys=["a"] if mode == "upsert" else ())
-        one = Task(sink).snapshot(1, [(1, "x"), (2, "y")])
-        two = Task(sink, subtask=1).snapshot(2, [(3, "x")])
+        return lake.sink(name, **keyed(mode)), lambda: lake.rows(name)
 
-        def commits(sink=sink, one=one, two=two):
-            committer = sink.create_committer()
-            committer.commit(one)
-            committer.commit([*one, *two])
-            committer.finish("line", "sink")
-
-        reached, done = crashed(step, commits)
-        if reached and step % 2:
-            crashed(step, commits)
-        commits()
-        new = [(1, "x"), (2, "y"), (3, "x")]
-        kept = {"append": [(0, "x"), (1, "x")], "overwrite": [], "upsert": [(0, "x")]}[mode]
-        assert lake.rows(name) == sorted([*kept, *new]), f"crashed after step {step}"
-        if not reached:
-            break
+    done = crash_after_each_step(monkeypatch, mode, [(SqlCatalog, "commit_table")], table)
     assert done.count("commit_table") == (1 if mode == "overwrite" else 2)
 
 
@@ -234,25 +214,12 @@ def test_what_the_table_has_is_not_published_again_when_its_snapshots_are_gone(l
     assert lake.rows() == [(1, "x"), (2, "x"), (7, "other")]
 
 
-def interleaved(monkeypatch, name, action):
-    """Let something happen between the reading of the table and the first transaction."""
-    real = getattr(IcebergLog, name)
-    waiting = [action]
-
-    def call(self, *arguments):
-        if waiting:
-            waiting.pop()()
-        return real(self, *arguments)
-
-    monkeypatch.setattr(IcebergLog, name, call)
-
-
 @pytest.mark.parametrize("mode", ["append", "overwrite", "upsert"])
 def test_a_writer_that_comes_between_makes_a_commit_try_again(lake, monkeypatch, mode):
     lake.create(by=[("p", "identity")])
-    sink = lake.sink(mode=mode, keys=["a"] if mode == "upsert" else ())
+    sink = lake.sink(**keyed(mode))
     other = pa.table({"a": [1, 7], "p": ["other", "other"]}, AP.as_arrow())
-    interleaved(monkeypatch, f"_{mode}", lambda: lake.table().append(other))
+    interleaved(monkeypatch, IcebergLog, f"_{mode}", lambda: lake.table().append(other))
     committer = sink.create_committer()
     committer.commit(Task(sink).snapshot(1, [(1, "x")]))
     committer.finish("line", "sink")
@@ -268,29 +235,14 @@ def test_a_writer_that_comes_between_makes_a_commit_try_again(lake, monkeypatch,
 def test_two_committers_of_one_snapshot_publish_it_once(lake, monkeypatch):
     lake.create()
     sink = lake.sink()
-    task = Task(sink)
-    committables = [*task.snapshot(1, [(1, "x")]), *task.snapshot(2, [(2, "y")])]
-    committer = sink.create_committer()
-
-    def other():
-        first = committables[0]
-
-        def files(since):
-            committer.link([first])
-            return [NewFile(Path(first.payload["target"]), "")]
-
-        log = sink.create_committer()._log
-        log.append(Entry("line", "sink", 1), [first.payload["table"]], files)
-
-    interleaved(monkeypatch, "_append", other)
-    committer.commit(committables)
+    commit_two_beside_another(monkeypatch, IcebergLog, sink)
     assert lake.rows() == [(1, "x"), (2, "y")]
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_commit_whose_answer_is_lost_is_looked_for_in_the_table(lake, monkeypatch, mode):
     lake.create()
-    sink = lake.sink(mode=mode, keys=["a"] if mode == "upsert" else ())
+    sink = lake.sink(**keyed(mode))
     real = SqlCatalog.commit_table
     answers = [CommitStateUnknownException("no answer")]
 
