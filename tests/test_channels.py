@@ -686,6 +686,9 @@ class Persisted:
 
 
 class BrokenCapture:
+    def __init__(self, *, over: bool = True) -> None:
+        self.over = over
+
     def abort(self) -> None:
         return None
 
@@ -737,6 +740,14 @@ def test_what_a_declined_snapshot_staged_belongs_to_the_next() -> None:
     p.cut(2, lambda: ["two"])
     p.work()
     assert p.committables() == [["one", "two"]]
+
+
+def test_state_that_can_never_be_written_again_fails_the_task() -> None:
+    p = Persisted()
+    p.cut(1, captures={"op": BrokenCapture(over=False)})
+    with pytest.raises(StoreError, match="the disk is full"):
+        finish(p.persister.work(inline, no_pause))
+    assert not p.reports.declined
 
 
 def test_output_that_cannot_be_staged_fails_the_task_since_it_is_lost() -> None:

@@ -16,6 +16,7 @@ from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.keys import canonical, key_group
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, SharedMemory
+from penstock.snapshot.state.rocks import RocksStore
 
 GROUPS = 16
 
@@ -535,7 +536,7 @@ def test_only_clean_entries_are_evicted_and_they_are_found_again(make):
     for i in range(500):
         table.put(f"k{i}", -i)
     assert backend.over_budget()
-    while backend.evict():
+    while table.evict(64):
         pass
     assert len(table.dirty) >= 500
     assert backend.cold_possible
@@ -546,17 +547,59 @@ def test_only_clean_entries_are_evicted_and_they_are_found_again(make):
     assert table.get("nothing") is MISSING
 
 
-def test_nothing_is_evicted_before_rocksdb_holds_rows(make):
+def test_nothing_is_cold_before_rocksdb_holds_rows(make):
     backend = make(inline_threshold=0, memory_budget=50_000)
     fill(backend, 1000)
     make.snapshot(backend, 1)
     assert backend.must_relieve
-    assert backend.evict() == 0
     assert not backend.cold_possible
     drive(backend.relieve())
     assert not backend.must_relieve
     assert backend.cold_possible
     assert contents(backend) == {f"k{i}": i for i in range(1000)}
+
+
+def test_a_database_that_cannot_be_opened_fails_one_snapshot_only(make, monkeypatch):
+    backend = make(inline_threshold=0)
+    fill(backend, 1000)
+
+    def fail(folder, shared):
+        raise OSError(28, "No space left on device")
+
+    capture = backend.capture(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(RocksStore, "create", fail)
+        with pytest.raises(OSError, match="No space left"):
+            drive(capture.write(make.root / "1"))
+    assert capture.over
+    backend.table("s").put("k5", "new")
+    handle = make.snapshot(backend, 2)
+    expected = {f"k{i}": i for i in range(1000)} | {"k5": "new"}
+    assert contents(make.restored(handle)) == contents(backend) == expected
+
+
+def test_a_database_that_takes_no_more_is_a_store_error_with_its_path(make):
+    backend = make(inline_threshold=0)
+    fill(backend, 10)
+    make.snapshot(backend, 1)
+    store = backend.store
+
+    class Full:
+        def write(self, *_):
+            raise Exception("IO error: While appending to file")
+
+        get = items = write
+
+    database, store._database = store._database, Full()
+    backend.table("s").put("k5", "new")
+    capture = backend.capture(2)
+    with pytest.raises(StoreError, match="cannot write keyed state: IO error") as caught:
+        drive(capture.write(make.root / "2"))
+    assert caught.value.path == str(store.folder)
+    assert not capture.over
+    with pytest.raises(StoreError, match="cannot read keyed state: IO error"):
+        store.get(b"key")
+    store._database = database
 
 
 def test_relief_waits_for_a_pending_capture(make):

@@ -272,7 +272,8 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @rule()
     def evict(self):
-        self.backend.evict()
+        if self.backend.cold_possible and self.backend.over_budget():
+            max(self.backend.tables, key=lambda table: len(table.clean)).evict(2)
 
     # --- looking ---
 

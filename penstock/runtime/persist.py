@@ -259,6 +259,8 @@ class Persister:
                     handle = OperatorHandle(uid, self._subtask, keyed, cut.small.get(uid))
                     cut.handles[uid, self._subtask] = handle
         except (PenstockError, OSError) as error:
+            if not all(capture.over for capture in cut.captures.values()):
+                raise  # no later one could be written either
             cut.problem = f"{type(error).__name__}: {error}"
         # Whatever became of the state: the next snapshot must hold this output. If it cannot be
         # made durable it is gone, so the error fails the task, and it is produced again.

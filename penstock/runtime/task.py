@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any
 
-from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
+from penstock.dataflow.errors import JobError, PenstockError, ProtocolError, StoreError
 from penstock.dataflow.source import Split
 from penstock.runtime.chain import ChainNode, SnapshotProtocol, TaskListener
 from penstock.runtime.channel import Channel
@@ -398,6 +398,8 @@ class Task:
         operator.records_in += len(records)
         try:
             out = operator.process(records)
+        except StoreError:
+            raise  # state that can't be read is not the record's fault
         except Exception as error:
             raise explain(error, operator, records) from error
         if out:

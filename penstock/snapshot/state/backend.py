@@ -111,13 +111,9 @@ class KeyedBackend:
         self._slice_seconds = slice_seconds
         self._last_number = -1
         self._offloading = False
-        self._cold_possible = False
+        # Whether an entry may be in RocksDB only.
+        self.cold_possible = False
         self._policy = PrewritePolicy()
-
-    @property
-    def cold_possible(self) -> bool:
-        """Whether an entry may be in RocksDB only."""
-        return self._cold_possible
 
     def table(self, name: str) -> KeyedTable:
         """The state `name`, registered if it is new; a restored one keeps its id."""
@@ -125,7 +121,7 @@ class KeyedBackend:
             if table.name == name:
                 return table
         table = KeyedTable(name, len(self.tables), self.codec)
-        table.cold = self if self._cold_possible else None
+        table.cold = self if self.cold_possible else None
         self.tables.append(table)
         return table
 
@@ -209,7 +205,7 @@ class KeyedBackend:
         for entries in (*table.captured, table.dirty):
             hot.update(entries)
         rows = []
-        if self._cold_possible and self.store is not None:
+        if self.cold_possible and self.store is not None:
             for group in self.groups:
                 rows.append(self.store.rows_of(ROW_PREFIX.pack(group, table.table_id)))
         return self._scan(hot, rows)
@@ -262,16 +258,6 @@ class KeyedBackend:
         """
         return self.over_budget()
 
-    def evict(self) -> int:
-        """Drops some of the oldest clean entries, if over budget; returns how many.
-
-        Only when RocksDB is open and holds rows; `relieve` sees to that.
-        """
-        if not self._cold_possible or not self.over_budget():
-            return 0
-        largest = max(self.tables, key=lambda table: len(table.clean), default=None)
-        return 0 if largest is None else largest.evict(MAX_SLICE_ENTRIES // 16)
-
     def relieve(self) -> Work[None]:
         """Brings memory back within three quarters of the budget.
 
@@ -280,7 +266,7 @@ class KeyedBackend:
         """
         if not self.over_budget() or self.captures:
             return
-        if not self._cold_possible:
+        if not self.cold_possible:
             # Before, so that a capture that is taken meanwhile takes everything.
             self.nothing_is_clean()
             yield from self.open_rows()
@@ -383,8 +369,8 @@ class KeyedBackend:
 
     def enable_cold(self) -> None:
         """From now on an entry may be in RocksDB only."""
-        if not self._cold_possible:
-            self._cold_possible = True
+        if not self.cold_possible:
+            self.cold_possible = True
             for table in self.tables:
                 table.cold = self
 

@@ -64,6 +64,11 @@ class Capture:
         """
         self.aborted = True
 
+    @property
+    def over(self) -> bool:
+        """Whether it needs no more writing."""
+        return self not in self._backend.captures
+
     def write(self, target: Path | None) -> Work[tuple[KeyedHandle, SnapshotBytes] | None]:
         """Writes the captured state; see `values.Work` for how it is driven.
 
@@ -76,7 +81,8 @@ class Capture:
 
         Raises:
             ProtocolError: if an older capture isn't written yet, or this one is already.
-            StoreError: if the files can't be written; the backend stays usable.
+            StoreError, OSError: if the files can't be made; the backend stays usable if the
+                capture is `over`. Else RocksDB has failed, and nothing more can be written.
         """
         backend = self._backend
         if not backend.captures or backend.captures[0] is not self:
@@ -86,7 +92,13 @@ class Capture:
         if backend.store is None and not self.aborted:
             inline = yield from self._pack()
             if inline is None and not self.aborted:
-                yield from backend.open_blocks()
+                try:
+                    yield from backend.open_blocks()
+                except Exception:
+                    # All of it is in memory yet, and the next capture takes it as a whole.
+                    yield from self._write_maps()
+                    backend.captures.popleft()
+                    raise
         yield from self._write_maps()
         result = None
         try:

@@ -30,8 +30,8 @@ import shutil
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from rocksdict import (
     BlockBasedOptions,
@@ -46,6 +46,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state.rows import BLOCKS
 from penstock.snapshot.state.version import ManifestReader, UnknownManifestError
 
@@ -182,22 +183,48 @@ class RocksStore:
         return database
 
     def write(self, batch: WriteBatch) -> None:
-        """Writes the rows of `batch`. Holds the interpreter lock."""
-        self._database.write(batch, self._write_options)
+        """Writes the rows of `batch`. Holds the interpreter lock.
+
+        Raises:
+            StoreError: if they can't be written; after that, nothing can.
+        """
+        try:
+            self._database.write(batch, self._write_options)
+        except Exception as error:
+            raise self._explain("write", error) from error
 
     def get(self, row_key: bytes) -> bytes | None:
-        """The value of a row, or None."""
-        value: bytes | None = self._database.get(row_key)
+        """The value of a row, or None. `StoreError` if it can't be read."""
+        try:
+            value: bytes | None = self._database.get(row_key)
+        except Exception as error:
+            raise self._explain("read", error) from error
         return value
 
     def rows(self, first_group: int, end_group: int) -> Iterator[tuple[bytes, bytes]]:
         """All rows of a range of key groups, in order, as they were when this was called."""
-        items = self._database.items(from_key=_GROUP.pack(first_group))
-        return _until(items, _GROUP.pack(end_group))
+        end = _GROUP.pack(end_group)
+        items = self._items(_GROUP.pack(first_group))
+        return takewhile(lambda row: row[0] < end, items)
 
     def rows_of(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """All rows whose key begins with `prefix`, as they were when this was called."""
-        return _with_prefix(self._database.items(from_key=prefix), prefix)
+        return takewhile(lambda row: row[0].startswith(prefix), self._items(prefix))
+
+    def _items(self, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
+        items = self._database.items(from_key=begin)
+
+        def explained() -> Iterator[tuple[bytes, bytes]]:
+            try:
+                yield from items
+            except Exception as error:
+                raise self._explain("read", error) from error
+
+        return explained()
+
+    def _explain(self, what: str, error: Exception) -> StoreError:
+        # rocksdict raises plain exceptions.
+        return StoreError(f"cannot {what} keyed state: {error}", self.folder)
 
     def holds_blocks(self) -> bool:
         """Whether there is a block in it."""
@@ -275,17 +302,3 @@ class RocksStore:
 
 def _table_name(number: int) -> str:
     return f"{number:06}.sst"
-
-
-def _until(items: Any, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for key, value in items:
-        if key >= end:
-            return
-        yield key, value
-
-
-def _with_prefix(items: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for key, value in items:
-        if not key.startswith(prefix):
-            return
-        yield key, value

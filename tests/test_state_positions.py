@@ -1,0 +1,163 @@
+"""A state of which most changes: when it has one level, what is written of it, and its end."""
+
+import pytest
+
+from penstock.snapshot.state import positions as positions_module
+from penstock.snapshot.state.positions import Positions
+from tests.test_state_backend import as_rows, contents, drive, fill, make
+from tests.test_state_blocks import entries, stored
+
+__all__ = ["make"]
+
+COUNT = 3000
+
+
+@pytest.fixture
+def busy(make):
+    """A backend whose state has changed as a whole before snapshot 2, and is by position at 3."""
+    backend = make(inline_threshold=0)
+    backend.table("s").expect_immutable()
+    for number in (1, 2, 3):
+        fill(backend, COUNT, lambda i, n=number: (i, n))
+        handle = make.snapshot(backend, number)
+    assert backend.table("s").positions is not None
+    assert contents(make.restored(handle)) == {f"k{i}": (i, 3) for i in range(COUNT)}
+    return backend
+
+
+def test_it_begins_when_half_of_all_entries_have_changed(make):
+    backend = make(inline_threshold=0)
+    table = backend.table("s")
+    table.expect_immutable()
+    fill(backend, 1000)
+    make.snapshot(backend, 1)
+    for number, changed in ((2, 499), (3, 499), (4, 500)):
+        fill(backend, changed, lambda i, n=number: -i * n)
+        make.snapshot(backend, number)
+        assert table.positions is None
+    make.snapshot(backend, 5)
+    assert table.positions is not None
+    assert table.dirty == contents(backend) and not table.clean and not table.captured
+
+
+@pytest.mark.parametrize("reason", ["values may change", "a mutable value", "too many"])
+def test_it_does_not_begin_if_it_may_not(make, monkeypatch, reason):
+    monkeypatch.setattr(positions_module, "MAX_ENTRIES", 999 if reason == "too many" else 1000)
+    backend = make(inline_threshold=0)
+    table = backend.table("s")
+    if reason != "values may change":
+        table.expect_immutable()
+    for number in range(1, 5):
+        fill(backend, 1000, lambda i, n=number: i * n)
+        if reason == "a mutable value":
+            table.only_immutable = False
+        make.snapshot(backend, number)
+        assert table.positions is None
+
+
+def test_values_that_were_restored_count_too(make):
+    for number, value in enumerate(([1], 1), 1):
+        backend = make(inline_threshold=0)
+        backend.table("s").put("k", value)
+        restored = make.restored(make.snapshot(backend, number))
+        restored.table("s").expect_immutable()
+        assert restored.table("s").only_immutable == (value == 1)
+
+
+def test_all_of_it_is_in_blocks_by_position_and_nothing_else(busy):
+    first = busy.table("s").positions.first
+    blocks = stored(busy)
+    assert min(blocks) == first
+    assert [key for keys, _, _ in blocks.values() for key in keys] == list(busy.table("s").dirty)
+
+
+def test_only_blocks_with_a_change_are_written_again(make, busy, monkeypatch):
+    positions = busy.table("s").positions
+    written = []
+    real = busy.store.write
+    monkeypatch.setattr(busy.store, "write", lambda batch: (written.append(1), real(batch)))
+    busy.table("s").put("k0", "new")
+    busy.table("s").put(f"k{positions.size}", "new")
+    handle = make.snapshot(busy, 4)
+    assert len(written) == 2
+    assert contents(make.restored(handle)) == contents(busy)
+
+
+def test_new_keys_come_at_the_end(make, busy):
+    before = stored(busy)
+    for number in range(4, 9):
+        fill(busy, COUNT + 700 * number, lambda i, n=number: (i, n))
+        handle = make.snapshot(busy, number)
+        assert contents(make.restored(handle)) == contents(busy)
+    assert entries(busy) == COUNT + 700 * 8
+    assert set(before) < set(stored(busy))
+
+
+def test_it_ends_when_little_changes(make, busy):
+    for number in range(4, 9):
+        busy.table("s").put(f"k{number}", "new")
+        handle = make.snapshot(busy, number)
+        assert contents(make.restored(handle)) == contents(busy)
+    table = busy.table("s")
+    assert table.positions is None and not table.turned_over
+    assert len(table.clean) == COUNT and not table.dirty
+    # And does not begin again because the whole of it was written for that.
+    assert entries(busy) == 2 * COUNT + 3
+
+
+def test_it_ends_at_the_first_value_that_may_change(make, busy):
+    table = busy.table("s")
+    value = [1]
+    table.dirty["k0"] = value
+    table.only_immutable = False
+    capture = busy.capture(4)
+    table.get("k0").append(2)
+    handle, _ = drive(capture.write(make.root / "4"))
+    assert contents(make.restored(handle))["k0"] == [1]
+    assert contents(make.restored(make.snapshot(busy, 5)))["k0"] == [1, 2]
+
+
+def test_an_aborted_one_is_written_with_the_next(make, busy):
+    fill(busy, COUNT, lambda i: (i, "a"))
+    capture = busy.capture(4)
+    capture.abort()
+    assert drive(capture.write(None)) is None
+    handle = make.snapshot(busy, 5)
+    assert contents(make.restored(handle)) == {f"k{i}": (i, "a") for i in range(COUNT)}
+
+
+def test_a_value_that_comes_back_is_written_again():
+    positions = Positions(0, 2)
+    a, b = "a", "b"
+    positions.keys = [1, 2]
+    for values, written in (([a, a], 1), ([a, a], 0), ([b, a], 1), ([a, a], 1)):
+        assert len(list(positions.changes(values))) == written
+    # Given up after the first of two blocks: what is in the database is known all the same.
+    positions = Positions(0, 1)
+    list(positions.changes([a, a]))
+    changes = positions.changes([b, b])
+    assert next(changes) == (0, [b])
+    assert next(changes) == (1, [b])
+    assert list(positions.changes([a, a])) == [(0, [a])]
+
+
+def test_it_is_moved_to_rows_as_any_other(make, busy):
+    as_rows(busy)
+    assert busy.table("s").positions is None
+    busy.table("s").put("k1", "new")
+    handle = make.snapshot(busy, 4)
+    expected = {f"k{i}": (i, 3) for i in range(COUNT)} | {"k1": "new"}
+    assert contents(make.restored(handle)) == contents(busy) == expected
+
+
+def test_a_restored_state_starts_with_levels_and_goes_on(make, busy):
+    restored = make.restored(make.snapshot(busy, 4))
+    table = restored.table("s")
+    table.expect_immutable()
+    assert table.positions is None
+    for number in (5, 6, 7):
+        fill(restored, COUNT, lambda i, n=number: (i, n))
+        handle = make.snapshot(restored, number)
+    assert table.positions is not None
+    assert contents(make.restored(handle)) == {f"k{i}": (i, 7) for i in range(COUNT)}
+    assert entries(restored) == COUNT
