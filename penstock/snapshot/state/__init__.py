@@ -1,4 +1,4 @@
-"""Keyed state: hot entries in dicts, cold entries in RocksDB, snapshots that cost what changed.
+"""Keyed state: hot entries in dicts, all of them in RocksDB, snapshots that cost what changed.
 
 One `KeyedBackend` holds the keyed state of one subtask of one operator; a `KeyedTable` is one
 named state in it. Nothing here schedules: slow work is a generator that the runtime drives (see
@@ -6,7 +6,8 @@ named state in it. Nothing here schedules: slow work is a generator that the run
 are built upon tables elsewhere.
 
 Start reading at `tables.py` (the levels of a table), then `capture.py` (what a snapshot does),
-`backend.py`, and `rows.py` (the bytes in RocksDB).
+`backend.py`, and what is in RocksDB: `blocks.py` while all of a state is hot, with `positions.py` if
+most of it changes each time, and `rows.py` when it has outgrown its memory.
 """
 
 from __future__ import annotations
