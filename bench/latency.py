@@ -30,6 +30,7 @@ from bench.harness import (
     run,
     scratch,
 )
+from bench.pauses import machine_pauses
 from penstock import GeneratorSource, StreamExecutionEnvironment
 
 __all__ = ["measure"]
@@ -80,6 +81,7 @@ def measure(
         "records_per_second": rate,
         "snapshots_completed": len(checkpoints),
         "snapshot_ms_median": median_figures(checkpoints)["duration_ms"] if checkpoints else None,
+        **machine_pauses(),
         **machine(),
     }
 
