@@ -137,8 +137,49 @@ def test_a_value_that_comes_back_is_written_again():
     list(positions.changes([a, a]))
     changes = positions.changes([b, b])
     assert next(changes) == (0, [b])
-    assert next(changes) == (1, [b])
     assert list(positions.changes([a, a])) == [(0, [a])]
+
+
+def test_blocks_that_have_changed_are_written_ahead(make, busy):
+    table = busy.table("s")
+    size = table.positions.size
+    fill(busy, size + size // 2, lambda i: (i, "a"))
+    drive(busy.prewrite())
+    before = stored(busy)
+    assert [values[0][1] for _, values, _ in before.values()] == ["a", 3, 3]
+    # What was written ahead is not written again, and is no part of a snapshot that lacks it.
+    handle = make.snapshot(busy, 4)
+    assert stored(busy)[min(before)] == before[min(before)]
+    assert contents(make.restored(handle)) == contents(busy)
+
+
+def test_writing_ahead_goes_on_where_it_was_left(make, monkeypatch):
+    backend = make(inline_threshold=0, slice_seconds=0.0)
+    backend.table("s").expect_immutable()
+    for number in (1, 2, 3):
+        fill(backend, COUNT, lambda i, n=number: (i, n))
+        make.snapshot(backend, number)
+    fill(backend, COUNT, lambda i: (i, "a"))
+    for ahead in (1, 2):
+        work = backend.prewrite()
+        assert next(work) is None
+        work.close()
+        assert [v[0][1] for _, v, _ in stored(backend).values()].count("a") == ahead
+    assert contents(make.restored(make.snapshot(backend, 4))) == contents(backend)
+
+
+def test_it_is_not_looked_for_in_vain_too_often():
+    now = 0.0
+    positions = Positions(0, 1)
+    positions.alone = True
+    looks = []
+    while now < 20:
+        if positions.may_pass(now):
+            assert not list(positions.settled({}, now))
+            looks.append(now)
+        now += 0.05
+    assert 10 < len(looks) < 18
+    assert looks[-1] - looks[-2] >= positions_module.MAX_PASS_SECONDS
 
 
 def test_it_is_moved_to_rows_as_any_other(make, busy):

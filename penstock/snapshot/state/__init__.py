@@ -6,8 +6,8 @@ named state in it. Nothing here schedules: slow work is a generator that the run
 are built upon tables elsewhere.
 
 Start reading at `tables.py` (the levels of a table), then `capture.py` (what a snapshot does),
-`backend.py`, and what is in RocksDB: `blocks.py` while all of a state is hot, with `positions.py` if
-most of it changes each time, and `rows.py` when it has outgrown its memory.
+`backend.py`, and what is in RocksDB: `blocks.py` while all of a state is hot, with `positions.py`
+if most of it changes each time, and `rows.py` when it has outgrown its memory.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.state.blocks import Blocks
 from penstock.snapshot.state.capture import Capture
 from penstock.snapshot.state.checkpoint import CheckpointFiles
+from penstock.snapshot.state.positions import Positions
 from penstock.snapshot.state.prewrite import PrewritePolicy
 from penstock.snapshot.state.restore import restore_into
 from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch
@@ -138,7 +139,6 @@ class KeyedBackend:
         if number <= self._last_number:
             raise ProtocolError(f"snapshot {number} is captured after {self._last_number}")
         self._last_number = number
-        self._policy.captured(lambda table, key: key in self.tables[table].dirty)
         whole = self.store is None
         maps, lists, turnover = [], [], set()
         for table in self.tables:
@@ -151,6 +151,7 @@ class KeyedBackend:
                 maps.append((table, entries))
                 if had_levels and not whole:
                     turnover.add(table)
+        self._policy.captured(_written_again(maps, lists))
         capture = Capture(self, number, maps, lists, turnover)
         self.captures.append(capture)
         return capture
@@ -158,8 +159,12 @@ class KeyedBackend:
     @property
     def wants_prewrite(self) -> bool:
         """Whether `prewrite` would write something now."""
-        if self.store is None or self.captures or not self._policy.allowed:
-            return False
+        return self._may_prewrite() and (self._passing() is not None or self._many_dirty())
+
+    def _may_prewrite(self) -> bool:
+        return self.store is not None and not self.captures and self._policy.allowed
+
+    def _many_dirty(self) -> bool:
         return sum(len(table.dirty) for table in self._with_levels()) > PREWRITE_ENTRIES
 
     def prewrite(self) -> Work[None]:
@@ -168,12 +173,36 @@ class KeyedBackend:
         So that the next snapshot finds most of them written. May be given up at any step; ends by
         itself when little is left, when a capture was taken, or while RocksDB isn't open.
         """
-        while self.wants_prewrite:
+        passing = self._passing()
+        if passing is not None and self._may_prewrite():
+            yield from self._prewrite_blocks(*passing)
+        while self._may_prewrite() and self._many_dirty():
             table = max(self._with_levels(), key=lambda table: len(table.dirty))
             if not self._policy.may_write(table.table_id, next(iter(table.dirty))):
                 return
             self._policy.wrote(table.table_id, self._move_slice(table))
             yield None
+
+    def _passing(self) -> tuple[KeyedTable, Positions] | None:
+        """A table with one level, of which blocks may be written ahead now."""
+        for table in self.tables:
+            if table.positions is not None and table.positions.may_pass(self._clock()):
+                return table, table.positions
+        return None
+
+    def _prewrite_blocks(self, table: KeyedTable, positions: Positions) -> Work[None]:
+        assert self.blocks is not None
+        timer = self.timer()
+        for begin, values in positions.settled(table.dirty, self._clock()):
+            self.blocks.write_block(table, positions, begin, values)
+            self._policy.wrote(table.table_id, [begin])
+            if timer.is_over(len(values)):
+                yield None
+                following = begin + positions.size
+                if self.captures or not self._policy.may_write(table.table_id, following):
+                    return
+                timer.restart()
+        yield None
 
     def restore(self, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:
         """Takes over the state that a snapshot holds for the key groups of this subtask.
@@ -418,3 +447,20 @@ class KeyedBackend:
             if timer.is_over(len(keys)):
                 break
         return oldest[:begin]
+
+
+def _written_again(
+    maps: list[tuple[KeyedTable, dict[Any, Any]]],
+    lists: list[tuple[KeyedTable, Positions, list[Any]]],
+) -> Callable[[int, Any], bool]:
+    """Tells, by table, whether a capture has an entry, or a block, that was written ahead."""
+    entries = {table.table_id: captured for table, captured in maps}
+    blocks = {table.table_id: (positions, values) for table, positions, values in lists}
+
+    def tell(table: int, what: Any) -> bool:
+        if table in blocks:
+            positions, values = blocks[table]
+            return positions.differs(what, values)
+        return what in entries.get(table, ())
+
+    return tell

@@ -222,22 +222,28 @@ class Blocks:
             values: all of them.
             timer: of the slice that is under way.
         """
-        encode = self._codec.encode_batch
-        nothing = encode([])
         for begin, chunk in positions.changes(values):
-            keys = positions.packed_keys(begin, len(chunk), encode)
-            columns = keys, encode(chunk), nothing
-            number = positions.first + begin // positions.size
-            self._put_columns(table, number, columns, len(chunk))
-            table.note_mean(len(columns[1]) / len(chunk))
+            self.write_block(table, positions, begin, chunk)
             if timer.is_over(len(chunk)):
                 yield None
                 timer.restart()
         if not positions.alone:
+            # All that there is has been written anew.
             series = self._series_of(table)
             series.condemned = positions.first
             self._drop(table, series)
             positions.alone = True
+
+    def write_block(
+        self, table: KeyedTable, positions: Positions, begin: int, values: list[Any]
+    ) -> None:
+        """Writes the block that begins at a position."""
+        encode = self._codec.encode_batch
+        packed = encode(values)
+        columns = positions.packed_keys(begin, len(values), encode), packed, encode([])
+        number = positions.first + begin // positions.size
+        self._put_columns(table, number, columns, len(values))
+        table.note_mean(len(packed) / len(values))
 
     def load(self, tables: list[KeyedTable], timer: SliceTimer) -> Work[None]:
         """Reads all blocks of the database into the clean levels of new tables.

@@ -33,6 +33,11 @@ MAX_ENTRIES = 1 << 17
 BEGIN_SHARE, END_SHARE = 1 / 2, 1 / 4
 # Of each block so many values are compared to estimate how many changed.
 _SAMPLE = 32
+#: A block is written ahead if nearly all of it changed: whoever goes through the keys in some order
+#: has left it behind. Looking for such blocks costs 5 us for each of them.
+SETTLED_SHARE = 0.9
+#: Between two such looks; longer each time that there was nothing.
+PASS_SECONDS, MAX_PASS_SECONDS = 0.1, 2.0
 
 
 class Positions:
@@ -54,6 +59,9 @@ class Positions:
         #: Of the last capture that was written, about which share of the entries had changed.
         self.changed_share = 1.0
         self._packed_keys: dict[int, bytes] = {}
+        self._pass: Iterator[tuple[int, list[Any]]] | None = None
+        self._pass_after = 0.0
+        self._pass_seconds = PASS_SECONDS
 
     @property
     def end(self) -> int:
@@ -65,12 +73,13 @@ class Positions:
         values = list(live.values())
         if len(values) > len(self.keys):
             self.keys.extend(islice(live, len(self.keys), None))
+        self._pass = None
         return values
 
     def changes(self, values: list[Any]) -> Iterator[tuple[int, list[Any]]]:
         """Begin and values of each block of a capture that is to be written.
 
-        The consumer writes each before it asks for the next.
+        The consumer writes each at once: it counts as written from then on.
         """
         changed = compared = 0
         for begin in range(0, len(values), self.size):
@@ -79,9 +88,38 @@ class Positions:
             compared += sample
             changed += sample - sum(map(is_, new[:sample], old))
             if len(new) != len(old) or any(map(is_not, new, old)):
-                yield begin, new
                 self.written[begin : begin + self.size] = new
+                yield begin, new
         self.changed_share = changed / compared if compared else 0.0
+
+    def differs(self, begin: int, values: list[Any]) -> bool:
+        """Whether some of the first values of a block are not those in the database."""
+        end = begin + _SAMPLE
+        return any(map(is_not, values[begin:end], self.written[begin:end]))
+
+    def may_pass(self, now: float) -> bool:
+        """Whether it is time to look for blocks to write ahead, in seconds on some clock."""
+        return self.alone and now >= self._pass_after
+
+    def settled(self, live: dict[Any, Any], now: float) -> Iterator[tuple[int, list[Any]]]:
+        """As `changes`, but only blocks of which nearly all changed; goes on where it was left."""
+        if self._pass is None:
+            values = self.capture(live)
+            self._pass_seconds = min(2 * self._pass_seconds, MAX_PASS_SECONDS)
+            self._pass = self._settled(values)
+        for block in self._pass:
+            yield block
+            self._pass_seconds = PASS_SECONDS
+        self._pass, self._pass_after = None, now + self._pass_seconds
+
+    def _settled(self, values: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+        stride = max(1, self.size // _SAMPLE)
+        for begin in range(0, len(self.written) - self.size + 1, self.size):
+            new, old = values[begin : begin + self.size], self.written[begin : begin + self.size]
+            changed = list(map(is_not, new[::stride], old[::stride]))
+            if sum(changed) >= SETTLED_SHARE * len(changed):
+                self.written[begin : begin + self.size] = new
+                yield begin, new
 
     def packed_keys(self, begin: int, count: int, pack: Any) -> bytes:
         """The bytes of the keys of a block, which are made once when it is full."""
