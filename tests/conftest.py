@@ -43,18 +43,27 @@ WHOLE = (
     "tests/spark/test_stream",
     "tests/spark/",
 )
-#: What is longest begins first, but all of Spark at once would be too much for two cores.
-ORDER = (*WHOLE[1:3], "tests/processes/", "tests/spark/", "tests/")
+#: What begins first, as it takes longest.
+FIRST = (*WHOLE[1:3], "tests/test_simulation.py::test_whatever_is_killed")
+#: After which share of all others the rest of Spark begins: at once it would be too much for two
+#: cores.
+SPARK_AT = 0.3
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the tests into the order in which they are handed out; leave out the longest."""
     if not LONG:
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
+    # Tests with processes mostly wait, others mostly compute: evenly mixed, they do both at a time.
+    waiting = [item for item in items if item.nodeid.startswith("tests/processes/")]
+    apart = ("tests/processes/", "tests/spark/")
+    computing = [item for item in items if not item.nodeid.startswith(apart)]
+    turns: dict[str, float] = {}
+    for group in (waiting, computing):
+        turns |= {item.nodeid: place / len(group) for place, item in enumerate(group)}
 
-    def turn(item: pytest.Item) -> int:
-        found = (i for i, path in enumerate(ORDER) if item.nodeid.startswith(path))
-        return next(found, len(ORDER))
+    def turn(item: pytest.Item) -> float:
+        return -1.0 if item.nodeid.startswith(FIRST) else turns.get(item.nodeid, SPARK_AT)
 
     items.sort(key=turn)
 
