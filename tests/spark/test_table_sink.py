@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from penstock.connectors.spark.sink.catalog import Catalog
 from penstock.connectors.spark.sink.table import partition_folder
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
@@ -251,6 +252,32 @@ def test_a_partition_that_lies_elsewhere_is_refused(spark, table, tmp_path):
     spark.sql(f"ALTER TABLE {name} DROP PARTITION (p=1)")
     sink.create_committer().commit(committables)
     assert rows(spark, name) == [(1, 1)]
+
+
+@pytest.mark.parametrize("one_by_one", [0, 20])
+def test_a_partition_that_was_dropped_is_made_known_again(spark, table, monkeypatch, one_by_one):
+    monkeypatch.setattr(Catalog, "_ONE_BY_ONE", one_by_one)
+    name = table("a INT, p INT", "USING parquet PARTITIONED BY (p)")
+    sink = SparkTableSink(name)
+    committer, task = sink.create_committer(), Task(sink)
+    committer.commit(task.snapshot(1, [(1, 1), (2, None)]))
+    for partition in ("p=1", "p=NULL"):
+        spark.sql(f"ALTER TABLE {name} DROP PARTITION ({partition})")
+    committer.commit(task.snapshot(2, [(3, 1), (4, None)]))
+    assert rows(spark, name) == [(3, 1), (4, None)]
+    spark.sql(f"INSERT OVERWRITE {name} PARTITION (p=2) VALUES (5)")
+    committer.commit(task.snapshot(3, [(6, 1)]))
+    assert rows(spark, name) == [(3, 1), (4, None), (5, 2), (6, 1)]
+
+
+def test_a_partition_that_was_moved_while_the_job_runs_is_refused(spark, table, tmp_path):
+    name = table("a INT, p INT", "USING parquet PARTITIONED BY (p)")
+    sink = SparkTableSink(name)
+    committer, task = sink.create_committer(), Task(sink)
+    committer.commit(task.snapshot(1, [(1, 1)]))
+    spark.sql(f"ALTER TABLE {name} PARTITION (p=1) SET LOCATION '{tmp_path}'")
+    with pytest.raises(JobError, match="has a location of its own"):
+        committer.commit(task.snapshot(2, [(2, 1)]))
 
 
 def test_tables_that_cannot_be_written_exactly_once_are_refused_with_the_reason(spark, table):

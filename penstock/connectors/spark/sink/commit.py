@@ -110,8 +110,6 @@ class TableCommitter(Committer):
         self.staging = table.location / STAGING
         self.files = FileCommitter(table.location)
         self._access = access
-        #: Partitions that are known to be in the catalog and to lie where they should.
-        self._known: set[str] = set()
 
     def commit(self, committables: list[Committable]) -> None:
         """Publish what is newer than the ledger.
@@ -165,11 +163,9 @@ class TableCommitter(Committer):
 
     def require_partitions(self, catalog: Catalog | None, folders: Collection[str]) -> None:
         """See that partitions that exist lie in the table's folder."""
-        strange = set(folders) - self._known
-        if catalog is not None and strange:
-            for folder in sorted(strange & catalog.partitions()):
-                catalog.require_own_folder(folder)
-                self._known.add(folder)
+        # At each commit anew: anybody may have dropped a partition or moved it since the last.
+        if catalog is not None:
+            catalog.require_own_folders(folders)
 
     def tell(
         self, catalog: Catalog | None, add: Collection[str], drop: Collection[str] = ()
@@ -178,10 +174,8 @@ class TableCommitter(Committer):
         if catalog is None:
             return
         if drop:
-            self._known -= set(drop)
             catalog.drop(drop)
-        catalog.add(set(add) - self._known)
-        self._known |= set(add)
+        catalog.add(add)
         catalog.refresh()
 
     def replace_files(self, path: Path, ledger: Ledger) -> Ledger:
