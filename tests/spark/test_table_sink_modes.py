@@ -1,15 +1,17 @@
 """`SparkTableSink` that overwrites and upserts."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as dataset
 import pytest
 
+from penstock.connectors.spark.sink.catalog import Catalog
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
-from tests.spark.sink_tasks import Task, crashed
+from tests.spark.sink_tasks import Crash, Task, crashed
 
 
 @pytest.fixture
@@ -206,6 +208,58 @@ def test_a_crash_after_any_step_of_an_upsert_is_made_good(tmp_path):
         if not reached:
             break
     assert "unlink" in steps and "replace" in steps
+
+
+def test_another_job_first_ends_what_a_dead_one_has_begun(tmp_path):
+    def upsert(path):
+        return SparkTableSink.at_path(path, SCHEMA, mode="upsert", keys=["a"])
+
+    for step in range(1, 100):
+        path = tmp_path / str(step)
+        append = SparkTableSink.at_path(path, SCHEMA)
+        append.create_committer().commit(Task(append, "old").snapshot(1, [(1, 1), (2, 2)]))
+        one, two = upsert(path), upsert(path)
+        first = Task(one, lineage="one").snapshot(1, [(1, 100)])
+        reached, steps = crashed(step, partial(one.create_committer().commit, first))
+        two.create_committer().commit(Task(two, lineage="two").snapshot(1, [(2, 222), (3, 333)]))
+        more = Task(append, "more").snapshot(1, [(9, step)])
+        append.create_committer().commit(more)
+        one.create_committer().commit(first)
+        assert read(path) == [(1, 100), (2, 222), (3, 333), (9, step)], f"{step} of {steps}"
+        if not reached:
+            break
+
+
+def test_the_catalog_hears_of_what_a_dead_job_has_begun(spark, table, tmp_path, monkeypatch):
+    clauses = f"USING parquet PARTITIONED BY (p) LOCATION '{tmp_path}'"
+
+    def dies(*_):
+        raise Crash
+
+    def begun(lineage, record):
+        sink = SparkTableSink("t", "upsert", keys=["a", "p"])
+        committables = Task(sink, lineage=lineage).snapshot(1, [record])
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(Catalog, "add", dies)
+            sink.create_committer().commit(committables)
+        return sink, committables
+
+    table("a INT, p INT", clauses, "(1, 1)")
+    begun("one", (2, 2))
+    append = SparkTableSink("t")
+    append.create_committer().commit(Task(append).snapshot(1, [(3, 1)]))
+    assert rows(spark) == [(1, 1), (2, 2), (3, 1)]
+
+    dead, committables = begun("two", (4, 4))
+    unnamed = SparkTableSink.at_path(tmp_path, SCHEMA, partition_by=["p"])
+    with pytest.raises(JobError, match="write to the table by its name"):
+        unnamed.create_committer().commit(Task(unnamed).snapshot(1, [(5, 5)]))
+    table("a BIGINT, p INT", clauses)
+    append = SparkTableSink("t")
+    append.create_committer().commit(Task(append, "new").snapshot(1, [(6, 6)]))
+    assert rows(spark) == [(6, 6)]
+    with pytest.raises(JobError, match="is not the table"):
+        dead.create_committer().commit(committables)
 
 
 def test_two_subtasks_that_change_one_key_are_told_apart(spark, table):

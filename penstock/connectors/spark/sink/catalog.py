@@ -44,10 +44,7 @@ class Catalog:
         Raises:
             JobError: if it isn't.
         """
-        try:
-            _, now = look_up(self._run, str(self._table.name))
-        except GraphError as error:
-            raise JobError(f"output cannot be published any more: {error}") from error
+        now = self._identity()
         for identity in identities:
             change = difference(now, identity)
             if change is not None:
@@ -55,6 +52,17 @@ class Catalog:
                     f"{self._table} is not the table that this output was staged for: {change}. "
                     f"Nothing was published. Put the table back as it was, or start the job afresh"
                 )
+
+    def change_since(self, identity: dict[str, Any]) -> str | None:
+        """What tells the table of the catalog from the one of an identity; None if nothing does."""
+        return difference(self._identity(), identity)
+
+    def _identity(self) -> dict[str, Any]:
+        try:
+            _, now = look_up(self._run, str(self._table.name))
+        except GraphError as error:
+            raise JobError(f"output cannot be published any more: {error}") from error
+        return now
 
     def partitions(self) -> set[str]:
         """The folders of all partitions that the catalog knows."""
