@@ -1,11 +1,13 @@
 """`SparkTableSink` that overwrites and upserts."""
 
+import datetime as dt
 import json
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as dataset
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.connectors.spark.sink.catalog import Catalog
@@ -297,8 +299,82 @@ def test_a_folder_can_be_upserted_without_spark(tmp_path):
     committer, task = sink.create_committer(), Task(sink)
     for number in range(1, 4):
         committer.commit(task.snapshot(number, [(i, f"{number}") for i in range(number, 5)]))
-    import pyarrow.parquet as pq
-
     [path] = tmp_path.glob("part-*")
     got = pq.read_table(path).to_pylist()
     assert sorted((r["k"], r["v"]) for r in got) == [(1, "1"), (2, "2"), (3, "3"), (4, "3")]
+
+
+# ---- rows of other writers
+
+
+def upserted(path, schema, files, record):
+    """The rows of a folder of files after one record was upserted by its first column."""
+    path.mkdir()
+    for count, file in enumerate(files):
+        pq.write_table(file, path / f"part-{count}.parquet")
+    sink = SparkTableSink.at_path(path, schema, mode="upsert", keys=[schema.names[0]])
+    sink.create_committer().commit(Task(sink).snapshot(1, [record]))
+    [path] = path.glob("part-*")
+    return pq.read_table(path).to_pylist()
+
+
+def test_columns_of_other_cases_keep_their_values(tmp_path):
+    old = pa.struct([("Y", pa.int32()), ("x", pa.list_(pa.struct([("Z", pa.string())])))])
+    new = pa.struct([("X", pa.list_(pa.struct([("z", pa.string())]))), ("y", pa.int64())])
+    schema = pa.schema([("Id", pa.int64()), ("s", new), ("M", pa.map_(pa.string(), new))])
+    value = {"Y": 1, "x": [{"Z": "z"}, None]}
+    columns = {
+        "id": [1, 2],
+        "S": pa.array([value, None], old),
+        "m": pa.array([[("k", value)], [("k", None)]], pa.map_(pa.string(), old)),
+    }
+    kept = {"X": [{"z": "z"}, None], "y": 1}
+    files = [pa.table(columns), pa.table({"ID": [3], "Id": [4], "s": pa.nulls(1, new)})]
+    got = upserted(tmp_path / "one", schema, files, (2, None, None))
+    assert sorted(got, key=lambda row: row["Id"]) == [
+        {"Id": 1, "s": kept, "M": [("k", kept)]},
+        {"Id": 2, "s": None, "M": None},
+        {"Id": 4, "s": None, "M": None},
+    ]
+    with pytest.raises(JobError, match=r"it has the columns \['ID', 'id'\]"):
+        upserted(tmp_path / "two", schema, [pa.table({"ID": [3], "id": [4]})], (2, None, None))
+
+
+@pytest.mark.parametrize(
+    ("marks", "kind", "refused", "fine"),
+    [
+        ({"version": "3.5.0", "legacyDateTime": ""}, pa.date32(), "1582-10-14", "1582-10-15"),
+        ({"version": "2.4.8"}, pa.timestamp("us", "UTC"), "1899-12-31", "1900-01-01"),
+        ({"version": "2.4.8"}, pa.list_(pa.date32()), ["2000-01-01"], None),
+        ({"version": "4.0.0"}, pa.date32(), None, "1000-01-01"),
+        ({}, pa.timestamp("us", "UTC"), None, "1000-01-01"),
+    ],
+    ids=str,
+)
+def test_old_times_of_the_old_calendar_are_refused(tmp_path, marks, kind, refused, fine):
+    schema = pa.schema([("id", pa.int64()), ("d", kind)])
+
+    def file(text):
+        leaf = kind.value_type if pa.types.is_list(kind) else kind
+        texts = text if isinstance(text, list) else [text]
+        values = pa.array(texts, pa.string()).cast(pa.timestamp("us")).cast(leaf)
+        if isinstance(text, list):
+            values = pa.ListArray.from_arrays([0, 1], values)
+        table = pa.table({"id": [1], "d": values})
+        return table.replace_schema_metadata({f"org.apache.spark.{k}": marks[k] for k in marks})
+
+    record = (2, None)
+    if fine is not None:
+        kept = file(fine)["d"].to_pylist()
+        got = upserted(tmp_path / "fine", schema, [file(fine)], record)
+        assert [row["d"] for row in got if row["id"] == 1] == kept
+    if refused is not None:
+        with pytest.raises(JobError, match=r"part-0\.parquet cannot be rewritten.*=CORRECTED"):
+            upserted(tmp_path / "refused", schema, [file(refused)], record)
+
+
+def test_old_days_in_orc_stay_as_they_are(spark, table):
+    table("id INT, d DATE", "USING orc", "(1, DATE'1000-01-01'), (2, DATE'2000-01-01')")
+    sink = SparkTableSink("t", "upsert", keys=["id"])
+    sink.create_committer().commit(Task(sink).snapshot(1, [(2, dt.date(1582, 10, 15))]))
+    assert rows(spark) == [(1, dt.date(1000, 1, 1)), (2, dt.date(1582, 10, 15))]
