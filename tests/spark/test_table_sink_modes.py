@@ -269,7 +269,7 @@ def test_two_subtasks_that_change_one_key_are_told_apart(spark, table):
     sink = word_sink()
     tasks = [Task(sink, subtask=n) for n in range(2)]
     both = [c for task in tasks for c in task.snapshot(1, [("a", task.context.subtask)])]
-    with pytest.raises(JobError, match=r"key the stream by \['word'\]"):
+    with pytest.raises(JobError, match=r"key the stream by \['word'\].*or start the job afresh"):
         sink.create_committer().commit(both)
     later = tasks[1].snapshot(2, [("b", 2)])
     sink.create_committer().commit([both[0], *later])
@@ -302,6 +302,26 @@ def test_a_folder_can_be_upserted_without_spark(tmp_path):
     [path] = tmp_path.glob("part-*")
     got = pq.read_table(path).to_pylist()
     assert sorted((r["k"], r["v"]) for r in got) == [(1, "1"), (2, "2"), (3, "3"), (4, "3")]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "upsert"])
+def test_a_partition_that_no_folder_can_be_named_for_is_refused_with_the_record(tmp_path, mode):
+    schema = pa.schema([("k", pa.int64()), ("p", pa.string())])
+    options = {"keys": ["k", "p"], "is_delete": lambda row: row[0] == 2}
+    sink = SparkTableSink.at_path(
+        tmp_path, schema, partition_by=["p"], mode=mode, **options if mode == "upsert" else {}
+    )
+    committer, task = sink.create_committer(), Task(sink)
+    for text in ("", "x" * 254, "/" * 85, "é" * 127, "a\0b"):
+        for wrong in ((1, text), (2, text)):
+            for batch in ([wrong], [(0, "fine"), wrong, (1, "fine")]):
+                with pytest.raises(JobError, match="the partition column 'p'") as caught:
+                    task.writer.write(batch)
+                assert caught.value.record == repr(wrong)
+    longest = ["x" * 253, "/" * 84, "é" * 126]
+    committer.commit(task.snapshot(1, [(5, text) for text in longest]))
+    committer.finish("line", "sink")
+    assert len(list(tmp_path.glob("p=*"))) == 3
 
 
 # ---- rows of other writers

@@ -157,9 +157,10 @@ class UpsertCommitter(TableCommitter):
             distinct = last_per_key(merged, self._keys)
             if len(distinct) != len(merged):
                 raise JobError(
-                    f"two subtasks changed the same key of {self.table} between two snapshots, so "
-                    f"it cannot be said which came last: key the stream by {list(self._keys)} "
-                    f"before the sink"
+                    f"two subtasks changed the same key of {self.table} before snapshot {number}, "
+                    f"so it cannot be said which came last: key the stream by {list(self._keys)} "
+                    f"before the sink. That snapshot holds both changes for ever, so then go back "
+                    f"to an earlier one with --resume and --fork, or start the job afresh"
                 )
             tables.append(distinct)
         return last_per_key(pa.concat_tables(tables), self._keys)

@@ -29,6 +29,7 @@ __all__ = [
     "describe_table",
     "difference",
     "escape",
+    "folder_name",
     "local_folder",
     "look_up",
     "partition_folder",
@@ -40,6 +41,8 @@ __all__ = [
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 #: The signs that Spark escapes in the names of partition folders (ExternalCatalogUtils).
 _ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+#: The longest name in the usual file systems.
+_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -259,11 +262,32 @@ def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
     """The folder of a partition below the table's, named as Spark names it.
 
     Raises:
-        JobError: for texts that Spark reads back as NULL.
+        JobError: for texts that Spark reads back as NULL, and those that can't name a folder.
     """
     return "/".join(
-        f"{escape(n)}={escape(_value_text(n, v))}" for n, v in zip(names, values, strict=True)
+        folder_name(n, escape(_value_text(n, v))) for n, v in zip(names, values, strict=True)
     )
+
+
+def folder_name(column: str, text: str) -> str:
+    """The name of one folder on the way to a partition.
+
+    Arguments:
+        column: name of the partition column.
+        text: its value, escaped.
+
+    Raises:
+        JobError: if no file system takes such a name.
+    """
+    name = f"{escape(column)}={text}"
+    size = len(name.encode())
+    if size > _NAME_BYTES or "\0" in name:
+        wrong = "has a NUL character" if "\0" in name else f"has {size} bytes"
+        raise JobError(
+            f"the partition column {column!r} has a value that cannot name a folder: "
+            f"{name[:40]!r}… {wrong}, and a name has up to {_NAME_BYTES} bytes and no NUL"
+        )
+    return name
 
 
 def _value_text(name: str, value: Any) -> str:
