@@ -91,6 +91,7 @@ def test_a_record_that_does_not_fit_is_named_with_its_column(record, words):
 
 NOON = dt.datetime(2024, 1, 1, 12)
 ZONED = NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=2)))
+ODD = dt.timezone(dt.timedelta(seconds=30, microseconds=5))
 STRUCT = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.list_(pa.string()))])
 
 
@@ -103,7 +104,11 @@ STRUCT = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.list_(pa.
         (pa.decimal128(5, 2), Decimal("1.5"), Decimal("1.50")),
         (pa.decimal128(5, 2), 7, Decimal("7.00")),
         (pa.binary(), bytearray(b"x"), b"x"),
+        (pa.float32(), 3.4028235e38, 3.4028234663852886e38),
+        (pa.float32(), float("-inf"), float("-inf")),
+        (pa.map_(pa.float32(), pa.int32()), {0.5: 1, 0.25: 2}, [(0.5, 1), (0.25, 2)]),
         (pa.timestamp("us", tz="UTC"), ZONED, ZONED),
+        (pa.timestamp("us", tz="UTC"), NOON.replace(tzinfo=ODD), NOON.replace(tzinfo=ODD)),
         (pa.timestamp("us"), NOON, NOON),
         (pa.date32(), dt.date.min, dt.date.min),
         (pa.list_(STRUCT), [{"x": 1, "y": ["a", None]}, None, (2, None)],
@@ -125,6 +130,23 @@ def test_values_are_stored_as_their_column_says(kind, value, stored):
     [
         (pa.int8(), 128, "'c': it does not fit int8"),
         (pa.float32(), 1e39, "'c': 1e+39 is too large for a float of 32 bits"),
+        (pa.float32(), -3.45e38, "'c': -3.45e+38 is too large for a float of 32 bits"),
+        (pa.float32(), 3.4028235677973366e38, "'c': 3.4028235677973366e+38 is too large"),
+        (
+            pa.map_(pa.float32(), pa.int32()),
+            {0.1: 1, 0.10000000001: 2},
+            "'c.key': two keys of one map are both stored as 0.1",
+        ),
+        (
+            pa.map_(pa.float64(), pa.int32()),
+            {float("nan"): 1, -float("nan"): 2},
+            "'c.key': two keys of one map are both stored as nan",
+        ),
+        (
+            pa.timestamp("us", tz="UTC"),
+            dt.datetime.min.replace(tzinfo=ODD),
+            "'c': in UTC it is not in the years 1 to 9999",
+        ),
         (pa.float64(), 2**53 + 1, "'c': it does not fit double"),
         (pa.decimal128(5, 2), Decimal("1.555"), "'c': it does not fit decimal(5,2) without loss"),
         (pa.decimal128(5, 2), Decimal(1000), "'c': it does not fit decimal(5,2) without loss"),

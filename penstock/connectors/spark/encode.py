@@ -13,9 +13,10 @@ import datetime
 import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +27,7 @@ __all__ = ["RowEncoder"]
 
 #: Rows that are turned into columns at a time; `zip` of very many is slow.
 _SLICE = 8192
+_UTC = datetime.UTC
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
@@ -196,8 +198,8 @@ def _array(values: Sequence[Any], field: pa.Field, path: str) -> pa.Array:
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise _MisfitError(path, _reason(error, kind)) from None
     if kind == pa.float32() and pc.any(pc.is_inf(array)).as_py():
-        for value in values:
-            if value is not None and abs(value) > 3.5e38 and not math.isinf(value):
+        for value, infinite in zip(values, pc.is_inf(array).to_pylist(), strict=True):
+            if infinite and not math.isinf(value):
                 raise _MisfitError(path, f"{value!r} is too large for a float of 32 bits")
     return array
 
@@ -215,14 +217,7 @@ def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]
         wanted = " or ".join(sorted(c.__name__ for c in allowed if c is not type(None)))
         raise _MisfitError(path, f"its type is {cls.__name__}, and {kind} takes {wanted}")
     if pa.types.is_timestamp(kind):
-        aware = {v.tzinfo is not None for v in values if v is not None}
-        if aware - {kind.tz is not None}:
-            raise _MisfitError(
-                path,
-                "a TIMESTAMP is an instant and takes a datetime with a time zone"
-                if kind.tz is not None
-                else "a TIMESTAMP_NTZ takes a datetime without a time zone",
-            )
+        values = _times(values, kind, path)
     metadata = field.metadata or {}
     if b"since" in metadata:
         since = datetime.date.fromisoformat(metadata[b"since"].decode())
@@ -240,6 +235,28 @@ def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]
                 # As Spark does when it writes: CHAR is padded with blanks.
                 values = [None if v is None else v.ljust(limit) for v in values]
     return values
+
+
+def _times(values: Sequence[Any], kind: pa.DataType, path: str) -> Sequence[Any]:
+    """The values, with a zone or without, as the column wants them."""
+    # By identity, since there are few zones, and comparing them is slow.
+    zones = {id(v.tzinfo): v.tzinfo for v in values if v is not None}.values()
+    if {zone is not None for zone in zones} - {kind.tz is not None}:
+        raise _MisfitError(
+            path,
+            "a TIMESTAMP is an instant and takes a datetime with a time zone"
+            if kind.tz is not None
+            else "a TIMESTAMP_NTZ takes a datetime without a time zone",
+        )
+    if all(zone is None or zone is _UTC or isinstance(zone, ZoneInfo) for zone in zones):
+        return values
+    # Of other offsets Arrow drops the microseconds.
+    try:
+        return [
+            v if v is None or not v.utcoffset().microseconds else v.astimezone(_UTC) for v in values
+        ]
+    except OverflowError:
+        raise _MisfitError(path, "in UTC it is not in the years 1 to 9999") from None
 
 
 def _allowed(kind: pa.DataType) -> frozenset[type]:
@@ -289,10 +306,23 @@ def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
     _require(values, (dict,), "a map", path)
     present = [v for v in values if v is not None]
     keys = _array(list(chain.from_iterable(present)), kind.key_field, f"{path}.key")
+    # Different values of these may be stored as one.
+    if pa.types.is_floating(kind.key_type) or pa.types.is_timestamp(kind.key_type):
+        _require_distinct(keys, map(len, present), path)
     items = list(chain.from_iterable(v.values() for v in present))
     return pa.MapArray.from_arrays(
         _offsets(values), keys, _array(items, kind.item_field, f"{path}.value"), type=kind
     )
+
+
+def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:
+    """See that no map has a key twice, as it is stored."""
+    shown = iter(map(repr, keys.to_pylist()))  # NaN is no key of its own each time
+    for count in counts:
+        mine = list(islice(shown, count))
+        if len(set(mine)) != len(mine):
+            twice = next(key for key in mine if mine.count(key) > 1)
+            raise _MisfitError(f"{path}.key", f"two keys of one map are both stored as {twice}")
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
