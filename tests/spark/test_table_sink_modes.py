@@ -73,6 +73,14 @@ def test_the_table_is_the_output_of_the_job_when_that_has_ended(spark, table, pa
     assert rows(spark) == [*expected, (99, 3)]
 
 
+def test_what_waits_for_the_end_of_a_job_is_not_published_by_a_fork(tmp_path):
+    sinks = {m: SparkTableSink.at_path(tmp_path, SCHEMA, mode=m) for m in ("append", "overwrite")}
+    assert {mode: sink.needs_all_output for mode, sink in sinks.items()} == {
+        "append": False,
+        "overwrite": True,
+    }
+
+
 def test_a_job_without_output_leaves_an_empty_table(spark, table):
     sink = SparkTableSink(table("a INT", values="(1)"), "overwrite")
     sink.create_committer().finish("line", "sink")

@@ -152,6 +152,8 @@ class SparkTableSink(Sink):
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         self.is_delete = is_delete
         self._access = access
+        # What it collects is of one line of snapshots.
+        self.needs_all_output = mode == "overwrite"
         if mode not in ("append", "overwrite", "upsert"):
             raise GraphError(
                 f"the mode of a SparkTableSink is append, overwrite or upsert, not {mode!r}"
