@@ -11,6 +11,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -183,6 +184,11 @@ class SparkTableSink(Sink):
                     f"{list(self.keys)}: a row might move to another partition, and its old one "
                     f"could be anywhere. Make it a key, or partition the table otherwise"
                 )
+
+    @property
+    def folder(self) -> Path:
+        """That of the table, which workers and the JobManager must both see."""
+        return self.table.location
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer that stages."""
