@@ -311,6 +311,30 @@ def test_tables_that_cannot_be_written_exactly_once_are_refused_with_the_reason(
             SparkTableSink("plain", **options)
 
 
+class Remote:
+    """As a session of Spark Connect: the same, but without a JVM that could be reached."""
+
+    def __init__(self, session):
+        self._session = session
+
+    def __getattr__(self, name):
+        if name in ("sparkContext", "_jsparkSession", "_jvm", "_sc"):
+            raise AttributeError(f"[JVM_ATTRIBUTE_NOT_SUPPORTED] {name}")
+        return getattr(self._session, name)
+
+
+def test_a_session_of_spark_connect_is_refused(spark, table):
+    name = table("a INT")
+    with pytest.raises(GraphError, match=r"Spark Connect.*Take a session of this process"):
+        SparkTableSink(name, spark=Remote(spark))
+    spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    try:
+        with pytest.raises(GraphError, match=r"Spark Connect.*Iceberg table iceberg_catalog="):
+            SparkTableSink("lake.db.t", spark=Remote(spark))
+    finally:
+        spark.conf.unset("spark.sql.catalog.lake")
+
+
 def test_a_folder_without_links_is_refused(spark, table, monkeypatch):
     sink = SparkTableSink(table("a INT"))
     sink.validate()
