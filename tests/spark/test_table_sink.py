@@ -286,7 +286,8 @@ def test_tables_that_cannot_be_written_exactly_once_are_refused_with_the_reason(
     table("a INT, p DOUBLE", "USING parquet PARTITIONED BY (p)", "doubles")
     table("a INT, _p INT", "USING parquet PARTITIONED BY (_p)", "hidden")
     table("a TIMESTAMP", "USING orc", "instants")
-    table("a INTERVAL DAY", "USING parquet", "intervals")
+    table("a VARIANT", "USING parquet", "variants")
+    table("a INT, p INTERVAL MONTH", "USING parquet PARTITIONED BY (p)", "months")
     spark.sql("CREATE OR REPLACE TEMP VIEW shown AS SELECT 1 AS a")
     for name, words in [
         ("bucketed", "it is bucketed"),
@@ -294,7 +295,8 @@ def test_tables_that_cannot_be_written_exactly_once_are_refused_with_the_reason(
         ("shown", "it is a view"),
         ("doubles", "partitioned by 'p' of type double"),
         ("hidden", "hidden folders"),
-        ("intervals", "column 'a': .* cannot write the type interval day"),
+        ("variants", "column 'a': .* cannot write the type variant"),
+        ("months", "partitioned by 'p' of type int32"),
         ("instants", "use TIMESTAMP_NTZ"),
         ("nothing", "finds no table 'nothing'"),
     ]:
@@ -364,6 +366,9 @@ def test_a_folder_is_a_table_without_spark(spark, tmp_path):
         SparkTableSink.at_path(path, schema, partition_by=["z"])
     with pytest.raises(GraphError, match="parquet or orc"):
         SparkTableSink.at_path(path, schema, format="csv")
+    for kind in (pa.duration("us"), pa.list_(pa.struct([("x", pa.duration("us"))]))):
+        with pytest.raises(GraphError, match="is an interval or has one in it"):
+            SparkTableSink.at_path(path, pa.schema([("a", kind)]))
 
 
 def test_insert_overwrite_of_the_table_loses_staged_output_with_an_error(spark, table):

@@ -169,6 +169,34 @@ def test_the_last_record_of_each_key_is_its_row(spark, table, format):
     assert len(list(folder(spark).glob("part-*"))) == 1
 
 
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_intervals_and_maps_with_struct_keys_are_read_as_written(spark, table, format):
+    columns = """k INT, d INTERVAL DAY TO SECOND, h INTERVAL DAY TO HOUR, y INTERVAL YEAR TO MONTH,
+        l ARRAY<INTERVAL DAY>, s STRUCT<m: INTERVAL YEAR, i: INTERVAL MINUTE>,
+        w MAP<STRUCT<p: INT>, INTERVAL HOUR>"""
+    table(columns, f"USING {format}")
+    first = """1, interval '-1 02:03:04.5' day to second, interval '1 02' day to hour,
+        interval '1-2' year to month, array(interval '3' day, null),
+        named_struct('m', interval '5' year, 'i', interval '6' minute),
+        map(named_struct('p', 7), interval '8' hour)"""
+    spark.sql(f"INSERT INTO t SELECT {first}")
+    written = (
+        dt.timedelta(days=-1, hours=-2, minutes=-3, seconds=-4.5), dt.timedelta(hours=26), 14,
+        [dt.timedelta(3), None], (60, dt.timedelta(minutes=6)), [((7,), dt.timedelta(hours=8))],
+    )  # fmt: skip
+    sink = SparkTableSink("t", "upsert", keys=["k"])
+    committables = Task(sink).snapshot(1, [(2, *written), (3, *[None] * 6)])
+    sink.create_committer().commit(committables)
+    texts = [f"cast({name} AS STRING)" for name in "dhylsw"]
+    found = {row[0]: tuple(row[1:]) for row in spark.table("t").selectExpr("k", *texts).collect()}
+    assert found[1] == found[2] and None not in found[1]
+    assert found[3] == (None,) * 6
+    same = "d = interval '-1 02:03:04.5' day to second AND y = interval '1-2' year to month"
+    assert spark.table("t").where(f"{same} AND s.m = interval '5' year").count() == 2
+    with pytest.raises(GraphError, match="cannot be a key"):
+        SparkTableSink("t", "upsert", keys=["y"])
+
+
 def test_only_partitions_with_changes_are_rewritten(spark, table):
     clauses = "USING parquet PARTITIONED BY (p)"
     table("id BIGINT, n STRING, p STRING", clauses, "(1,'x','a'),(2,'x','a'),(1,'x','b')")
@@ -330,6 +358,21 @@ def test_a_partition_that_no_folder_can_be_named_for_is_refused_with_the_record(
     committer.commit(task.snapshot(1, [(5, text) for text in longest]))
     committer.finish("line", "sink")
     assert len(list(tmp_path.glob("p=*"))) == 3
+
+
+def test_changes_that_were_staged_before_a_column_was_added_are_published(tmp_path):
+    def upsert(schema):
+        return SparkTableSink.at_path(tmp_path, schema, mode="upsert", keys=["a"])
+
+    committables = Task(upsert(SCHEMA)).snapshot(1, [(1, 2)])
+    wider = upsert(SCHEMA.append(pa.field("more", pa.string())))
+    committables += Task(wider, subtask=1).snapshot(1, [(2, 3, "x")])
+    wider.create_committer().commit(committables)
+    [path] = tmp_path.glob("part-*")
+    assert [tuple(row.values()) for row in pq.read_table(path).to_pylist()] == [
+        (1, 2, None),
+        (2, 3, "x"),
+    ]
 
 
 # ---- rows of other writers

@@ -23,11 +23,21 @@ import pyarrow.compute as pc
 
 from penstock.dataflow.errors import JobError
 
-__all__ = ["RowEncoder"]
+__all__ = ["CATALYST_TYPE", "RowEncoder"]
+
+#: The metadata of a field whose type in Spark is another: an interval. It is Spark's own for ORC.
+CATALYST_TYPE = "spark.sql.catalyst.type"
 
 #: Rows that are turned into columns at a time; `zip` of very many is slow.
 _SLICE = 8192
 _UTC = datetime.UTC
+#: What an interval that ends in this unit is a multiple of.
+_UNITS: dict[str, Any] = {
+    "day": datetime.timedelta(days=1),
+    "hour": datetime.timedelta(hours=1),
+    "minute": datetime.timedelta(minutes=1),
+    "year": 12,
+}
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
@@ -46,7 +56,8 @@ class RowEncoder:
     Arguments:
         schema: names, types and nullability of the columns, in the order of plain tuples. The
             metadata `varchar` or `char` of a text field holds its length in characters, `since` of
-            a date field its first day.
+            a date field its first day, `CATALYST_TYPE` of a duration or a number of months its type
+            in Spark.
         subject: what the records go to, for messages.
     """
 
@@ -224,6 +235,12 @@ def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]
         for value in values:
             if value is not None and value < since:
                 raise _MisfitError(path, f"{value} is before {since}, which Spark misreads in ORC")
+    if CATALYST_TYPE.encode() in metadata:
+        interval = metadata[CATALYST_TYPE.encode()].decode()
+        unit = _UNITS.get(interval.split()[-1])
+        for value in values if unit is not None else ():
+            if value is not None and value % unit:
+                raise _MisfitError(path, f"{value!r} does not fit {interval} without loss")
     for key in (b"varchar", b"char"):
         if key in metadata:
             limit = int(metadata[key])
@@ -275,6 +292,7 @@ def _allowed(kind: pa.DataType) -> frozenset[type]:
         pa.string(): str,
         pa.bool_(): bool,
         pa.date32(): datetime.date,
+        pa.duration("us"): datetime.timedelta,
     }
     return frozenset({exact[kind], nothing} if kind in exact else {nothing})
 
@@ -303,16 +321,20 @@ def _lists(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
-    _require(values, (dict,), "a map", path)
-    present = [v for v in values if v is not None]
-    keys = _array(list(chain.from_iterable(present)), kind.key_field, f"{path}.key")
+    nested = pa.types.is_nested(kind.key_type)
+    # A struct, a list or a map can't be the key of a dict.
+    _require(values, (list, tuple, dict) if nested else (dict,), "a map", path)
+    maps = [list(v.items()) if isinstance(v, dict) else v for v in values]
+    present = [v for v in maps if v is not None]
+    pairs = list(chain.from_iterable(present))
+    if nested and any(type(pair) not in (tuple, list) or len(pair) != 2 for pair in pairs):
+        raise _MisfitError(path, "a map with such keys takes a list of pairs (key, value)")
+    keys = _array([key for key, _ in pairs], kind.key_field, f"{path}.key")
     # Different values of these may be stored as one.
-    if pa.types.is_floating(kind.key_type) or pa.types.is_timestamp(kind.key_type):
+    if nested or pa.types.is_floating(kind.key_type) or pa.types.is_timestamp(kind.key_type):
         _require_distinct(keys, map(len, present), path)
-    items = list(chain.from_iterable(v.values() for v in present))
-    return pa.MapArray.from_arrays(
-        _offsets(values), keys, _array(items, kind.item_field, f"{path}.value"), type=kind
-    )
+    items = _array([item for _, item in pairs], kind.item_field, f"{path}.value")
+    return pa.MapArray.from_arrays(_offsets(maps), keys, items, type=kind)
 
 
 def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from penstock.connectors.spark.calendars import has_old_calendar
 from penstock.dataflow.errors import JobError
 
-__all__ = ["old_rows"]
+__all__ = ["conform", "old_rows"]
 
 #: From here on both calendars, and all zones in them, agree.
 _FIRST_DAY = datetime.date(1582, 10, 15)
@@ -44,7 +44,7 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
             with file:
                 old_calendar = has_old_calendar(file.metadata.metadata)
                 for batch in file.iter_batches(1 << 16):
-                    rows = _conform(pa.Table.from_batches([batch]), schema, path)
+                    rows = conform(pa.Table.from_batches([batch]), schema, path)
                     if old_calendar:
                         _require_new_times(rows, path)
                     yield rows
@@ -56,7 +56,7 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
             source = orc.ORCFile(path)
             for stripe in range(source.nstripes):
                 table = pa.Table.from_batches([source.read_stripe(stripe)])
-                yield _conform(table, schema, path)
+                yield conform(table, schema, path)
 
 
 def _require_new_times(rows: pa.Table, path: Path) -> None:
@@ -79,7 +79,17 @@ def _require_new_times(rows: pa.Table, path: Path) -> None:
             )
 
 
-def _conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+    """Rows of a file in the columns of today's schema.
+
+    Arguments:
+        table: the rows.
+        schema: the columns that are wanted.
+        path: of the file, for errors.
+
+    Raises:
+        JobError: if a column has a type of which its values can't be made.
+    """
     columns = []
     for field, index in zip(schema, _places(table.schema.names, schema.names, path), strict=True):
         if index is None:

@@ -24,7 +24,7 @@ from penstock.connectors.folders import list_files, sync_folder
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.commit import Ledger, Replacement, TableCommitter
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
-from penstock.connectors.spark.sink.old_rows import old_rows
+from penstock.connectors.spark.sink.old_rows import conform, old_rows
 from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import Committable
@@ -150,9 +150,11 @@ class UpsertCommitter(TableCommitter):
     def changes(self, committables: list[Committable]) -> pa.Table:
         """The last change of each key."""
         tables = []
+        # As it was staged, it may lack columns that were added since.
+        schema = pa.schema([*self.table.schema, pa.field(DELETED, pa.bool_())])
         for number in sorted({c.snapshot for c in committables}):
             mine = [c for c in committables if c.snapshot == number]
-            parts = [last_per_key(_read_staged(c), self._keys) for c in mine]
+            parts = [last_per_key(_read_staged(c, schema), self._keys) for c in mine]
             merged = pa.concat_tables(parts)
             distinct = last_per_key(merged, self._keys)
             if len(distinct) != len(merged):
@@ -228,10 +230,10 @@ def _by_partition(changes: pa.Table, table: Table) -> Iterator[tuple[str, pa.Tab
         yield folder, changes.take(pa.array(mine))
 
 
-def _read_staged(committable: Committable) -> pa.Table:
+def _read_staged(committable: Committable, schema: pa.Schema) -> pa.Table:
     path = Path(committable.payload["staged"])
     try:
-        return pq.read_table(path)
+        return conform(pq.read_table(path), schema, path)
     except FileNotFoundError:
         raise JobError(
             f"output of snapshot {committable.snapshot} is lost: {path} was removed by somebody "

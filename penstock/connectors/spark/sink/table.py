@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from penstock.connectors.spark.encode import CATALYST_TYPE
 from penstock.connectors.spark.sink.access import Run
 from penstock.dataflow.errors import GraphError, JobError
 
@@ -30,6 +31,7 @@ __all__ = [
     "difference",
     "escape",
     "folder_name",
+    "is_interval",
     "local_folder",
     "look_up",
     "partition_folder",
@@ -194,28 +196,37 @@ def _arrow_field(spark: dict[str, Any]) -> pa.Field:
     text = str(spark.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", spark["type"]))
     if match := re.fullmatch(r"(char|varchar)\((\d+)\)", text):
         metadata = {match[1]: match[2]}
+    kind = "string" if metadata else spark["type"]
     try:
-        kind = _arrow_type("string" if metadata else spark["type"])
+        return _field(spark["name"], kind, spark["nullable"], metadata)
     except GraphError as error:
         raise GraphError(f"column {spark['name']!r}: {error}") from None
-    return pa.field(spark["name"], kind, spark["nullable"], metadata or None)
+
+
+def _field(name: str, kind: Any, nullable: bool, metadata: dict[str, str]) -> pa.Field:
+    if str(kind).startswith("interval "):
+        metadata = {CATALYST_TYPE: kind}
+    return pa.field(name, _arrow_type(kind), nullable, metadata or None)
 
 
 def _arrow_type(kind: Any) -> pa.DataType:
     if isinstance(kind, dict):
         match kind["type"]:
             case "array":
-                element = _arrow_type(kind["elementType"])
-                return pa.list_(pa.field("element", element, kind["containsNull"]))
+                return pa.list_(_field("element", kind["elementType"], kind["containsNull"], {}))
             case "map":
-                item = pa.field("value", _arrow_type(kind["valueType"]), kind["valueContainsNull"])
-                return pa.map_(_arrow_type(kind["keyType"]), item)
+                return pa.map_(
+                    _field("key", kind["keyType"], False, {}),
+                    _field("value", kind["valueType"], kind["valueContainsNull"], {}),
+                )
             case "struct":
                 return pa.struct([_arrow_field(f) for f in kind["fields"]])
             case other:
                 kind = other
     if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
         return pa.decimal128(int(match[1]), int(match[2]))
+    if match := re.fullmatch(r"interval (\w+)( to \w+)?", kind):
+        return pa.int32() if match[1] in ("year", "month") else pa.duration("us")
     if kind not in _TYPES:
         raise GraphError(f"SparkTableSink cannot write the type {kind}")
     return _TYPES[kind]
@@ -237,6 +248,16 @@ _TYPES = {
 }
 
 
+def is_interval(column: pa.Field) -> bool:
+    """Whether a column is an interval, or has one in it."""
+    kind = column.type
+    return (
+        pa.types.is_duration(kind)
+        or CATALYST_TYPE.encode() in (column.metadata or {})
+        or any(is_interval(kind.field(i)) for i in range(kind.num_fields))
+    )
+
+
 # ---- partitions
 
 
@@ -245,7 +266,7 @@ def require_partition_column(column: pa.Field) -> None:
     kind = column.type
     if column.name[0] in "_.":
         raise GraphError(f"the partition column {column.name!r} would make hidden folders")
-    if not (
+    if is_interval(column) or not (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_string(kind)
