@@ -216,6 +216,12 @@ def test_what_a_finished_job_left_is_not_overwritten_resumed_or_forked_by_mistak
         run(counting_job(finished), resume=older)
     with pytest.raises(GraphError, match="there is no snapshot 999"):
         run(counting_job(finished), resume=999)
+    env = counting_job(finished)
+    for operator in env._graph.operators:
+        if isinstance(operator.function, FileSink):
+            operator.function.needs_all_output = True
+    with pytest.raises(GraphError, match=f"a fork would lack .* up to snapshot {older}: start the"):
+        run(env, resume=older, fork=True)
     before = len(committed(finished.output))
     events: list[dict] = []
     run(counting_job(finished), resume=older, fork=True, progress=events.append)

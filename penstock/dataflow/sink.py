@@ -124,9 +124,15 @@ class Committer(ABC):
 
 
 class Sink(ABC):
-    """Where records go. `exactly_once` says whether output is published in two phases."""
+    """Where records go.
+
+    `exactly_once` says whether output is published in two phases, `needs_all_output` whether it is
+    of use only together with all that the job has put out before. A fork, whose line of
+    snapshots begins with it, is then refused.
+    """
 
     exactly_once: bool = False
+    needs_all_output: bool = False
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:

@@ -141,6 +141,7 @@ class JobManager:
             for info in self.plan.operators
             if info.kind is OperatorKind.SINK
         }
+        self._sinks = sinks
         self.commits = Commits(sinks, world.offload)
         self.metrics = JobMetrics(self.plan)
         self.restore_from: Manifest | None = None
@@ -258,6 +259,7 @@ class JobManager:
                 self._restore(manifest, store)
             case Fork(manifest, lineage, parent, later):
                 self.lineage, self._parent = lineage, parent
+                self._require_forkable(manifest)
                 self._restore(manifest, chosen_store)
                 if later:
                     events.append(
@@ -278,6 +280,16 @@ class JobManager:
             told = {"number": number, "lineage": restored.lineage}
             events.append({"event": "resumed", **told, "log_records": self.restored_log_records})
         return events
+
+    def _require_forkable(self, manifest: Manifest) -> None:
+        for entry in manifest.operators:
+            sink = self._sinks.get(entry.uid)
+            if sink is not None and sink.needs_all_output:
+                raise GraphError(
+                    f"the sink {entry.uid!r} publishes the whole output of a job at its end, and a "
+                    f"fork would lack what was put out up to snapshot {manifest.number}: start the "
+                    f"job afresh, or go on from its newest snapshot without --fork"
+                )
 
     def _restore(self, manifest: Manifest, store: Store) -> None:
         edges = [

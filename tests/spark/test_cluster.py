@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import trio
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
+from penstock.connectors.spark import SparkTableSink
 from penstock.connectors.spark.session import spark_session
 from penstock.dataflow.environment import RunOptions, current_options, run_options
 from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, checks
@@ -281,6 +283,11 @@ def test_a_folder_that_executors_cannot_reach_is_refused(
     # What a sink stages is published by the driver.
     text = refusal(a_job(tmp_path), SparkCluster(spark), StoreError)
     assert "the folder of 'Sink: FileSink'" in text and str(tmp_path / "out") in text
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+    table = SparkTableSink.at_path(tmp_path / "table", pa.schema([("a", pa.int64())]))
+    env.from_sequence(1, 10).sink_to(table)
+    text = refusal(env, SparkCluster(spark), StoreError)
+    assert "the folder of 'Sink: SparkTableSink'" in text and str(tmp_path / "table") in text
 
 
 def test_executors_with_a_folder_of_their_own_by_that_name_are_refused(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from penstock.connectors.spark.encode import RowEncoder
+from penstock.connectors.spark.encode import CATALYST_TYPE, RowEncoder
 from penstock.dataflow.errors import JobError
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
@@ -91,6 +91,8 @@ def test_a_record_that_does_not_fit_is_named_with_its_column(record, words):
 
 NOON = dt.datetime(2024, 1, 1, 12)
 ZONED = NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=2)))
+MICRO = dt.timedelta(microseconds=1)
+ODD = dt.timezone(dt.timedelta(seconds=30, microseconds=5))
 STRUCT = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.list_(pa.string()))])
 
 
@@ -103,7 +105,11 @@ STRUCT = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.list_(pa.
         (pa.decimal128(5, 2), Decimal("1.5"), Decimal("1.50")),
         (pa.decimal128(5, 2), 7, Decimal("7.00")),
         (pa.binary(), bytearray(b"x"), b"x"),
+        (pa.float32(), 3.4028235e38, 3.4028234663852886e38),
+        (pa.float32(), float("-inf"), float("-inf")),
+        (pa.map_(pa.float32(), pa.int32()), {0.5: 1, 0.25: 2}, [(0.5, 1), (0.25, 2)]),
         (pa.timestamp("us", tz="UTC"), ZONED, ZONED),
+        (pa.timestamp("us", tz="UTC"), NOON.replace(tzinfo=ODD), NOON.replace(tzinfo=ODD)),
         (pa.timestamp("us"), NOON, NOON),
         (pa.date32(), dt.date.min, dt.date.min),
         (pa.list_(STRUCT), [{"x": 1, "y": ["a", None]}, None, (2, None)],
@@ -111,6 +117,10 @@ STRUCT = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.list_(pa.
         (pa.map_(pa.string(), STRUCT), {"k": (1, []), "l": None},
          [("k", {"x": 1, "y": []}), ("l", None)]),
         (STRUCT, Row(y=None, x=1), {"x": 1, "y": None}),
+        (pa.duration("us"), -MICRO, -MICRO),
+        (pa.map_(STRUCT, pa.int8()), [({"x": 1, "y": []}, 5), [(2, None), None]],
+         [({"x": 1, "y": []}, 5), ({"x": 2, "y": None}, None)]),
+        (pa.map_(STRUCT, pa.int8()), {(2, None): 5}, [({"x": 2, "y": None}, 5)]),
     ],
     ids=repr,
 )  # fmt: skip
@@ -125,6 +135,23 @@ def test_values_are_stored_as_their_column_says(kind, value, stored):
     [
         (pa.int8(), 128, "'c': it does not fit int8"),
         (pa.float32(), 1e39, "'c': 1e+39 is too large for a float of 32 bits"),
+        (pa.float32(), -3.45e38, "'c': -3.45e+38 is too large for a float of 32 bits"),
+        (pa.float32(), 3.4028235677973366e38, "'c': 3.4028235677973366e+38 is too large"),
+        (
+            pa.map_(pa.float32(), pa.int32()),
+            {0.1: 1, 0.10000000001: 2},
+            "'c.key': two keys of one map are both stored as 0.1",
+        ),
+        (
+            pa.map_(pa.float64(), pa.int32()),
+            {float("nan"): 1, -float("nan"): 2},
+            "'c.key': two keys of one map are both stored as nan",
+        ),
+        (
+            pa.timestamp("us", tz="UTC"),
+            dt.datetime.min.replace(tzinfo=ODD),
+            "'c': in UTC it is not in the years 1 to 9999",
+        ),
         (pa.float64(), 2**53 + 1, "'c': it does not fit double"),
         (pa.decimal128(5, 2), Decimal("1.555"), "'c': it does not fit decimal(5,2) without loss"),
         (pa.decimal128(5, 2), Decimal(1000), "'c': it does not fit decimal(5,2) without loss"),
@@ -141,6 +168,15 @@ def test_values_are_stored_as_their_column_says(kind, value, stored):
         (STRUCT, {"x": None, "y": None}, "'c.x': it is None, and the column is NOT NULL"),
         (STRUCT, {"x": 1}, "'c.y': it is missing"),
         (pa.list_(STRUCT), [(1, [2])], "'c[].y[]': its type is int"),
+        (pa.duration("us"), 5, "'c': its type is int, and duration[us] takes timedelta"),
+        (pa.duration("us"), dt.timedelta.max, "'c': it does not fit duration[us]"),
+        (pa.map_(STRUCT, pa.int8()), [(1, 2, 3)], "'c': a map with such keys takes a list of"),
+        (pa.map_(STRUCT, pa.int8()), "ab", "'c': its type is str, and a map takes a list"),
+        (
+            pa.map_(STRUCT, pa.int8()),
+            [((1, None), 2), ({"x": 1, "y": None}, 3)],
+            "'c.key': two keys of one map are both stored as {'x': 1, 'y': None}",
+        ),
     ],
     ids=repr,
 )
@@ -160,6 +196,29 @@ def test_the_length_of_text_is_kept_to():
     assert encoder.encode([("éé", "x"), (None, None)]).to_pylist()[0] == {"v": "éé", "c": "x  "}
     with pytest.raises(JobError, match=r"column 'v': 3 characters are too many for varchar\(2\)"):
         encoder.encode([("abc", "x")])
+
+
+@pytest.mark.parametrize(
+    ("interval", "kind", "value", "wrong"),
+    [
+        ("interval day", pa.duration("us"), dt.timedelta(days=-2), dt.timedelta(days=1, hours=1)),
+        (
+            "interval day to hour",
+            pa.duration("us"),
+            dt.timedelta(hours=25),
+            dt.timedelta(minutes=1),
+        ),
+        ("interval minute to second", pa.duration("us"), MICRO, None),
+        ("interval year", pa.int32(), 24, 25),
+        ("interval year to month", pa.int32(), 25, None),
+    ],
+)
+def test_an_interval_is_a_multiple_of_its_last_unit(interval, kind, value, wrong):
+    encoder = RowEncoder(pa.schema([pa.field("c", kind, metadata={CATALYST_TYPE: interval})]), "t")
+    assert encoder.encode([(value,), (None,)])["c"].to_pylist() == [value, None]
+    if wrong is not None:
+        with pytest.raises(JobError, match=f"does not fit {interval} without loss"):
+            encoder.encode([(value,), (wrong,)])
 
 
 LEAVES = {

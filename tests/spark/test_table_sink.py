@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from penstock.connectors.spark.sink.catalog import Catalog
 from penstock.connectors.spark.sink.table import partition_folder
 from penstock.connectors.spark.sink.table_sink import SparkTableSink
 from penstock.dataflow.errors import GraphError, JobError
@@ -253,13 +254,40 @@ def test_a_partition_that_lies_elsewhere_is_refused(spark, table, tmp_path):
     assert rows(spark, name) == [(1, 1)]
 
 
+@pytest.mark.parametrize("one_by_one", [0, 20])
+def test_a_partition_that_was_dropped_is_made_known_again(spark, table, monkeypatch, one_by_one):
+    monkeypatch.setattr(Catalog, "_ONE_BY_ONE", one_by_one)
+    name = table("a INT, p INT", "USING parquet PARTITIONED BY (p)")
+    sink = SparkTableSink(name)
+    committer, task = sink.create_committer(), Task(sink)
+    committer.commit(task.snapshot(1, [(1, 1), (2, None)]))
+    for partition in ("p=1", "p=NULL"):
+        spark.sql(f"ALTER TABLE {name} DROP PARTITION ({partition})")
+    committer.commit(task.snapshot(2, [(3, 1), (4, None)]))
+    assert rows(spark, name) == [(3, 1), (4, None)]
+    spark.sql(f"INSERT OVERWRITE {name} PARTITION (p=2) VALUES (5)")
+    committer.commit(task.snapshot(3, [(6, 1)]))
+    assert rows(spark, name) == [(3, 1), (4, None), (5, 2), (6, 1)]
+
+
+def test_a_partition_that_was_moved_while_the_job_runs_is_refused(spark, table, tmp_path):
+    name = table("a INT, p INT", "USING parquet PARTITIONED BY (p)")
+    sink = SparkTableSink(name)
+    committer, task = sink.create_committer(), Task(sink)
+    committer.commit(task.snapshot(1, [(1, 1)]))
+    spark.sql(f"ALTER TABLE {name} PARTITION (p=1) SET LOCATION '{tmp_path}'")
+    with pytest.raises(JobError, match="has a location of its own"):
+        committer.commit(task.snapshot(2, [(2, 1)]))
+
+
 def test_tables_that_cannot_be_written_exactly_once_are_refused_with_the_reason(spark, table):
     table("a INT", "USING parquet CLUSTERED BY (a) INTO 2 BUCKETS", "bucketed")
     table("a INT", "USING csv", "csv")
     table("a INT, p DOUBLE", "USING parquet PARTITIONED BY (p)", "doubles")
     table("a INT, _p INT", "USING parquet PARTITIONED BY (_p)", "hidden")
     table("a TIMESTAMP", "USING orc", "instants")
-    table("a INTERVAL DAY", "USING parquet", "intervals")
+    table("a VARIANT", "USING parquet", "variants")
+    table("a INT, p INTERVAL MONTH", "USING parquet PARTITIONED BY (p)", "months")
     spark.sql("CREATE OR REPLACE TEMP VIEW shown AS SELECT 1 AS a")
     for name, words in [
         ("bucketed", "it is bucketed"),
@@ -267,7 +295,8 @@ def test_tables_that_cannot_be_written_exactly_once_are_refused_with_the_reason(
         ("shown", "it is a view"),
         ("doubles", "partitioned by 'p' of type double"),
         ("hidden", "hidden folders"),
-        ("intervals", "column 'a': .* cannot write the type interval day"),
+        ("variants", "column 'a': .* cannot write the type variant"),
+        ("months", "partitioned by 'p' of type int32"),
         ("instants", "use TIMESTAMP_NTZ"),
         ("nothing", "finds no table 'nothing'"),
     ]:
@@ -282,6 +311,30 @@ def test_tables_that_cannot_be_written_exactly_once_are_refused_with_the_reason(
     ]:
         with pytest.raises(GraphError, match=words):
             SparkTableSink("plain", **options)
+
+
+class Remote:
+    """As a session of Spark Connect: the same, but without a JVM that could be reached."""
+
+    def __init__(self, session):
+        self._session = session
+
+    def __getattr__(self, name):
+        if name in ("sparkContext", "_jsparkSession", "_jvm", "_sc"):
+            raise AttributeError(f"[JVM_ATTRIBUTE_NOT_SUPPORTED] {name}")
+        return getattr(self._session, name)
+
+
+def test_a_session_of_spark_connect_is_refused(spark, table):
+    name = table("a INT")
+    with pytest.raises(GraphError, match=r"Spark Connect.*Take a session of this process"):
+        SparkTableSink(name, spark=Remote(spark))
+    spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    try:
+        with pytest.raises(GraphError, match=r"Spark Connect.*Iceberg table iceberg_catalog="):
+            SparkTableSink("lake.db.t", spark=Remote(spark))
+    finally:
+        spark.conf.unset("spark.sql.catalog.lake")
 
 
 def test_a_folder_without_links_is_refused(spark, table, monkeypatch):
@@ -313,6 +366,9 @@ def test_a_folder_is_a_table_without_spark(spark, tmp_path):
         SparkTableSink.at_path(path, schema, partition_by=["z"])
     with pytest.raises(GraphError, match="parquet or orc"):
         SparkTableSink.at_path(path, schema, format="csv")
+    for kind in (pa.duration("us"), pa.list_(pa.struct([("x", pa.duration("us"))]))):
+        with pytest.raises(GraphError, match="is an interval or has one in it"):
+            SparkTableSink.at_path(path, pa.schema([("a", kind)]))
 
 
 def test_insert_overwrite_of_the_table_loses_staged_output_with_an_error(spark, table):

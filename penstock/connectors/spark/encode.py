@@ -13,19 +13,31 @@ import datetime
 import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.dataflow.errors import JobError
 
-__all__ = ["RowEncoder"]
+__all__ = ["CATALYST_TYPE", "RowEncoder"]
+
+#: The metadata of a field whose type in Spark is another: an interval. It is Spark's own for ORC.
+CATALYST_TYPE = "spark.sql.catalyst.type"
 
 #: Rows that are turned into columns at a time; `zip` of very many is slow.
 _SLICE = 8192
+_UTC = datetime.UTC
+#: What an interval that ends in this unit is a multiple of.
+_UNITS: dict[str, Any] = {
+    "day": datetime.timedelta(days=1),
+    "hour": datetime.timedelta(hours=1),
+    "minute": datetime.timedelta(minutes=1),
+    "year": 12,
+}
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
@@ -44,7 +56,8 @@ class RowEncoder:
     Arguments:
         schema: names, types and nullability of the columns, in the order of plain tuples. The
             metadata `varchar` or `char` of a text field holds its length in characters, `since` of
-            a date field its first day.
+            a date field its first day, `CATALYST_TYPE` of a duration or a number of months its type
+            in Spark.
         subject: what the records go to, for messages.
     """
 
@@ -196,8 +209,8 @@ def _array(values: Sequence[Any], field: pa.Field, path: str) -> pa.Array:
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise _MisfitError(path, _reason(error, kind)) from None
     if kind == pa.float32() and pc.any(pc.is_inf(array)).as_py():
-        for value in values:
-            if value is not None and abs(value) > 3.5e38 and not math.isinf(value):
+        for value, infinite in zip(values, pc.is_inf(array).to_pylist(), strict=True):
+            if infinite and not math.isinf(value):
                 raise _MisfitError(path, f"{value!r} is too large for a float of 32 bits")
     return array
 
@@ -215,20 +228,19 @@ def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]
         wanted = " or ".join(sorted(c.__name__ for c in allowed if c is not type(None)))
         raise _MisfitError(path, f"its type is {cls.__name__}, and {kind} takes {wanted}")
     if pa.types.is_timestamp(kind):
-        aware = {v.tzinfo is not None for v in values if v is not None}
-        if aware - {kind.tz is not None}:
-            raise _MisfitError(
-                path,
-                "a TIMESTAMP is an instant and takes a datetime with a time zone"
-                if kind.tz is not None
-                else "a TIMESTAMP_NTZ takes a datetime without a time zone",
-            )
+        values = _times(values, kind, path)
     metadata = field.metadata or {}
     if b"since" in metadata:
         since = datetime.date.fromisoformat(metadata[b"since"].decode())
         for value in values:
             if value is not None and value < since:
                 raise _MisfitError(path, f"{value} is before {since}, which Spark misreads in ORC")
+    if CATALYST_TYPE.encode() in metadata:
+        interval = metadata[CATALYST_TYPE.encode()].decode()
+        unit = _UNITS.get(interval.split()[-1])
+        for value in values if unit is not None else ():
+            if value is not None and value % unit:
+                raise _MisfitError(path, f"{value!r} does not fit {interval} without loss")
     for key in (b"varchar", b"char"):
         if key in metadata:
             limit = int(metadata[key])
@@ -240,6 +252,28 @@ def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]
                 # As Spark does when it writes: CHAR is padded with blanks.
                 values = [None if v is None else v.ljust(limit) for v in values]
     return values
+
+
+def _times(values: Sequence[Any], kind: pa.DataType, path: str) -> Sequence[Any]:
+    """The values, with a zone or without, as the column wants them."""
+    # By identity, since there are few zones, and comparing them is slow.
+    zones = {id(v.tzinfo): v.tzinfo for v in values if v is not None}.values()
+    if {zone is not None for zone in zones} - {kind.tz is not None}:
+        raise _MisfitError(
+            path,
+            "a TIMESTAMP is an instant and takes a datetime with a time zone"
+            if kind.tz is not None
+            else "a TIMESTAMP_NTZ takes a datetime without a time zone",
+        )
+    if all(zone is None or zone is _UTC or isinstance(zone, ZoneInfo) for zone in zones):
+        return values
+    # Of other offsets Arrow drops the microseconds.
+    try:
+        return [
+            v if v is None or not v.utcoffset().microseconds else v.astimezone(_UTC) for v in values
+        ]
+    except OverflowError:
+        raise _MisfitError(path, "in UTC it is not in the years 1 to 9999") from None
 
 
 def _allowed(kind: pa.DataType) -> frozenset[type]:
@@ -258,6 +292,7 @@ def _allowed(kind: pa.DataType) -> frozenset[type]:
         pa.string(): str,
         pa.bool_(): bool,
         pa.date32(): datetime.date,
+        pa.duration("us"): datetime.timedelta,
     }
     return frozenset({exact[kind], nothing} if kind in exact else {nothing})
 
@@ -286,13 +321,30 @@ def _lists(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
-    _require(values, (dict,), "a map", path)
-    present = [v for v in values if v is not None]
-    keys = _array(list(chain.from_iterable(present)), kind.key_field, f"{path}.key")
-    items = list(chain.from_iterable(v.values() for v in present))
-    return pa.MapArray.from_arrays(
-        _offsets(values), keys, _array(items, kind.item_field, f"{path}.value"), type=kind
-    )
+    nested = pa.types.is_nested(kind.key_type)
+    # A struct, a list or a map can't be the key of a dict.
+    _require(values, (list, tuple, dict) if nested else (dict,), "a map", path)
+    maps = [list(v.items()) if isinstance(v, dict) else v for v in values]
+    present = [v for v in maps if v is not None]
+    pairs = list(chain.from_iterable(present))
+    if nested and any(type(pair) not in (tuple, list) or len(pair) != 2 for pair in pairs):
+        raise _MisfitError(path, "a map with such keys takes a list of pairs (key, value)")
+    keys = _array([key for key, _ in pairs], kind.key_field, f"{path}.key")
+    # Different values of these may be stored as one.
+    if nested or pa.types.is_floating(kind.key_type) or pa.types.is_timestamp(kind.key_type):
+        _require_distinct(keys, map(len, present), path)
+    items = _array([item for _, item in pairs], kind.item_field, f"{path}.value")
+    return pa.MapArray.from_arrays(_offsets(maps), keys, items, type=kind)
+
+
+def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:
+    """See that no map has a key twice, as it is stored."""
+    shown = iter(map(repr, keys.to_pylist()))  # NaN is no key of its own each time
+    for count in counts:
+        mine = list(islice(shown, count))
+        if len(set(mine)) != len(mine):
+            twice = next(key for key in mine if mine.count(key) > 1)
+            raise _MisfitError(f"{path}.key", f"two keys of one map are both stored as {twice}")
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.folders import make_folder, sync_folder
+from penstock.connectors.spark.calendars import has_old_calendar
 from penstock.connectors.spark.types import arrow_schema
 from penstock.dataflow.errors import StoreError
 
@@ -45,8 +46,6 @@ _RECORD = "pin.json"
 SPLIT_ROWS = 128 * 1024
 #: About the size of a row group that Spark writes, in bytes: small, so that readers share a file.
 ROW_GROUP_BYTES = 16 << 20
-#: Sparks before this one counted the days in another calendar.
-_FIRST_GOOD_SPARK = 3
 #: How files must be written to be read here, whatever the session is set to. Spark's own default
 #: for timestamps has nanoseconds and ends in 1677 and 2262; the calendar is that of Python.
 _WRITING = {
@@ -55,7 +54,6 @@ _WRITING = {
     "spark.sql.parquet.writeLegacyFormat": "false",
 }
 _SPARK_VERSION = b"org.apache.spark.version"
-_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
 @dataclass(frozen=True)
@@ -261,16 +259,12 @@ def _local_paths(uris: Sequence[str]) -> list[Path] | None:
 
 def _is_plain(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
     """Whether a file has the columns of a schema, in the types of the schema."""
-    metadata = footer.metadata or {}
-    version = metadata.get(_SPARK_VERSION, b"")
-    if any(key in metadata for key in _OLD_CALENDAR):
-        return False
-    if version and int(version.split(b".")[0]) < _FIRST_GOOD_SPARK:
+    if has_old_calendar(footer.metadata):
         return False
     leaves = [footer.schema.column(index) for index in range(len(footer.schema))]
     # The old timestamps of Spark have no unit and no mark of being instants.
     instants = any(leaf.physical_type == "INT96" for leaf in leaves)
-    if instants and not version:
+    if instants and _SPARK_VERSION not in (footer.metadata or {}):
         return False
     found = footer.schema.to_arrow_schema()
     return all(

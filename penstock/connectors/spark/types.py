@@ -11,15 +11,15 @@ binary                  binary                 bytes
 date                    date32                 datetime.date
 timestamp               timestamp[us, UTC]     datetime.datetime with the zone datetime.UTC
 timestamp_ntz           timestamp[us]          datetime.datetime without a zone
-time(p)                 time64[us]             datetime.time
+time(p)                 time64[us]             datetime.time; not written
 interval day to second  duration[us]           datetime.timedelta
 interval year to month  int32                  int, a number of months
 array<T>                list<T>                list
 map<K, V>               map<K, V>              dict; a list of pairs if K is no plain value
 struct<…>               struct<…>              dict, by the names of its fields
-geography, geometry     binary                 bytes, as WKB (the reference system is not kept)
+geography, geometry     binary                 bytes, as WKB without its system; not written
 variant                 string                 str, as JSON; only as a whole column; not written
-void                    null                   None
+void                    null                   None; not written
 a user-defined type     that of its SQL type   that of its SQL type; not written
 
 NULL is None at any depth. A timestamp is an instant: going to Python it gets the zone UTC,

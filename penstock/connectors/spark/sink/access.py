@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.errors import JobError
+from penstock.dataflow.errors import GraphError, JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Access", "Run", "runner"]
+__all__ = ["Access", "Run", "require_jvm", "runner"]
 
 #: Runs a statement of SQL and returns the first column of each row.
 Run = Callable[[str], list[str]]
@@ -61,7 +61,12 @@ class Access:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Access:
-        """The access to this session."""
+        """The access to this session.
+
+        Raises:
+            GraphError: if it is one of Spark Connect.
+        """
+        require_jvm(spark)
         settings = {
             key: value
             for key, value in spark.sparkContext.getConf().getAll()
@@ -147,6 +152,20 @@ def _gateway(door: str) -> Any:
             PythonParameters(port=0, eager_load=False),
         )
     return _gateways[door]
+
+
+def require_jvm(spark: SparkSession) -> None:
+    """See that the JVM of a session is a child of this process.
+
+    Raises:
+        GraphError: if it is one of Spark Connect.
+    """
+    if not hasattr(spark, "sparkContext"):
+        raise GraphError(
+            "this table can't be written with a session of Spark Connect: its catalog is reached "
+            "through the JVM of the program, and that one is elsewhere. Take a session of this "
+            "process, SparkTableSink.at_path(…), or for an Iceberg table iceberg_catalog={…}"
+        )
 
 
 def runner(spark: SparkSession) -> Run:

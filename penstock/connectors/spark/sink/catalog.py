@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from penstock.connectors.spark.sink.access import Run
@@ -29,10 +29,14 @@ class Catalog:
 
     #: Partitions per statement.
     _AT_A_TIME = 200
+    #: Up to so many partitions are looked up one by one, and not in a list of all.
+    _ONE_BY_ONE = 20
 
     def __init__(self, table: Table, run: Run) -> None:
         self._table = table
         self._run = run
+        #: Partitions that the catalog names like their folders.
+        self._named_alike: set[str] = set()
 
     def require(self, identities: Iterable[dict[str, Any]]) -> None:
         """See that the table of the catalog is the one that output was staged for.
@@ -40,10 +44,7 @@ class Catalog:
         Raises:
             JobError: if it isn't.
         """
-        try:
-            _, now = look_up(self._run, str(self._table.name))
-        except GraphError as error:
-            raise JobError(f"output cannot be published any more: {error}") from error
+        now = self._identity()
         for identity in identities:
             change = difference(now, identity)
             if change is not None:
@@ -52,29 +53,55 @@ class Catalog:
                     f"Nothing was published. Put the table back as it was, or start the job afresh"
                 )
 
+    def change_since(self, identity: dict[str, Any]) -> str | None:
+        """What tells the table of the catalog from the one of an identity; None if nothing does."""
+        return difference(self._identity(), identity)
+
+    def _identity(self) -> dict[str, Any]:
+        try:
+            _, now = look_up(self._run, str(self._table.name))
+        except GraphError as error:
+            raise JobError(f"output cannot be published any more: {error}") from error
+        return now
+
     def partitions(self) -> set[str]:
         """The folders of all partitions that the catalog knows."""
         if not self._table.registered:
             return set()
         return set(self._run(f"SHOW PARTITIONS {self._table.name}"))
 
-    def require_own_folder(self, folder: str) -> None:
-        """See that a partition that exists lies where its name says.
+    def require_own_folders(self, folders: Collection[str]) -> None:
+        """See that those of these partitions that exist lie where their names say.
 
         Raises:
-            JobError: if somebody gave it a location of its own.
+            JobError: if somebody gave one a location of its own.
         """
-        where = partition_literals(folder, self._table.schema)
-        described = self._run(f"DESCRIBE TABLE EXTENDED {self._table.name} {where} AS JSON")
-        location = local_folder(str(self._table), json.loads(described[0])["location"])
-        if location != self._table.location / folder:
-            raise JobError(
-                f"the partition {folder} of {self._table} has a location of its own, {location}: "
-                f"files in the table's folder would not be seen. Drop that partition, or set its "
-                f"location to {self._table.location / folder}"
-            )
+        known = self._known(folders)
+        for folder in sorted(known):
+            where = partition_literals(folder, self._table.schema)
+            described = self._run(f"DESCRIBE TABLE EXTENDED {self._table.name} {where} AS JSON")
+            location = local_folder(str(self._table), json.loads(described[0])["location"])
+            if location != self._table.location / folder:
+                raise JobError(
+                    f"the partition {folder} of {self._table} has a location of its own, "
+                    f"{location}: files in the table's folder would not be seen. Drop that "
+                    f"partition, or set its location to {self._table.location / folder}"
+                )
+        self._named_alike |= known
 
-    def add(self, folders: Iterable[str]) -> None:
+    def _known(self, folders: Collection[str]) -> set[str]:
+        """Those of these partitions that the catalog knows by the names of their folders."""
+        if not self._table.registered:
+            return set()
+        if len(folders) > self._ONE_BY_ONE:
+            return self.partitions() & set(folders)
+        found: set[str] = set()
+        for folder in folders:
+            where = partition_literals(folder, self._table.schema)
+            found.update(self._run(f"SHOW PARTITIONS {self._table.name} {where}"))
+        return found & set(folders)
+
+    def add(self, folders: Collection[str]) -> None:
         """Make partitions known; those that are known already stay as they are."""
         if not self._table.registered:
             return
@@ -83,7 +110,8 @@ class Catalog:
             some = wanted[begin : begin + self._AT_A_TIME]
             specs = " ".join(partition_literals(folder, self._table.schema) for folder in some)
             self._run(f"ALTER TABLE {self._table.name} ADD IF NOT EXISTS {specs}")
-        lost = set(wanted) - self.partitions() if wanted else set()
+        strange = set(wanted) - self._named_alike
+        lost = strange - self._known(strange)
         if lost:
             raise JobError(
                 f"the catalog names partitions of {self._table} in another way than their folders: "

@@ -12,7 +12,9 @@ deleted the published files since. Appending:
 4. the ledger, durably; then the staged names go.
 
 A crash after any step is made good by doing all of them again. Modes that also remove files
-(`replace.py`) write what they are going to do into the ledger first, and roll it forward.
+(`replace.py`) write what they are going to do into the ledger first. Whoever commits to the table
+next, of whatever job, rolls it forward before anything else: what it says to be old and new is only
+true of the table as it was then.
 """
 
 from __future__ import annotations
@@ -110,8 +112,6 @@ class TableCommitter(Committer):
         self.staging = table.location / STAGING
         self.files = FileCommitter(table.location)
         self._access = access
-        #: Partitions that are known to be in the catalog and to lie where they should.
-        self._known: set[str] = set()
 
     def commit(self, committables: list[Committable]) -> None:
         """Publish what is newer than the ledger.
@@ -165,11 +165,9 @@ class TableCommitter(Committer):
 
     def require_partitions(self, catalog: Catalog | None, folders: Collection[str]) -> None:
         """See that partitions that exist lie in the table's folder."""
-        strange = set(folders) - self._known
-        if catalog is not None and strange:
-            for folder in sorted(strange & catalog.partitions()):
-                catalog.require_own_folder(folder)
-                self._known.add(folder)
+        # At each commit anew: anybody may have dropped a partition or moved it since the last.
+        if catalog is not None:
+            catalog.require_own_folders(folders)
 
     def tell(
         self, catalog: Catalog | None, add: Collection[str], drop: Collection[str] = ()
@@ -178,10 +176,8 @@ class TableCommitter(Committer):
         if catalog is None:
             return
         if drop:
-            self._known -= set(drop)
             catalog.drop(drop)
-        catalog.add(set(add) - self._known)
-        self._known |= set(add)
+        catalog.add(add)
         catalog.refresh()
 
     def replace_files(self, path: Path, ledger: Ledger) -> Ledger:
@@ -189,7 +185,7 @@ class TableCommitter(Committer):
         step = ledger.replacing
         assert step is not None
         with self.catalog() as catalog:
-            if ledger.table is not None:
+            if ledger.table:
                 self.require_table(catalog, [ledger.table])
             self.exchange(step)
             self.tell(catalog, step.add, step.drop)
@@ -233,6 +229,37 @@ class TableCommitter(Committer):
         ledger = Ledger.read(path)
         return ledger if ledger.replacing is None else self.replace_files(path, ledger)
 
+    def settle(self) -> None:
+        """Do what any sink, of this job or another, has begun to replace in this table.
+
+        Raises:
+            JobError: if that can't be done.
+        """
+        for path in sorted(self.staging.glob("*.json")):
+            ledger = Ledger.read(path)
+            if ledger.replacing is None or self._is_of_another(ledger):
+                continue
+            try:
+                self.replace_files(path, ledger)
+            except JobError as error:
+                raise JobError(
+                    f"files of {self.table} were being replaced when a job died, and nothing can "
+                    f"be published before that is brought to its end, as {path} says: {error}"
+                ) from error
+
+    def _is_of_another(self, ledger: Ledger) -> bool:
+        """Whether a ledger is for a table that was here before."""
+        if not ledger.table:
+            return False
+        with self.catalog() as catalog:
+            if catalog is None:
+                raise JobError(
+                    f"a job died while it replaced files of {self.table}, and the catalog that has "
+                    f"this table is not known here: resume that job first, or write to the table "
+                    f"by its name"
+                )
+            return catalog.change_since(ledger.table) is not None
+
     @contextlib.contextmanager
     def catalog(self) -> Iterator[Catalog | None]:
         """The table's catalog, if it has one."""
@@ -244,11 +271,16 @@ class TableCommitter(Committer):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other commits to this table, of any job, waiting."""
+        """Keep other commits to this table, of any job, waiting.
+
+        Raises:
+            JobError: if what another commit has begun can't be brought to its end.
+        """
         make_folder(self.staging)
         descriptor = os.open(self.staging / "lock", os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self.settle()
             yield
         finally:
             os.close(descriptor)

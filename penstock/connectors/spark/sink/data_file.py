@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.file_sink import naming, new_digest
 from penstock.connectors.folders import sync_folder
+from penstock.connectors.spark.encode import CATALYST_TYPE
 
 __all__ = ["EXTENSIONS", "DataFile"]
 
@@ -102,21 +103,25 @@ class DataFile:
 
 
 def _stored(format: str, schema: pa.Schema) -> pa.Schema:
-    """The types that a format stores columns as.
+    """The types that a format stores columns as: those that Spark stores them as."""
+    return pa.schema([_stored_field(format, field) for field in schema])
 
-    Spark keeps a TIMESTAMP_NTZ in ORC as a number of microseconds with this attribute.
-    """
-    if format == "parquet":
-        return schema
-    attribute = {"spark.sql.catalyst.type": "timestamp_ntz"}
-    return pa.schema(
-        [
-            pa.field(f.name, pa.int64(), f.nullable, attribute)
-            if pa.types.is_timestamp(f.type)
-            else f
-            for f in schema
-        ]
-    )
+
+def _stored_field(format: str, field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and format == "orc":
+        return field.with_type(pa.int64()).with_metadata({CATALYST_TYPE: "timestamp_ntz"})
+    if pa.types.is_duration(kind):
+        return field.with_type(pa.int64())  # in ORC, its metadata says what it is
+    if "duration" not in str(kind):
+        return field
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_stored_field(format, kind.value_field)))
+    if pa.types.is_map(kind):
+        key, item = (_stored_field(format, f) for f in (kind.key_field, kind.item_field))
+        return field.with_type(pa.map_(key, item))
+    fields = [_stored_field(format, kind.field(i)) for i in range(kind.num_fields)]
+    return field.with_type(pa.struct(fields))
 
 
 def _open_writer(file: _HashedFile, format: str, schema: pa.Schema) -> Any:

@@ -24,6 +24,7 @@ from penstock.connectors.folders import list_files, sync_folder
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.commit import Ledger, Replacement, TableCommitter
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
+from penstock.connectors.spark.sink.old_rows import conform, old_rows
 from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import Committable
@@ -149,16 +150,19 @@ class UpsertCommitter(TableCommitter):
     def changes(self, committables: list[Committable]) -> pa.Table:
         """The last change of each key."""
         tables = []
+        # As it was staged, it may lack columns that were added since.
+        schema = pa.schema([*self.table.schema, pa.field(DELETED, pa.bool_())])
         for number in sorted({c.snapshot for c in committables}):
             mine = [c for c in committables if c.snapshot == number]
-            parts = [last_per_key(_read_staged(c), self._keys) for c in mine]
+            parts = [last_per_key(_read_staged(c, schema), self._keys) for c in mine]
             merged = pa.concat_tables(parts)
             distinct = last_per_key(merged, self._keys)
             if len(distinct) != len(merged):
                 raise JobError(
-                    f"two subtasks changed the same key of {self.table} between two snapshots, so "
-                    f"it cannot be said which came last: key the stream by {list(self._keys)} "
-                    f"before the sink"
+                    f"two subtasks changed the same key of {self.table} before snapshot {number}, "
+                    f"so it cannot be said which came last: key the stream by {list(self._keys)} "
+                    f"before the sink. That snapshot holds both changes for ever, so then go back "
+                    f"to an earlier one with --resume and --fork, or start the job afresh"
                 )
             tables.append(distinct)
         return last_per_key(pa.concat_tables(tables), self._keys)
@@ -180,7 +184,7 @@ class UpsertCommitter(TableCommitter):
         output = DataFile(staged, self.table.format, schema)
         rows = 0
         try:
-            for part in _old_rows(files, self.table.format, schema):
+            for part in old_rows(files, self.table.format, schema):
                 rest = without(part, changes, keys)
                 rows += len(rest)
                 output.write(rest)
@@ -226,50 +230,15 @@ def _by_partition(changes: pa.Table, table: Table) -> Iterator[tuple[str, pa.Tab
         yield folder, changes.take(pa.array(mine))
 
 
-def _read_staged(committable: Committable) -> pa.Table:
+def _read_staged(committable: Committable, schema: pa.Schema) -> pa.Table:
     path = Path(committable.payload["staged"])
     try:
-        return pq.read_table(path)
+        return conform(pq.read_table(path), schema, path)
     except FileNotFoundError:
         raise JobError(
             f"output of snapshot {committable.snapshot} is lost: {path} was removed by somebody "
             f"before it was published"
         ) from None
-
-
-def _old_rows(files: list[Path], format: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of a table's files, in the columns of today's schema."""
-    for path in files:
-        if format == "parquet":
-            # What Spark wrote long ago has instants of 96 bits.
-            file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-            with file:
-                for batch in file.iter_batches(1 << 16):
-                    yield _conform(pa.Table.from_batches([batch]), schema, path)
-        else:
-            from pyarrow import orc
-
-            source = orc.ORCFile(path)
-            for stripe in range(source.nstripes):
-                table = pa.Table.from_batches([source.read_stripe(stripe)])
-                yield _conform(table, schema, path)
-
-
-def _conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
-    columns = []
-    for field in schema:
-        if field.name not in table.column_names:
-            columns.append(pa.nulls(len(table), field.type))  # a column that was added later
-            continue
-        column = table[field.name]
-        try:
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        except pa.ArrowException as error:
-            raise JobError(
-                f"{path} cannot be rewritten: its column {field.name!r} is {column.type}, and the "
-                f"table's is {field.type} ({error})"
-            ) from error
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from penstock.connectors.spark.encode import CATALYST_TYPE
 from penstock.connectors.spark.sink.access import Run
 from penstock.dataflow.errors import GraphError, JobError
 
@@ -29,6 +30,8 @@ __all__ = [
     "describe_table",
     "difference",
     "escape",
+    "folder_name",
+    "is_interval",
     "local_folder",
     "look_up",
     "partition_folder",
@@ -40,6 +43,8 @@ __all__ = [
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 #: The signs that Spark escapes in the names of partition folders (ExternalCatalogUtils).
 _ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+#: The longest name in the usual file systems.
+_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -191,28 +196,37 @@ def _arrow_field(spark: dict[str, Any]) -> pa.Field:
     text = str(spark.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", spark["type"]))
     if match := re.fullmatch(r"(char|varchar)\((\d+)\)", text):
         metadata = {match[1]: match[2]}
+    kind = "string" if metadata else spark["type"]
     try:
-        kind = _arrow_type("string" if metadata else spark["type"])
+        return _field(spark["name"], kind, spark["nullable"], metadata)
     except GraphError as error:
         raise GraphError(f"column {spark['name']!r}: {error}") from None
-    return pa.field(spark["name"], kind, spark["nullable"], metadata or None)
+
+
+def _field(name: str, kind: Any, nullable: bool, metadata: dict[str, str]) -> pa.Field:
+    if str(kind).startswith("interval "):
+        metadata = {CATALYST_TYPE: kind}
+    return pa.field(name, _arrow_type(kind), nullable, metadata or None)
 
 
 def _arrow_type(kind: Any) -> pa.DataType:
     if isinstance(kind, dict):
         match kind["type"]:
             case "array":
-                element = _arrow_type(kind["elementType"])
-                return pa.list_(pa.field("element", element, kind["containsNull"]))
+                return pa.list_(_field("element", kind["elementType"], kind["containsNull"], {}))
             case "map":
-                item = pa.field("value", _arrow_type(kind["valueType"]), kind["valueContainsNull"])
-                return pa.map_(_arrow_type(kind["keyType"]), item)
+                return pa.map_(
+                    _field("key", kind["keyType"], False, {}),
+                    _field("value", kind["valueType"], kind["valueContainsNull"], {}),
+                )
             case "struct":
                 return pa.struct([_arrow_field(f) for f in kind["fields"]])
             case other:
                 kind = other
     if match := re.fullmatch(r"decimal\((\d+),(-?\d+)\)", kind):
         return pa.decimal128(int(match[1]), int(match[2]))
+    if match := re.fullmatch(r"interval (\w+)( to \w+)?", kind):
+        return pa.int32() if match[1] in ("year", "month") else pa.duration("us")
     if kind not in _TYPES:
         raise GraphError(f"SparkTableSink cannot write the type {kind}")
     return _TYPES[kind]
@@ -234,6 +248,16 @@ _TYPES = {
 }
 
 
+def is_interval(column: pa.Field) -> bool:
+    """Whether a column is an interval, or has one in it."""
+    kind = column.type
+    return (
+        pa.types.is_duration(kind)
+        or CATALYST_TYPE.encode() in (column.metadata or {})
+        or any(is_interval(kind.field(i)) for i in range(kind.num_fields))
+    )
+
+
 # ---- partitions
 
 
@@ -242,7 +266,7 @@ def require_partition_column(column: pa.Field) -> None:
     kind = column.type
     if column.name[0] in "_.":
         raise GraphError(f"the partition column {column.name!r} would make hidden folders")
-    if not (
+    if is_interval(column) or not (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_string(kind)
@@ -259,11 +283,32 @@ def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
     """The folder of a partition below the table's, named as Spark names it.
 
     Raises:
-        JobError: for texts that Spark reads back as NULL.
+        JobError: for texts that Spark reads back as NULL, and those that can't name a folder.
     """
     return "/".join(
-        f"{escape(n)}={escape(_value_text(n, v))}" for n, v in zip(names, values, strict=True)
+        folder_name(n, escape(_value_text(n, v))) for n, v in zip(names, values, strict=True)
     )
+
+
+def folder_name(column: str, text: str) -> str:
+    """The name of one folder on the way to a partition.
+
+    Arguments:
+        column: name of the partition column.
+        text: its value, escaped.
+
+    Raises:
+        JobError: if no file system takes such a name.
+    """
+    name = f"{escape(column)}={text}"
+    size = len(name.encode())
+    if size > _NAME_BYTES or "\0" in name:
+        wrong = "has a NUL character" if "\0" in name else f"has {size} bytes"
+        raise JobError(
+            f"the partition column {column!r} has a value that cannot name a folder: "
+            f"{name[:40]!r}… {wrong}, and a name has up to {_NAME_BYTES} bytes and no NUL"
+        )
+    return name
 
 
 def _value_text(name: str, value: Any) -> str:

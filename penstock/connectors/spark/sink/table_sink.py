@@ -11,6 +11,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from penstock.connectors.spark.sink.table import (
     Table,
     arrow_schema,
     describe_table,
+    is_interval,
     require_partition_column,
 )
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
@@ -130,6 +132,12 @@ class SparkTableSink(Sink):
             raise GraphError(f"the format of a SparkTableSink is parquet or orc, not {format!r}")
         if not isinstance(schema, pa.Schema):
             schema = arrow_schema(schema.jsonValue()["fields"])
+        for column in schema:
+            if is_interval(column):
+                raise GraphError(
+                    f"the column {column.name!r} is an interval or has one in it, and a folder of "
+                    f"files does not say that its numbers are one: write to a table of a catalog"
+                )
         for name in partition_by:
             if name not in schema.names:
                 raise GraphError(f"the partition column {name!r} is not in the schema")
@@ -152,6 +160,8 @@ class SparkTableSink(Sink):
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         self.is_delete = is_delete
         self._access = access
+        # What it collects is of one line of snapshots.
+        self.needs_all_output = mode == "overwrite"
         if mode not in ("append", "overwrite", "upsert"):
             raise GraphError(
                 f"the mode of a SparkTableSink is append, overwrite or upsert, not {mode!r}"
@@ -172,7 +182,11 @@ class SparkTableSink(Sink):
             if key not in table.schema.names:
                 raise GraphError(f"the key {key!r} is no column of {table}")
             kind = table.schema.field(key).type
-            if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+            if (
+                pa.types.is_nested(kind)
+                or pa.types.is_floating(kind)
+                or is_interval(table.schema.field(key))
+            ):
                 raise GraphError(f"the column {key!r} of type {kind} cannot be a key")
         for name in table.partition_by:
             if name not in self.keys and not isinstance(table, LakeTable):
@@ -181,6 +195,11 @@ class SparkTableSink(Sink):
                     f"{list(self.keys)}: a row might move to another partition, and its old one "
                     f"could be anywhere. Make it a key, or partition the table otherwise"
                 )
+
+    @property
+    def folder(self) -> Path:
+        """That of the table, which workers and the JobManager must both see."""
+        return self.table.location
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer that stages."""

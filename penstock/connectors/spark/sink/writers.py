@@ -17,7 +17,7 @@ from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import SinkWriter, WriterContext
 
-__all__ = ["ChangeWriter", "RowWriter"]
+__all__ = ["ChangeWriter", "RowWriter", "TableWriter"]
 
 #: Rows of all partitions that one writer gathers in memory, in bytes.
 _GATHERED_BYTES = 64 << 20
@@ -25,8 +25,8 @@ _GATHERED_BYTES = 64 << 20
 _OPEN_FILES = 100
 
 
-class _TableWriter(SinkWriter):
-    """What both writers share: names of staged files."""
+class TableWriter(SinkWriter):
+    """What both writers share: names of staged files and of partitions."""
 
     def __init__(self, table: Table, context: WriterContext) -> None:
         self._table = table
@@ -34,6 +34,30 @@ class _TableWriter(SinkWriter):
         self._staging = table.location / STAGING
         self._tag = sink_tag(context.lineage, context.uid)
         self._files = 0
+        self._folders: dict[tuple[Any, ...], str] = {}
+
+    def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
+        """The partition of each row; None if the table has no partitions."""
+        names = self._table.partition_by
+        if not names:
+            return None
+        return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+    def folder_of(self, key: tuple[Any, ...]) -> str:
+        """The folder of a partition, relative to the one of the data files."""
+        return partition_folder(self._table.partition_by, key)
+
+    def _folder(self, key: tuple[Any, ...], record: Any) -> str:
+        """The folder of the partition that a record is of."""
+        folder = self._folders.get(key)
+        if folder is None:
+            if len(self._folders) > 100_000:
+                self._folders.clear()
+            try:
+                folder = self._folders[key] = self.folder_of(key)
+            except JobError as error:
+                raise JobError(error.message, record=repr(record)[:500]) from None
+        return folder
 
     def _free_name(self) -> str:
         """A new staged name; only this writer makes names that begin like it."""
@@ -49,7 +73,7 @@ class _TableWriter(SinkWriter):
                 return name
 
 
-class RowWriter(_TableWriter):
+class RowWriter(TableWriter):
     """Stages rows, a file per partition."""
 
     def __init__(self, table: Table, context: WriterContext, collected: bool) -> None:
@@ -61,7 +85,6 @@ class RowWriter(_TableWriter):
         self._open: dict[str, DataFile] = {}
         #: Those that had to be closed before the snapshot; still to be sealed.
         self._full: list[tuple[str, DataFile]] = []
-        self._folders: dict[tuple[Any, ...], str] = {}
 
     def write(self, batch: list[Any]) -> None:
         """Encode, and add each row to the file of its partition."""
@@ -73,34 +96,15 @@ class RowWriter(_TableWriter):
             return
         if len(set(keys)) <= 1:
             for key in keys[:1]:
-                self._add(self._folder(key), rows)
+                self._add(self._folder(key, batch[0]), rows)
             return
         indices: dict[tuple[Any, ...], list[int]] = {}
         for index, key in enumerate(keys):
             indices.setdefault(key, []).append(index)
         # All names first: one that is refused must not leave half of a batch behind.
-        folders = {key: self._folder(key) for key in indices}
+        folders = {key: self._folder(key, batch[mine[0]]) for key, mine in indices.items()}
         for key, mine in indices.items():
             self._add(folders[key], rows.take(pa.array(mine)))
-
-    def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
-        """The partition of each row; None if the table has no partitions."""
-        names = self._table.partition_by
-        if not names:
-            return None
-        return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
-
-    def folder_of(self, key: tuple[Any, ...]) -> str:
-        """The folder of a partition, relative to the one of the data files."""
-        return partition_folder(self._table.partition_by, key)
-
-    def _folder(self, key: tuple[Any, ...]) -> str:
-        folder = self._folders.get(key)
-        if folder is None:
-            if len(self._folders) > 100_000:
-                self._folders.clear()
-            folder = self._folders[key] = self.folder_of(key)
-        return folder
 
     def _add(self, folder: str, rows: pa.Table) -> None:
         if not len(rows):
@@ -159,7 +163,7 @@ class RowWriter(_TableWriter):
         self._full, self._open = [], {}
 
 
-class ChangeWriter(_TableWriter):
+class ChangeWriter(TableWriter):
     """Stages the last change of each key since the snapshot before."""
 
     def __init__(
@@ -212,6 +216,9 @@ class ChangeWriter(_TableWriter):
                     for f in self._table.schema
                 }
             )
+        # The committer makes the folders, and what it can't commit it could never commit.
+        for key, record in zip(self.partitions(rows) or (), records, strict=False):
+            self._folder(key, record)
         flag = pa.array([gone] * len(rows), pa.bool_())
         return pa.Table.from_arrays([*rows.columns, flag], schema=self._schema)
 

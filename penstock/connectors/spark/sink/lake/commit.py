@@ -31,7 +31,14 @@ from penstock.dataflow.sink import Committable
 __all__ = ["LakeCommitter", "LakeOverwriteCommitter", "LakeUpsertCommitter"]
 
 
-class LakeCommitter(TableCommitter):
+class _ThroughLog(TableCommitter):
+    """What the committers share."""
+
+    def settle(self) -> None:
+        """Nothing: a swap that was begun is no part of the table before its log has it."""
+
+
+class LakeCommitter(_ThroughLog):
     """Appends.
 
     Arguments:
@@ -55,7 +62,7 @@ class LakeCommitter(TableCommitter):
         replace(ledger, committed=entry.number).write(path)
 
 
-class LakeOverwriteCommitter(OverwriteCommitter):
+class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
     """Collects, and lets the collected files take the place of all others at the end.
 
     Arguments:
@@ -105,7 +112,7 @@ class LakeOverwriteCommitter(OverwriteCommitter):
         Ledger(committed=step.number, finished=True).write(path)
 
 
-class LakeUpsertCommitter(UpsertCommitter):
+class LakeUpsertCommitter(_ThroughLog, UpsertCommitter):
     """Applies changes by key.
 
     Arguments:

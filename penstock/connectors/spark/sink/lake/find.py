@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.connectors.folders import local_path
+from penstock.connectors.spark.sink.access import require_jvm
 from penstock.connectors.spark.sink.lake.delta import delta_table
 from penstock.connectors.spark.sink.lake.iceberg import iceberg_table
 from penstock.connectors.spark.sink.lake.iceberg_catalog import (
@@ -95,6 +96,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
+    require_jvm(session)  # else a part of the settings is out of reach
     return dict(session.sparkContext.getConf().getAll()) | dict(session.conf.getAll)
 
 

@@ -88,10 +88,13 @@ class IcebergTable(LakeTable):
 
     def create_writer(self, context: WriterContext, sink: SparkTableSink) -> SinkWriter:
         """A writer that stages."""
-        from penstock.connectors.spark.sink.lake.iceberg_writer import IcebergWriter
+        from penstock.connectors.spark.sink.lake.iceberg_writer import (
+            IcebergChangeWriter,
+            IcebergWriter,
+        )
 
         if sink.mode == "upsert":
-            return super().create_writer(context, sink)
+            return IcebergChangeWriter(self, context, sink.keys, sink.is_delete)
         return IcebergWriter(self, context, collected=sink.mode == "overwrite")
 
 

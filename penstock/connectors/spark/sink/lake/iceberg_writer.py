@@ -14,29 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.spark.sink.lake.iceberg import IcebergTable, PartitionField
-from penstock.connectors.spark.sink.table import NULL_PARTITION, escape
-from penstock.connectors.spark.sink.writers import RowWriter
+from penstock.connectors.spark.sink.table import NULL_PARTITION, escape, folder_name
+from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter, TableWriter
 
 if TYPE_CHECKING:
     from pyiceberg.types import IcebergType
 
-    from penstock.dataflow.sink import WriterContext
-
-__all__ = ["IcebergWriter", "partition_values", "split"]
+__all__ = ["IcebergChangeWriter", "IcebergWriter", "partition_values", "split"]
 
 
-class IcebergWriter(RowWriter):
-    """Stages rows, a file per partition.
-
-    Arguments:
-        table: where they go.
-        context: where the writer runs.
-        collected: the files wait for the end of the job.
-    """
-
-    def __init__(self, table: IcebergTable, context: WriterContext, collected: bool) -> None:
-        super().__init__(table, context, collected)
-        self._fields = table.fields
+class _ByFields(TableWriter):
+    """What the writers share: partitions by fields that are made from columns."""
 
     def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
         """The partition of each row; None if the table has no partitions."""
@@ -45,6 +33,19 @@ class IcebergWriter(RowWriter):
     def folder_of(self, key: tuple[Any, ...]) -> str:
         """The folder of a partition, relative to the one of the data files."""
         return _folder(self._fields, key)
+
+    @property
+    def _fields(self) -> tuple[PartitionField, ...]:
+        assert isinstance(self._table, IcebergTable)
+        return self._table.fields
+
+
+class IcebergWriter(_ByFields, RowWriter):
+    """Stages rows, a file per partition."""
+
+
+class IcebergChangeWriter(_ByFields, ChangeWriter):
+    """Stages the last change of each key since the snapshot before."""
 
 
 def split(rows: pa.Table, fields: tuple[PartitionField, ...]) -> Iterator[tuple[str, pa.Table]]:
@@ -146,5 +147,5 @@ def _folder(fields: tuple[PartitionField, ...], key: tuple[Any, ...]) -> str:
                 text = "%5F" + text[1:]
         else:
             text = str(value).lower()
-        parts.append(f"{escape(field.name)}={text}")
+        parts.append(folder_name(field.name, text))
     return "/".join(parts)
