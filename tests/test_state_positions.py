@@ -34,9 +34,7 @@ def test_it_begins_when_half_of_all_entries_have_changed(make):
     for number, changed in ((2, 499), (3, 499), (4, 500)):
         fill(backend, changed, lambda i, n=number: -i * n)
         make.snapshot(backend, number)
-        assert table.positions is None
-    make.snapshot(backend, 5)
-    assert table.positions is not None
+        assert (table.positions is not None) == (changed == 500)
     assert table.dirty == contents(backend) and not table.clean and not table.captured
 
 
@@ -166,6 +164,86 @@ def test_writing_ahead_goes_on_where_it_was_left(make, monkeypatch):
         work.close()
         assert [v[0][1] for _, v, _ in stored(backend).values()].count("a") == ahead
     assert contents(make.restored(make.snapshot(backend, 4))) == contents(backend)
+
+
+def test_writing_everything_ahead_is_no_sign_that_little_changes(make, busy):
+    table = busy.table("s")
+    # In full blocks only; what is left is too little to be a sign of its own.
+    keys = list(table.dirty)[: 2 * table.positions.size]
+    for number in range(4, 9):
+        for key in keys:
+            table.put(key, number)
+        drive(busy.prewrite())
+        handle = make.snapshot(busy, number)
+        assert table.positions is not None
+        assert contents(make.restored(handle)) == contents(busy)
+
+
+def test_a_block_that_goes_on_changing_is_left_alone(busy, monkeypatch):
+    monkeypatch.setattr(positions_module, "PASS_SECONDS", 0.0)
+    table = busy.table("s")
+    size = table.positions.size
+    written = []
+    real = busy.store.write
+    monkeypatch.setattr(busy.store, "write", lambda batch: (written.append(1), real(batch)))
+    for turn in range(20):
+        fill(busy, size, lambda i, turn=turn: (i, "a", turn))
+        drive(busy.prewrite())
+    assert len(written) == 2
+
+
+def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):
+    backend = make(inline_threshold=0)
+    backend.table("s").expect_immutable()
+    for number in range(1, 6):
+        fill(backend, COUNT, lambda i, n=number: (i, n))
+        drive(backend.prewrite())
+        handle = make.snapshot(backend, number)
+        assert contents(make.restored(handle)) == contents(backend)
+
+
+@pytest.mark.parametrize("snapshots", [2, 3])
+def test_a_barrier_amid_the_move_to_rows_takes_everything(make, monkeypatch, snapshots):
+    backend = make(inline_threshold=0)
+    table = backend.table("s")
+    table.expect_immutable()
+    for number in range(1, snapshots + 1):
+        fill(backend, COUNT, lambda i, n=number: (i, n))
+        make.snapshot(backend, number)
+    backend.memory_budget = 100_000
+    work = backend.relieve()
+    step = next(work)
+    capture = backend.capture(8)
+    with pytest.raises(StopIteration):
+        while True:
+            step = work.send(None if step is None else step())
+    handle, _ = drive(capture.write(make.root / "8"))
+    assert table.positions is None
+    expected = {f"k{i}": (i, snapshots) for i in range(COUNT)}
+    assert contents(make.restored(handle)) == contents(backend) == expected
+
+
+def test_values_that_grow_get_other_blocks(make, busy):
+    before = busy.table("s").positions
+    for number in range(4, 9):
+        fill(busy, COUNT, lambda i, n=number: (i, n, "x" * 1000))
+        handle = make.snapshot(busy, number)
+        assert contents(make.restored(handle)) == contents(busy)
+    after = busy.table("s").positions
+    assert after is not None and after.size < before.size // 2
+
+
+def test_what_is_held_for_it_counts_as_memory(make, busy):
+    table = busy.table("s")
+    assert table.hot_entries() == 2 * COUNT
+    fill(busy, COUNT)
+    first, second = busy.capture(4), busy.capture(5)
+    assert table.hot_entries() == 4 * COUNT
+    second.abort()
+    assert table.hot_entries() == 3 * COUNT
+    drive(first.write(make.root / "4"))
+    assert table.hot_entries() == 2 * COUNT
+    drive(second.write(None))
 
 
 def test_it_is_not_looked_for_in_vain_too_often():

@@ -75,7 +75,8 @@ class Walk:
         self.lists, self.plain = self.backend.table("lists"), self.backend.table("plain")
         self.plain.expect_immutable()
         self.models: list[dict] = [{}, {}]
-        self.keys = range(self.chance.choice([3, 8, 20]))
+        count = self.chance.choice([3, 8, 20])
+        self.keys = self.chance.choice([range(count), [f"k{i}" for i in range(count)]])
         self.expected: dict[int, list[dict]] = {}
         self.pending: list[Capture] = []
         self.work, self.step = None, None
@@ -134,7 +135,6 @@ class Walk:
         self.overlapping += bool(self.pending)
         before = self.plain.positions
         self.pending.append(self.backend.capture(number))
-        self.begun += before is None and self.plain.positions is not None
         self.ended += before is not None and self.plain.positions is None
         self.expected[number] = copy.deepcopy(self.models)
 
@@ -146,8 +146,10 @@ class Walk:
             if self.work is None:
                 self.work = self.pending[0].write(self.root / str(self.pending[0].number))
                 self.step = None
+            before = self.plain.positions
             try:
                 self.step = self.work.send(None if self.step is None else self.step())
+                self.begun += before is None and self.plain.positions is not None
             except StopIteration:
                 self.pending.pop(0)
                 self.work = None

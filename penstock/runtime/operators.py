@@ -93,7 +93,10 @@ class OperatorContext(RuntimeContext):
                 f"operator {self.name!r} asked for state {state_descriptor.name!r}, but keyed "
                 f"state exists only on a keyed stream: use key_by(...).process(...)"
             )
-        return _ValueState(self.backend.table(state_descriptor.name), self)
+        table = self.backend.table(state_descriptor.name)
+        # A user's function does with it what it likes.
+        table.only_immutable = False
+        return _ValueState(table, self)
 
 
 class _ValueState(ValueState):
@@ -280,9 +283,9 @@ class KeyedReduceOperator(KeyedOperator):
 
     def open(self) -> None:
         """Open the function and ask for the state, which is restored by now."""
-        super().open()
         self._table = self.backend.table(self.STATE)
         self._table.expect_immutable()
+        super().open()
         combine = method_of(self.function, "reduce")
         self._set_loop(loops.reduce_records, key_of=self._key_of, combine=combine)
 

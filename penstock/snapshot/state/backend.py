@@ -143,8 +143,9 @@ class KeyedBackend:
         maps, lists, turnover = [], [], set()
         for table in self.tables:
             had_levels = table.positions is None
-            if self.blocks is not None and self.blocks.choose_levels(table):
-                assert table.positions is not None
+            if self.blocks is not None:
+                self.blocks.end_positions(table)
+            if table.positions is not None:
                 lists.append((table, table.positions, table.positions.capture(table.dirty)))
                 continue
             if entries := table.seal(whole=whole):
@@ -196,10 +197,11 @@ class KeyedBackend:
         for begin, values in positions.settled(table.dirty, self._clock()):
             self.blocks.write_block(table, positions, begin, values)
             self._policy.wrote(table.table_id, [begin])
+            if not self._policy.may_write(table.table_id, begin):
+                return
             if timer.is_over(len(values)):
                 yield None
-                following = begin + positions.size
-                if self.captures or not self._policy.may_write(table.table_id, following):
+                if self.captures:
                     return
                 timer.restart()
         yield None
@@ -390,7 +392,7 @@ class KeyedBackend:
         """All hot entries are yet to be written into the RocksDB that is open now."""
         for table in self.tables:
             table.dirty, table.clean = {**table.clean, **table.dirty}, {}
-            table.positions = None
+            table.positions, table.turned_over = None, False
 
     def chunk_entries(self, table: KeyedTable) -> int:
         """How many entries of a table to write at once."""

@@ -34,7 +34,7 @@ from typing import Any
 import msgpack
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.state.positions import Positions, choose
+from penstock.snapshot.state.positions import Positions, goes_on, start
 from penstock.snapshot.state.rocks import RocksStore, new_batch
 from penstock.snapshot.state.rows import BLOCKS
 from penstock.snapshot.state.tables import KeyedTable
@@ -203,13 +203,18 @@ class Blocks:
 
     # --- by position ---
 
-    def choose_levels(self, table: KeyedTable) -> bool:
-        """At a capture: whether the table has one level from now on; see `positions.choose`."""
-        before, table.positions = table.positions, choose(table, self._next)
-        if before is not None and table.positions is None:
-            # Later blocks of it shadow these.
-            self._next = max(self._next, before.end)
-        return table.positions is not None
+    def begin_positions(self, table: KeyedTable) -> None:
+        """Once a capture is written: the table may have one level from now on."""
+        if table.positions is None:
+            table.positions = start(table, self._next)
+
+    def end_positions(self, table: KeyedTable) -> None:
+        """At a capture: the table may have levels again, and all of it is dirty."""
+        positions = table.positions
+        if positions is not None and not goes_on(table, positions):
+            table.positions = None
+            # Later blocks of it shadow those that are written now.
+            self._next = max(self._next, positions.end)
 
     def write_positions(
         self, table: KeyedTable, positions: Positions, values: list[Any], timer: SliceTimer

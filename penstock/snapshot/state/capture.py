@@ -63,6 +63,13 @@ class Capture:
         If `write` has made the folder by then, the owner of the snapshot removes it.
         """
         self.aborted = True
+        # What it would write of these, the next one will.
+        self._drop_lists()
+
+    def _drop_lists(self) -> None:
+        lists, self._lists = self._lists, []
+        for _, positions, _ in lists:
+            positions.pending -= 1
 
     @property
     def over(self) -> bool:
@@ -176,12 +183,16 @@ class Capture:
             for table, entries in self._maps:
                 written = [entries, backend.written_ahead(table)]
                 yield from backend.blocks.tidy(table, self.number, written, timer)
-            # What an aborted one would write, the next one will.
-            for table, positions, values in [] if self.aborted else self._lists:
+            for table, positions, values in self._lists:
                 yield from backend.blocks.write_positions(table, positions, values, timer)
+        elif self._lists:
+            raise ProtocolError(f"snapshot {self.number} has state by position and no blocks")
+        self._drop_lists()
         for table, entries in self._maps:
             table.captured.pop(0)
             share = len(entries) / max(1, len(table.clean))
             table.turned_over = table in self._turnover and share >= BEGIN_SHARE
-        self._maps, self._lists = [], []
+            if backend.blocks is not None:
+                backend.blocks.begin_positions(table)
+        self._maps = []
         backend.capture_written()

@@ -11,7 +11,7 @@ that has a change is written again under the same number.
 Only for states whose values cannot be changed in place, and of which nothing is deleted; and small
 enough, since the list is made at the barrier, at about 20 ns an entry.
 
-When to use it is decided in `choose`; writing is in `blocks.py`.
+When that pays is decided in `start` and `goes_on`; writing is in `blocks.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.snapshot.state.tables import KeyedTable
 
-__all__ = ["MAX_ENTRIES", "Positions", "choose"]
+__all__ = ["BEGIN_SHARE", "MAX_ENTRIES", "Positions", "goes_on", "start"]
 
 #: The list of so many values takes 2 to 3 ms.
 MAX_ENTRIES = 1 << 17
@@ -58,7 +58,11 @@ class Positions:
         self.alone = False
         #: Of the last capture that was written, about which share of the entries had changed.
         self.changed_share = 1.0
+        #: Captured lists that are not written yet.
+        self.pending = 0
         self._packed_keys: dict[int, bytes] = {}
+        #: Where blocks begin that were written since the last capture was.
+        self._rewritten: set[int] = set()
         self._pass: Iterator[tuple[int, list[Any]]] | None = None
         self._pass_after = 0.0
         self._pass_seconds = PASS_SECONDS
@@ -68,12 +72,21 @@ class Positions:
         """The number after that of the last block."""
         return self.first + -(-len(self.keys) // self.size)
 
+    def held_entries(self) -> int:
+        """About how many values are in memory for it that are not in the table any more."""
+        entries = len(self.written) + self.pending * len(self.keys)
+        return int(entries * self.changed_share)
+
     def capture(self, live: dict[Any, Any]) -> list[Any]:
-        """All values as they are now."""
+        """All values as they are now; `pending` until they are written or given up."""
+        self.pending += 1
+        self._pass = None
+        return self._values(live)
+
+    def _values(self, live: dict[Any, Any]) -> list[Any]:
         values = list(live.values())
         if len(values) > len(self.keys):
             self.keys.extend(islice(live, len(self.keys), None))
-        self._pass = None
         return values
 
     def changes(self, values: list[Any]) -> Iterator[tuple[int, list[Any]]]:
@@ -86,11 +99,19 @@ class Positions:
             new, old = values[begin : begin + self.size], self.written[begin : begin + self.size]
             sample = min(len(new), _SAMPLE)
             compared += sample
-            changed += sample - sum(map(is_, new[:sample], old))
+            if begin in self._rewritten:
+                changed += sample
+            else:
+                changed += sample - sum(map(is_, new[:sample], old))
             if len(new) != len(old) or any(map(is_not, new, old)):
-                self.written[begin : begin + self.size] = new
+                self._rewrite(begin, new)
                 yield begin, new
         self.changed_share = changed / compared if compared else 0.0
+        self._rewritten.clear()
+
+    def _rewrite(self, begin: int, values: list[Any]) -> None:
+        self.written[begin : begin + self.size] = values
+        self._rewritten.add(begin)
 
     def differs(self, begin: int, values: list[Any]) -> bool:
         """Whether some of the first values of a block are not those in the database."""
@@ -104,7 +125,7 @@ class Positions:
     def settled(self, live: dict[Any, Any], now: float) -> Iterator[tuple[int, list[Any]]]:
         """As `changes`, but only blocks of which nearly all changed; goes on where it was left."""
         if self._pass is None:
-            values = self.capture(live)
+            values = self._values(live)
             self._pass_seconds = min(2 * self._pass_seconds, MAX_PASS_SECONDS)
             self._pass = self._settled(values)
         for block in self._pass:
@@ -118,7 +139,7 @@ class Positions:
             new, old = values[begin : begin + self.size], self.written[begin : begin + self.size]
             changed = list(map(is_not, new[::stride], old[::stride]))
             if sum(changed) >= SETTLED_SHARE * len(changed):
-                self.written[begin : begin + self.size] = new
+                self._rewrite(begin, new)
                 yield begin, new
 
     def packed_keys(self, begin: int, count: int, pack: Any) -> bytes:
@@ -131,24 +152,33 @@ class Positions:
         return packed
 
 
-def choose(table: KeyedTable, first: int) -> Positions | None:
-    """At a capture: whether the table is to have one level from now on, or still.
+def start(table: KeyedTable, first: int) -> Positions | None:
+    """Once a capture is written: gives a table one level if that pays, and brings it into order.
+
+    Not at a barrier, where all that changed would have to be moved; now it is what has come since.
 
     Arguments:
         table: whose blocks are in a database.
-        first: the first number for blocks, should it begin now.
+        first: the first number for its blocks.
 
-    Returns what it had or a new one, with all entries in `dirty`; None if it has levels, again or
-    still.
+    Returns None if the table keeps its levels.
     """
-    positions = table.positions
-    if not table.only_immutable or len(table.dirty) > MAX_ENTRIES:
+    if not table.turned_over or not table.only_immutable or table.captured:
         return None
-    if positions is not None:
-        return positions if positions.changed_share >= END_SHARE else None
-    if not table.turned_over or table.captured or len(table.clean) > MAX_ENTRIES:
+    if len(table.clean) + len(table.dirty) > MAX_ENTRIES:
         return None
     # The older entries come first, and keep their places.
     table.clean.update(table.dirty)
     table.dirty, table.clean = table.clean, {}
     return Positions(first, table.block_entries())
+
+
+def goes_on(table: KeyedTable, positions: Positions) -> bool:
+    """At a capture: whether the table keeps its one level."""
+    return (
+        table.only_immutable
+        and positions.changed_share >= END_SHARE
+        and len(table.dirty) <= MAX_ENTRIES
+        # Values that have grown would make steps of writing too long.
+        and positions.size <= 2 * table.block_entries()
+    )

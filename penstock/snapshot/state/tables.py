@@ -222,8 +222,8 @@ class KeyedTable:
 
     def hot_entries(self) -> int:
         """How many entries the hot levels hold, shadowed ones included."""
-        written = 0 if self.positions is None else len(self.positions.written)
-        return len(self.dirty) + len(self.clean) + sum(map(len, self.captured)) + written
+        held = 0 if self.positions is None else self.positions.held_entries()
+        return len(self.dirty) + len(self.clean) + sum(map(len, self.captured)) + held
 
     def hot_bytes(self) -> int:
         """An estimate of the memory they take, in bytes."""
