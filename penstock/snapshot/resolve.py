@@ -229,6 +229,7 @@ def check_graph(
         if difference is not None:
             found.append(difference)
     found += _compare_logs(manifest, before, after, edges)
+    found += _compare_endings(manifest, before, after)
     return sorted(found, key=lambda item: item.uid)
 
 
@@ -302,6 +303,27 @@ def _compare_logs(
         else:
             continue
         yield Difference(consumer, new.name, Verdict.REFUSED, reason)
+
+
+def _compare_endings(
+    manifest: Manifest, before: dict[str, OperatorEntry], after: dict[str, OperatorEntry]
+) -> Iterator[Difference]:
+    """Tasks of which some have had their last word: a new subtask would be both kinds of them."""
+    ended: dict[str, dict[int, int]] = {}
+    for handle in manifest.handles:
+        rounds = ended.setdefault(handle.uid, {})
+        # A subtask may have several handles: one more for what was overtaken on its way to it.
+        rounds[handle.subtask] = max(handle.ended, rounds.get(handle.subtask, 0))
+    for uid, rounds in sorted(ended.items()):
+        old, new = before[uid], after.get(uid)
+        if new is None or new.parallelism == old.parallelism:
+            continue
+        if len({rounds.get(subtask, 0) for subtask in range(old.parallelism)}) > 1:
+            reason = (
+                f"end_input has run in some of its subtasks and not yet in others; resume at "
+                f"parallelism {old.parallelism}"
+            )
+            yield Difference(uid, new.name, Verdict.REFUSED, reason)
 
 
 def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool = False) -> None:
