@@ -8,6 +8,7 @@ record is lost, none is doubled. Method: see `tests/simulation`. A failure names
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ import trio.testing
 
 from penstock.runtime.control.world import seed_scheduler
 from tests.simulation.cluster import Fault, Outcome, Simulation
+from tests.simulation.processes import Machine
 from tests.sizes import sized
 
 SEEDS = sized(300, 3_000)
@@ -111,6 +113,33 @@ def test_a_commit_that_fails_is_made_again() -> None:
         simulation.ledger.commit_failures = 0.3
         told += str(check(seed, simulation).trace)
     assert "could not be published" in told
+
+
+def test_what_commits_need_is_made_good_again_before_a_restart_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As when the JVM of a driver dies: output is pending then, and no worker has started yet.
+    simulation = Simulation(3, faults=[])
+    lives, commits, make_world = True, 0, Machine.world
+
+    def commit(moment: str) -> None:
+        nonlocal lives, commits
+        commits += moment == "commit"
+        lives = lives and commits != 2
+        if not lives:
+            raise OSError("the catalog is gone")
+        simulation.at(moment)
+
+    def revive() -> None:
+        nonlocal lives
+        lives = True
+
+    simulation.ledger.on_commit = commit
+    simulation.ledger.commit_failures = simulation.ledger.stage_failures = 0.0
+    monkeypatch.setattr(Machine, "world", lambda *given: replace(make_world(*given), revive=revive))
+    outcome = check(3, simulation)
+    assert outcome.failures == []
+    assert [told[1] for told in outcome.trace].count("restarting") == 1
 
 
 def test_output_that_cannot_be_staged_is_produced_again() -> None:

@@ -401,6 +401,9 @@ class JobManager:
 
     async def _restore_newest(self) -> None:
         """Publish what is pending, and go back to the newest snapshot of this run."""
+        if self.world.revive is not None:
+            # Before the commits: they may need what has died, and come before the workers.
+            await self.world.offload(self.world.revive)
         await self.commits.commit()
         if self.keep:
             newest = await self.in_store(self._newest_own)

@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.dataflow.errors import GraphError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["find_java", "require_spark", "session_lives", "spark_session"]
+__all__ = ["context_lives", "find_java", "require_spark", "session_lives", "spark_session"]
 
 #: The oldest Java that Spark 4 runs on.
 OLDEST_JAVA = 17
@@ -97,9 +98,14 @@ def spark_session(
 
 def session_lives(spark: SparkSession) -> bool:
     """Whether a session can still be used: its JVM runs, and nobody has stopped it."""
+    return context_lives(spark.sparkContext)
+
+
+def context_lives(context: SparkContext) -> bool:
+    """As `session_lives`, of what all sessions of a process share."""
     try:
-        context: Any = spark.sparkContext._jsc.sc()
-        return not context.isStopped()
+        java: Any = context._jsc.sc()
+        return not java.isStopped()
     except Exception:  # there are many ways in which the connection to a dead JVM fails
         return False
 

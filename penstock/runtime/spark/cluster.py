@@ -192,6 +192,7 @@ class JobThread(JobConnection):
             self._session, self._slots, self._name, self._transport, world.offload
         )
         world.launcher = launcher
+        world.revive = self._session.get
 
         def make_world(_: Any) -> World:
             return world
