@@ -8,15 +8,18 @@ record is lost, none is doubled. Method: see `tests/simulation`. A failure names
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from penstock.runtime.control.world import seed_scheduler
+from penstock.dataflow.source import ListEnumerator, Split
+from penstock.runtime.control.world import World, seed_scheduler
 from tests.simulation.cluster import Fault, Outcome, Simulation
-from tests.simulation.processes import Machine
+from tests.simulation.processes import Machine, Process
 from tests.sizes import sized
 
 SEEDS = sized(300, 3_000)
@@ -125,7 +128,7 @@ def test_what_commits_need_is_made_good_again_before_a_restart_commits(
     def commit(moment: str) -> None:
         nonlocal lives, commits
         commits += moment == "commit"
-        lives = lives and commits != 2
+        lives = lives and commits != 1
         if not lives:
             raise OSError("the catalog is gone")
         simulation.at(moment)
@@ -140,6 +143,38 @@ def test_what_commits_need_is_made_good_again_before_a_restart_commits(
     outcome = check(3, simulation)
     assert outcome.failures == []
     assert [told[1] for told in outcome.trace].count("restarting") == 1
+
+
+def test_a_source_that_looks_for_splits_does_not_hold_up_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_thread, asked, make_world = False, [], Machine.world
+
+    def world(machine: Machine, process: Process) -> World:
+        made = make_world(machine, process)
+
+        async def offload(function: Callable[[], Any]) -> Any:
+            def run() -> Any:
+                nonlocal in_thread
+                in_thread = True
+                try:
+                    return function()
+                finally:
+                    in_thread = False
+
+            return await made.offload(run)
+
+        return replace(made, offload=offload)
+
+    def next_split(enumerator: ListEnumerator, subtask: int) -> Split | None:
+        asked.append(in_thread)
+        return look(enumerator, subtask)
+
+    look = ListEnumerator.next_split
+    monkeypatch.setattr(ListEnumerator, "next_split", next_split)
+    monkeypatch.setattr(Machine, "world", world)
+    check(5, Simulation(5, faults=[]))
+    assert asked and all(asked)
 
 
 def test_output_that_cannot_be_staged_is_produced_again() -> None:
