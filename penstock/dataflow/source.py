@@ -77,11 +77,15 @@ class Preparation:
             is removed at its end.
         resuming: the run goes on from a snapshot, if there is one.
         attached: this process stays until the job ends.
+        state: what the source's enumerator put into the snapshot that the run goes on from, which
+            may be one of another job; None if there is no such snapshot, or the source is not in
+            it.
     """
 
     folder: Path
     resuming: bool
     attached: bool
+    state: Any = None
 
 
 class SourceReader(ABC):

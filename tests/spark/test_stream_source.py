@@ -282,6 +282,29 @@ def test_a_snapshot_of_another_run_of_the_stream_is_refused(feed: Feed, prepared
         enumerator.restore({"stage": "another", "batch": 0, "split": 0})
 
 
+def test_a_fork_into_another_folder_starts_no_query(feed: Feed, tmp_path: Path):
+    source = SparkStreamSource(feed.stream())
+    state = {"stage": "another", "batch": 0, "split": 0}
+    with pytest.raises(GraphError, match="resume the job in its own folder"):
+        source.prepare(Preparation(tmp_path / "fork", True, attached=True, state=state))
+    source.release()
+    assert not (tmp_path / "fork").exists()
+
+
+def test_a_resumed_stream_goes_on_with_the_stage_of_its_snapshot(
+    feed: Feed, prepared: Callable, tmp_path: Path
+):
+    first = SparkStreamSource(feed.stream())
+    state = prepared(first).snapshot()
+    first.release()
+    later = SparkStreamSource(feed.stream())
+    prepared(later)
+    again = SparkStreamSource(feed.stream())
+    again.prepare(Preparation(tmp_path / "source", True, attached=True, state=state))
+    assert again._stage_id == first._stage_id != later._stage_id
+    again.release()
+
+
 def test_two_programs_cannot_feed_one_job(feed: Feed, prepared: Callable):
     source = SparkStreamSource(feed.stream())
     prepared(source)

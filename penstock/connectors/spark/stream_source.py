@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["SparkStreamSource"]
 
 
+_ELSEWHERE = (
+    "the snapshot is of another run of the stream than the one whose checkpoint is in this job's "
+    "folder: resume the job in its own folder"
+)
+
+
 class SparkStreamSource(Source):
     """The rows of a Structured Streaming DataFrame, each read once.
 
@@ -112,8 +118,14 @@ class SparkStreamSource(Source):
                 "`penstock run`, and not by submitting it"
             )
         assert self._frame is not None
-        self._folder = preparation.folder
-        self._stage_id = _newest_stage(self._folder) if preparation.resuming else None
+        self._folder, state = preparation.folder, preparation.state
+        if state is not None and not (self._folder / state["stage"]).exists():
+            # Before a query is started that nobody would read.
+            raise GraphError(_ELSEWHERE)
+        if state is not None:
+            self._stage_id = str(state["stage"])
+        elif preparation.resuming:
+            self._stage_id = _newest_stage(self._folder)
         self._stage_id = self._stage_id or new_pin_id()
         stage = Stage(self._folder / self._stage_id)
         stage.make()
@@ -216,10 +228,7 @@ class _StageEnumerator(SplitEnumerator):
 
     def restore(self, state: Any) -> None:
         if state["stage"] != self._stage_id:
-            raise GraphError(
-                "the snapshot is of another run of the stream than the one whose checkpoint is in "
-                "this job's folder: resume the job in its own folder"
-            )
+            raise GraphError(_ELSEWHERE)
         if state["split"]:
             self._open(state["batch"], state["split"])
         else:

@@ -7,7 +7,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.spark.session import session_lives
 from penstock.dataflow.errors import JobError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class LiveSession:
     def get(self) -> SparkSession:
         """The session, or a new one with the same settings; blocks. Raises `JobError`."""
         with self._lock:
-            if not session_lives(self._spark):
+            if not _lives(self._spark):
                 try:
                     self._spark = _make_again(self._spark, self._conf)
                 except Exception as error:
@@ -54,6 +53,14 @@ class LiveSession:
                         f"started again: {error}"
                     ) from error
             return self._spark
+
+
+def _lives(spark: SparkSession) -> bool:
+    try:
+        context: Any = spark.sparkContext._jsc.sc()
+        return not context.isStopped()
+    except Exception:
+        return False
 
 
 def _make_again(dead: SparkSession, conf: dict[str, str]) -> SparkSession:
