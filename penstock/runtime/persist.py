@@ -1,8 +1,8 @@
 """Writes a task's snapshots while its records flow, one after the other.
 
 What must be one cut is captured by the task at the barrier, in `capture`; the work that follows
-is done here in slices between batches, with flushes and syncs off the loop. A cut of a task with
-back-edges is complete when their logs are, which are written last. Sinks' output that
+is done here in slices between batches, with flushes and syncs off the loop. A cut with records in
+flight is complete when their logs are, which are written last. Sinks' output that
 was made durable stays here until a snapshot that holds it is complete, so what an aborted
 snapshot staged is acknowledged again with the next one.
 """
@@ -79,7 +79,7 @@ class Acknowledgement:
         size: how much was written and linked.
         aligned_seconds, write_seconds: how long each phase took.
         final: it is the job's last.
-        log_records: in the logs of back-edges.
+        log_records: in all logs of the cut.
         log_bytes: of these logs.
         loop: what the end of the task's loop is found out by; None if it is in none.
     """
@@ -299,6 +299,7 @@ class Persister:
         log_records = sum(log.records for log in cut.logs)
         loop = None
         if cut.outside_ended is not None:
+            # There is nothing yet that a task could be waiting for, such as a timer.
             loop = LoopStatus(cut.outside_ended, log_records, 0, cut.ended, cut.emitted)
         self._reporter.acknowledge(
             Acknowledgement(

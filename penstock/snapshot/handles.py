@@ -142,7 +142,7 @@ class OperatorHandle:
         keyed: its keyed state, if it has any.
         small: a small value that travels in the manifest (source splits with positions, operator
             lists); None if there is none.
-        logs: of the back-edges that lead to it.
+        logs: of the edges that lead to it.
         ended: how often the end-of-input hooks of the task that it is the first operator of
             have run.
         emitted: whether the last of these runs emitted into the task's loop.

@@ -1,8 +1,9 @@
-"""Logs of back-edges: the records that were in flight in a loop when a snapshot was taken.
+"""Logs: the records that were in flight on an edge when a snapshot was taken.
 
-A log is a sequence of frames, as `docs/snapshot-format.md` describes them; the segments that a
-back-edge spills to disk are of the same format, so that a log links them and copies nothing. What
-is inside a batch is the codec's business.
+In aligned snapshots only back-edges have any; in unaligned ones, every edge may. A log is a
+sequence of frames, as `docs/snapshot-format.md` describes them; the segments that a back-edge
+spills to disk are of the same format, so that a log links them and copies nothing. What is inside a
+batch is the codec's business.
 
 Invariants: every file of a log is written or linked once and never changed. A handle is returned
 only when its files, and their names in their folder, are durable; the folder's own name is made
