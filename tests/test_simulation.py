@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +19,10 @@ import trio
 import trio.testing
 
 from penstock.dataflow.source import ListEnumerator, Split
+from penstock.runtime import jobmanager
 from penstock.runtime.control.world import World, seed_scheduler
 from tests.simulation.cluster import Fault, Outcome, Simulation
-from tests.simulation.processes import Machine, Process
+from tests.simulation.processes import Machine
 from tests.sizes import sized
 
 SEEDS = sized(300, 3_000)
@@ -145,36 +148,50 @@ def test_what_commits_need_is_made_good_again_before_a_restart_commits(
     assert [told[1] for told in outcome.trace].count("restarting") == 1
 
 
+class Threads:
+    """Knows whether what runs is in a thread, in all processes of a simulation."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = False
+        make_world = Machine.world
+        monkeypatch.setattr(Machine, "world", lambda *given: self._watched(make_world(*given)))
+
+    def _watched(self, world: World) -> World:
+        def entering(function: Callable[[], Any]) -> Any:
+            self.entered = True
+            try:
+                return function()
+            finally:
+                self.entered = False
+
+        return replace(world, offload=lambda function: world.offload(partial(entering, function)))
+
+
 def test_a_source_that_looks_for_splits_does_not_hold_up_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_thread, asked, make_world = False, [], Machine.world
-
-    def world(machine: Machine, process: Process) -> World:
-        made = make_world(machine, process)
-
-        async def offload(function: Callable[[], Any]) -> Any:
-            def run() -> Any:
-                nonlocal in_thread
-                in_thread = True
-                try:
-                    return function()
-                finally:
-                    in_thread = False
-
-            return await made.offload(run)
-
-        return replace(made, offload=offload)
+    threads, asked, look = Threads(monkeypatch), [], ListEnumerator.next_split
 
     def next_split(enumerator: ListEnumerator, subtask: int) -> Split | None:
-        asked.append(in_thread)
+        asked.append(threads.entered)
         return look(enumerator, subtask)
 
-    look = ListEnumerator.next_split
     monkeypatch.setattr(ListEnumerator, "next_split", next_split)
-    monkeypatch.setattr(Machine, "world", world)
     check(5, Simulation(5, faults=[]))
     assert asked and all(asked)
+
+
+def test_folders_that_are_removed_do_not_hold_up_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, removed = Threads(monkeypatch), []
+
+    def rmtree(path: Path, ignore_errors: bool) -> None:
+        removed.append((Path(path).name, threads.entered))
+
+    monkeypatch.setattr(jobmanager.shutil, "rmtree", rmtree)
+    check(5, Simulation(5, faults=[]))
+    assert set(removed) == {("work", True)}
 
 
 def test_output_that_cannot_be_staged_is_produced_again() -> None:

@@ -172,12 +172,17 @@ class JobManager:
                 return await self._run()
             finally:
                 with trio.CancelScope(shield=True):
-                    shutil.rmtree(self.store.paths.root / "work", ignore_errors=True)
+                    await self._remove(self.store.paths.root / "work")
                     await offload(self.store.unlock)
         finally:
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
             self.world.transport.close()
+            if self._temporary is not None:
+                with trio.CancelScope(shield=True):
+                    await self._remove(self._temporary)
+
+    async def _remove(self, folder: Path) -> None:
+        # It may hold all that did not fit into memory.
+        await self.world.offload(partial(shutil.rmtree, folder, ignore_errors=True))
 
     def stop(self) -> None:
         """End the job in order: with a last snapshot, if it keeps any."""
