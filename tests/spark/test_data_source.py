@@ -308,6 +308,8 @@ def test_the_checkpoints_of_a_job_that_does_not_write_there_are_refused(
     counted: Settings, tmp_path: Path
 ):
     # Before there is anything, nothing can be told, and nothing read either.
+    Store(tmp_path / "job").open("counting")
+    assert last_whole_snapshot(tmp_path / "nothing", tmp_path / "job") == 0
     assert last_whole_snapshot(tmp_path, counted.job) == 0
     (tmp_path / "part-0000000003-00000-0001-files-0123456789.txt").write_text("x\n")
     with pytest.raises(GraphError, match=r"no output in .* is of the job 'counting'"):

@@ -84,12 +84,12 @@ def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
             `checkpoints` is of a job that does not write there.
         StoreError: if the newest snapshot is damaged.
     """
+    newest = None if checkpoints is None else _newest(checkpoints)
+    if checkpoints is not None and newest is None:
+        return 0  # the folder may not be there yet
     files = list_output(folder)
-    if checkpoints is not None:
-        newest = _newest(checkpoints)
-        if newest is None or not files:
-            return 0
-        return _last_whole(folder, {file.tag for file in files}, newest)
+    if newest is not None:
+        return _last_whole(folder, {file.tag for file in files}, newest) if files else 0
     if len({file.tag for file in files}) > 1:
         raise GraphError(
             f"{folder} holds the output of several sinks or runs: set the option "
