@@ -373,6 +373,27 @@ def test_a_last_word_that_all_or_none_have_had_fits_any_parallelism() -> None:
         assert check_graph(before, wider, INTO_SPLIT) == []
 
 
+@pytest.mark.parametrize(
+    ("lines", "split", "fits"),
+    [((1, 1), (1, 1), True), ((1, 0), (1, 0), True), ((1, 1), (1, 0), False), ((2,), (0, 0), False)]
+    + [((1,), (1, 1), True)],
+)
+def test_operators_of_which_one_has_had_its_last_word_do_not_become_one_task(
+    lines: tuple[int, ...], split: tuple[int, ...], fits: bool
+) -> None:
+    handles = [OperatorHandle("lines", i, ended=ended) for i, ended in enumerate(lines)]
+    handles += [OperatorHandle("split", i, ended=ended) for i, ended in enumerate(split)]
+    source = replace(SOURCE, parallelism=len(lines))
+    before = replace(manifest(1, source, SPLIT), handles=tuple(handles))
+    apart = check_graph(before, [source, SPLIT], INTO_SPLIT, [["lines"], ["split"]])
+    assert apart == []
+    found = check_graph(before, [source, SPLIT], [], [["lines", "new", "split"]])
+    assert [(item.uid, item.verdict) for item in found] == (
+        [] if fits else [("split", Verdict.REFUSED)]
+    )
+    assert all("keep them apart as they were" in item.reason for item in found)
+
+
 # ---- committables
 
 

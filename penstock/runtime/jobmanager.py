@@ -307,7 +307,11 @@ class JobManager:
             for chain in self.plan.chains
             if chain.is_source
         ]
-        differences = check_graph(manifest, self._entries(), edges)
+        hooks = [
+            [node.operator.uid for node in chain.root.walk() if node.operator.hooks]
+            for chain in self.plan.chains
+        ]
+        differences = check_graph(manifest, self._entries(), edges, hooks)
         require_compatible(differences, allow_dropped=self._options.allow_dropped)
         store.verify(manifest, checksums=True)
         self.restore_from, self._folder = manifest, store.paths

@@ -36,6 +36,7 @@ class Cut:
     Arguments:
         number, kind: the snapshot.
         root: uid of the task's first operator.
+        hooked: uids of its operators with an end-of-input hook.
         ended, emitted: of the end-of-input hooks; see `OperatorHandle`.
         outside_ended: in a loop, whether all input from outside had ended; else None.
         captures: per keyed operator uid, its captured state.
@@ -52,6 +53,7 @@ class Cut:
     number: int
     kind: SnapshotKind
     root: str
+    hooked: tuple[str, ...] = ()
     ended: int = 0
     emitted: bool = False
     outside_ended: bool | None = None
@@ -293,9 +295,11 @@ class Persister:
         if cut.aborted:
             return
         if cut.ended:
-            at = (cut.root, self._subtask)
-            root = cut.handles.get(at) or OperatorHandle(*at)
-            cut.handles[at] = replace(root, ended=cut.ended, emitted=cut.emitted)
+            # Of each operator with a hook, too: it may be in another chain when it is restored.
+            for uid in (cut.root, *cut.hooked):
+                at = (uid, self._subtask)
+                handle = cut.handles.get(at) or OperatorHandle(*at)
+                cut.handles[at] = replace(handle, ended=cut.ended, emitted=cut.emitted)
         log_records = sum(log.records for log in cut.logs)
         loop = None
         if cut.outside_ended is not None:

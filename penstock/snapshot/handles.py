@@ -143,8 +143,8 @@ class OperatorHandle:
         small: a small value that travels in the manifest (source splits with positions, operator
             lists); None if there is none.
         logs: of the edges that lead to it.
-        ended: how often the end-of-input hooks of the task that it is the first operator of
-            have run.
+        ended: how often the end-of-input hooks of its task have run; 0 unless it is the first
+            operator of the task, or has such a hook.
         emitted: whether the last of these runs emitted into the task's loop.
     """
 
