@@ -87,7 +87,8 @@ class Job:
     @property
     def gangs(self) -> list[list[int]]:
         """The process ids of the workers of each attempt, as the job told them."""
-        told = re.findall(r"workers: pids ([\d, ]+)", self._log.read_text())
+        # With the end of the line, since it may be half written.
+        told = re.findall(r"workers: pids ([\d, ]+)\n", self._log.read_text())
         return [[int(pid) for pid in line.split(",")] for line in told]
 
     @property

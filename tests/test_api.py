@@ -20,6 +20,7 @@ from penstock import (
     FilterFunction,
     FlatMapFunction,
     IterableSource,
+    JobError,
     JsonLines,
     KeyedProcessFunction,
     KeySelector,
@@ -34,6 +35,7 @@ from penstock import (
     ValueStateDescriptor,
 )
 from penstock.dataflow.environment import RunOptions, run_options
+from penstock.runtime.client import Follower
 
 N = 300
 
@@ -362,6 +364,44 @@ def test_a_report_tells_operators_snapshots_and_restarts(tmp_path: Path):
     assert told["snapshots"][0].keys() >= {"number", "duration_ms", "bytes_total"}
     assert told["restarts"] == []
     assert told["wall_seconds"] > 0
+
+
+def following(report: Path) -> Follower:
+    """Of a job that has failed."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1]).print()
+    follower = Follower(env._program("failing"), RunOptions(report=str(report)), 0.0)
+    follower.take({"event": "failed", "family": "JobError", "message": "a bad record"})
+    return follower
+
+
+def test_a_report_is_there_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written = []
+    write_text = Path.write_text
+
+    def note(path: Path, text: str) -> int:
+        written.append(path)
+        return write_text(path, text)
+
+    monkeypatch.setattr(Path, "write_text", note)
+    report, link = tmp_path / "report.json", tmp_path / "link"
+    report.touch()
+    link.symlink_to(report)
+    for given in (report, link, tmp_path / "new.json"):
+        with pytest.raises(JobError, match="a bad record"):
+            following(given).result("ended")
+        assert json.loads(given.read_text())["status"] == "failed"
+    assert link.is_symlink()
+    assert not set(written) & {report, link, tmp_path / "new.json"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new.json", "report.json"]
+
+
+def test_a_report_that_cannot_be_written_does_not_hide_why_the_job_failed(tmp_path: Path):
+    with pytest.raises(JobError, match="a bad record") as caught:
+        following(tmp_path / "nowhere" / "report.json").result("ended")
+    assert "the report cannot be written" in str(caught.value.__context__)
 
 
 # ---- loops and the end of input

@@ -106,7 +106,10 @@ def test_frames_that_are_cut_off_anywhere_are_found() -> None:
     data = frame(BATCH, b"first") + frame(BATCH, b"second")
     boundary = len(frame(BATCH, b"first"))
     for length in set(range(1, len(data))) - {boundary}:
-        with pytest.raises(StoreError, match=r"damaged: .*another snapshot \[the/file\]") as caught:
+        with pytest.raises(
+            StoreError,
+            match=r"log of records in flight is damaged: .*another snapshot \[the/file\]",
+        ) as caught:
             list(frames(data[:length], "the/file"))
         assert caught.value.path == "the/file"
 
@@ -186,10 +189,10 @@ def test_a_segment_that_has_changed_is_not_taken(tmp_path: Path, snapshot: Path)
 
 
 def test_a_log_that_cannot_be_written_says_why(tmp_path: Path, snapshot: Path) -> None:
-    with pytest.raises(StoreError, match=r"cannot write the log of a back-edge: .*000012/no/log\]"):
+    with pytest.raises(StoreError, match=r"cannot write the records in flight: .*000012/no/log\]"):
         write([b"a"], snapshot / "no" / "log")
     gone = Segment(tmp_path / "gone", 1, "")
-    with pytest.raises(StoreError, match="cannot write the log of a back-edge"):
+    with pytest.raises(StoreError, match="cannot write the records in flight"):
         write([whole(gone)], snapshot / "log")
 
 
@@ -201,7 +204,7 @@ def test_a_log_whose_file_is_gone_or_short_names_it(snapshot: Path) -> None:
         read(handle, snapshot)
     assert caught.value.path == str(path)
     path.unlink()
-    with pytest.raises(StoreError, match="cannot read the log of a back-edge") as caught:
+    with pytest.raises(StoreError, match="cannot read the records in flight") as caught:
         read(handle, snapshot)
     assert caught.value.path == str(path)
 

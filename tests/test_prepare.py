@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from penstock import CollectionSource, GraphError, StreamExecutionEnvironment
+from penstock.dataflow.environment import RunOptions
 from penstock.dataflow.source import Preparation, ReaderContext, Split, SplitEnumerator
 from penstock.runtime.prepare import prepared_sources
+from penstock.snapshot.store import Store
 from tests.processes.harness import run
 
 
@@ -84,6 +86,28 @@ def test_a_source_is_prepared_before_its_job_and_released_behind_it(tmp_path: Pa
     assert source.calls[0].folder != other.calls[0].folder
 
 
+def test_a_source_that_is_prepared_hears_what_its_snapshot_holds(tmp_path: Path):
+    run(_env(Prepared(), tmp_path / "job"))
+    newest = Store(tmp_path / "job").newest()
+    assert newest is not None
+    path = str(Store(tmp_path / "job").paths.snapshot(newest.number))
+    for folder, resume, state in (
+        ("job", "newest", 3),
+        ("job", int(newest.number), 3),
+        ("fork", str(tmp_path / "job"), 3),
+        ("fork", path, 3),
+        ("job", 10**6, None),
+        ("fork", "newest", None),
+        ("fork", str(tmp_path / "nothing"), None),
+        ("job", None, None),
+    ):
+        source = Prepared()
+        program = _env(source, tmp_path / folder)._program(None, check=False)
+        with prepared_sources(program, RunOptions(resume=resume)):
+            [preparation] = source.calls
+            assert (preparation.state, preparation.resuming) == (state, resume is not None)
+
+
 def test_without_a_folder_for_the_job_there_is_one_until_its_end():
     source = Prepared()
     stream = _env(source, None).from_source(other := Prepared())
@@ -112,8 +136,6 @@ def test_one_source_object_cannot_be_two_sources(tmp_path: Path):
 
 
 def test_a_job_that_is_left_alone_needs_a_folder():
-    from penstock.dataflow.environment import RunOptions
-
     program = _env(Prepared(), None)._program(None, check=False)
     with (
         pytest.raises(GraphError, match="--checkpoint-dir"),

@@ -330,6 +330,73 @@ def test_records_in_flight_must_not_end_up_at_a_subtask_that_is_not_theirs(
     assert all(f"was {was.value} and is {now.value}" in item.reason for item in found)
 
 
+# ---- ends of input
+
+#: Handles of the operator "split", some of whose subtasks had run their hooks at the snapshot.
+MIDWAY = {
+    "the other one has nothing in the snapshot": [OperatorHandle("split", 0, ended=1)],
+    "the other one has state": [OperatorHandle("split", 0, ended=1), OperatorHandle("split", 1)],
+    "the other one has records in flight, its own and overtaken ones": [
+        OperatorHandle("split", 0, ended=1),
+        OperatorHandle("split", 1, logs=(LogHandle("lines", 0, 0, "hash", 3, 27, b""),)),
+        OperatorHandle("split", 1, logs=(LogHandle("lines", 0, 1, "hash", 3, 27, b""),)),
+    ],
+    "the other one is a round behind": [
+        OperatorHandle("split", 0, ended=2, emitted=True),
+        OperatorHandle("split", 1, ended=1, emitted=True),
+    ],
+}
+INTO_SPLIT = [("lines", "split", 0, Partitioning.HASH)]
+
+
+@pytest.mark.parametrize("handles", MIDWAY.values(), ids=MIDWAY.keys())
+def test_a_last_word_that_only_some_subtasks_have_had_fits_no_other_parallelism(
+    handles: list[OperatorHandle],
+) -> None:
+    before = replace(manifest(1, SOURCE, SPLIT), handles=tuple(handles))
+    assert check_graph(before, [SOURCE, SPLIT], INTO_SPLIT) == []
+    for parallelism in (1, 3):
+        after = [SOURCE, replace(SPLIT, parallelism=parallelism)]
+        (difference,) = check_graph(before, after, INTO_SPLIT)
+        assert (difference.uid, difference.verdict) == ("split", Verdict.REFUSED)
+        with pytest.raises(GraphError, match=r"end_input has run in some .* at parallelism 2"):
+            require_compatible([difference], allow_dropped=True)
+
+
+def test_a_last_word_that_all_or_none_have_had_fits_any_parallelism() -> None:
+    wider = [SOURCE, replace(SPLIT, parallelism=3)]
+    for ended in (0, 1):
+        # One more handle each, for what was overtaken on its way to the subtask.
+        handles = [OperatorHandle("split", i, ended=ended) for i in range(2)]
+        handles += [OperatorHandle("split", i) for i in range(2)]
+        before = replace(manifest(1, SOURCE, SPLIT), handles=tuple(handles))
+        assert check_graph(before, wider, INTO_SPLIT) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "split", "fits"),
+    [((1, 1), (1, 1), True), ((1, 0), (1, 0), True), ((1, 1), (1, 0), False), ((2,), (0, 0), False)]
+    + [((1,), (1, 1), True)],
+)
+def test_operators_of_which_one_has_had_its_last_word_do_not_become_one_task(
+    lines: tuple[int, ...], split: tuple[int, ...], fits: bool
+) -> None:
+    handles = [OperatorHandle("lines", i, ended=ended) for i, ended in enumerate(lines)]
+    handles += [OperatorHandle("split", i, ended=ended) for i, ended in enumerate(split)]
+    source = replace(SOURCE, parallelism=len(lines))
+    before = replace(manifest(1, source, SPLIT), handles=tuple(handles))
+    apart = check_graph(before, [source, SPLIT], INTO_SPLIT, [["lines"], ["split"]])
+    assert apart == []
+    found = check_graph(before, [source, SPLIT], [], [["lines", "new", "split"]])
+    assert [(item.uid, item.verdict) for item in found] == (
+        [] if fits else [("split", Verdict.REFUSED)]
+    )
+    assert all("keep them apart as they were" in item.reason for item in found)
+
+
+# ---- committables
+
+
 def staged(snapshot: int, uid: str, subtask: int, payload: object = None) -> Committable:
     return Committable("old", uid, subtask, snapshot, 1, payload)
 

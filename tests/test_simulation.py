@@ -8,13 +8,21 @@ record is lost, none is doubled. Method: see `tests/simulation`. A failure names
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from penstock.runtime.control.world import seed_scheduler
+from penstock.dataflow.source import ListEnumerator, Split
+from penstock.runtime import jobmanager
+from penstock.runtime.control.world import World, seed_scheduler
 from tests.simulation.cluster import Fault, Outcome, Simulation
+from tests.simulation.processes import Machine
 from tests.sizes import sized
 
 SEEDS = sized(300, 3_000)
@@ -111,6 +119,79 @@ def test_a_commit_that_fails_is_made_again() -> None:
         simulation.ledger.commit_failures = 0.3
         told += str(check(seed, simulation).trace)
     assert "could not be published" in told
+
+
+def test_what_commits_need_is_made_good_again_before_a_restart_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As when the JVM of a driver dies: output is pending then, and no worker has started yet.
+    simulation = Simulation(3, faults=[])
+    lives, commits, make_world = True, 0, Machine.world
+
+    def commit(moment: str) -> None:
+        nonlocal lives, commits
+        commits += moment == "commit"
+        lives = lives and commits != 1
+        if not lives:
+            raise OSError("the catalog is gone")
+        simulation.at(moment)
+
+    def revive() -> None:
+        nonlocal lives
+        lives = True
+
+    simulation.ledger.on_commit = commit
+    simulation.ledger.commit_failures = simulation.ledger.stage_failures = 0.0
+    monkeypatch.setattr(Machine, "world", lambda *given: replace(make_world(*given), revive=revive))
+    outcome = check(3, simulation)
+    assert outcome.failures == []
+    assert [told[1] for told in outcome.trace].count("restarting") == 1
+
+
+class Threads:
+    """Knows whether what runs is in a thread, in all processes of a simulation."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = False
+        make_world = Machine.world
+        monkeypatch.setattr(Machine, "world", lambda *given: self._watched(make_world(*given)))
+
+    def _watched(self, world: World) -> World:
+        def entering(function: Callable[[], Any]) -> Any:
+            self.entered = True
+            try:
+                return function()
+            finally:
+                self.entered = False
+
+        return replace(world, offload=lambda function: world.offload(partial(entering, function)))
+
+
+def test_a_source_that_looks_for_splits_does_not_hold_up_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, asked, look = Threads(monkeypatch), [], ListEnumerator.next_split
+
+    def next_split(enumerator: ListEnumerator, subtask: int) -> Split | None:
+        asked.append(threads.entered)
+        return look(enumerator, subtask)
+
+    monkeypatch.setattr(ListEnumerator, "next_split", next_split)
+    check(5, Simulation(5, faults=[]))
+    assert asked and all(asked)
+
+
+def test_folders_that_are_removed_do_not_hold_up_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, removed = Threads(monkeypatch), []
+
+    def rmtree(path: Path, ignore_errors: bool) -> None:
+        removed.append((Path(path).name, threads.entered))
+
+    monkeypatch.setattr(jobmanager.shutil, "rmtree", rmtree)
+    check(5, Simulation(5, faults=[]))
+    assert set(removed) == {("work", True)}
 
 
 def test_output_that_cannot_be_staged_is_produced_again() -> None:

@@ -77,11 +77,15 @@ class Preparation:
             is removed at its end.
         resuming: the run goes on from a snapshot, if there is one.
         attached: this process stays until the job ends.
+        state: what the source's enumerator put into the snapshot that the run goes on from, which
+            may be one of another job; None if there is no such snapshot, or the source is not in
+            it.
     """
 
     folder: Path
     resuming: bool
     attached: bool
+    state: Any = None
 
 
 class SourceReader(ABC):
@@ -110,7 +114,8 @@ class SourceReader(ABC):
 class SplitEnumerator(ABC):
     """Knows which splits there are and hands them out; lives beside the JobManager.
 
-    None of the methods may block for long except `start`.
+    `start`, `restore`, `next_split` and `exhausted` are called off the event loop and may block; so
+    long as they do, no snapshot of the job begins. The others may not block for long.
     """
 
     def start(self) -> None:
@@ -136,7 +141,7 @@ class SplitEnumerator(ABC):
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
         """A snapshot is complete; what none of the retained ones needs may be removed.
 
-        Unlike the others it is called off the event loop, while they may be called on it.
+        Called off the event loop, while others may be called in another thread.
 
         Arguments:
             states: what `snapshot` returned, for each retained snapshot.

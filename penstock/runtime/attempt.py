@@ -39,6 +39,8 @@ START_SECONDS = 60.0
 EXPLAIN_SECONDS = 2.0
 #: How long workers may take to close their functions at the end.
 FAREWELL_SECONDS = 30.0
+#: How soon a source that has no split for a task, but may have one later, is asked again.
+DEAL_SECONDS = 0.1
 #: A worker whose heartbeat comes and whose loop has not reported for so long is busy.
 BUSY_SECONDS = 3.0
 
@@ -109,6 +111,8 @@ class Attempt:
         self._rescheduled = Signal()
         self._numbers = numbers[1:]
         self._dealer = SplitDealer(job.code, job.plan)
+        #: Held while a split is on its way from its enumerator to the task that it is for.
+        self._dealing = trio.Lock()
         self._loops = t.LoopWatch(
             t.Loop(
                 index,
@@ -278,7 +282,7 @@ class Attempt:
                 if all(worker.ready for worker in self._workers.values()):
                     self._start()
             case m.SplitWanted(chain, subtask):
-                self._deal(chain, subtask)
+                self._nursery.start_soon(self._deal, chain, subtask)
             case m.Acknowledge():
                 self._acknowledged(message)
             case m.Decline(chain, subtask, number, reason):
@@ -332,20 +336,35 @@ class Attempt:
         self._rescheduled.set()  # until now there was no tick to wait for
         self._job.running(self)
 
-    def _deal(self, chain: int, subtask: int) -> None:
-        given = self._dealer.next_split(chain, subtask)
-        if given is None:
-            if self._dealer.exhausted(chain):
-                self._send(subtask, m.NoMoreSplits(chain, subtask))
-            else:
-                self._nursery.start_soon(self._deal_later, chain, subtask)
-            return
-        split, position = given
-        self._send(subtask, m.SplitAssigned(chain, subtask, split.id, split.payload, position))
+    async def _deal(self, chain: int, subtask: int) -> None:
+        """Give a task its next split, when there is one."""
+        try:
+            while not await self._dealt(chain, subtask):
+                await trio.sleep(DEAL_SECONDS)
+        except PenstockError as error:
+            failure = error
+            self.post(lambda: self._fail(failure))
 
-    async def _deal_later(self, chain: int, subtask: int) -> None:
-        await trio.sleep(0.1)
-        self.post(lambda: self._deal(chain, subtask))
+    async def _dealt(self, chain: int, subtask: int) -> bool:
+        """Answer a task that wants a split; False if there is no answer yet."""
+        async with self._dealing:
+            # An enumerator may look into folders, or ask others. Never abandoned: that of the
+            # next attempt must not find this one still at work.
+            with trio.CancelScope(shield=True):
+                given, exhausted = await self._world.offload(
+                    lambda: (
+                        self._dealer.next_split(chain, subtask),
+                        self._dealer.exhausted(chain),
+                    )
+                )
+            if given is not None:
+                split, position = given
+                self._send(
+                    subtask, m.SplitAssigned(chain, subtask, split.id, split.payload, position)
+                )
+            elif exhausted:
+                self._send(subtask, m.NoMoreSplits(chain, subtask))
+            return exhausted or given is not None
 
     # ---- snapshots
 
@@ -386,13 +405,14 @@ class Attempt:
                 reason = str(error)
                 self.post(lambda: self._coordinate(c.Declined("the store", number, reason)))
                 return
-        flight = self._flights.get(number)
-        if flight is None:
-            return  # given up meanwhile
-        # In one step, with no await: a split that is handed out is either still the enumerator's
+        # While none is being dealt: a split that is handed out is either still the enumerator's
         # or goes to its reader before the barrier.
-        flight.enumerators = self._dealer.snapshot()
-        self._send_all(m.Inject(number, kind.value))
+        async with self._dealing:
+            flight = self._flights.get(number)
+            if flight is None:
+                return  # given up meanwhile
+            flight.enumerators = self._dealer.snapshot()
+            self._send_all(m.Inject(number, kind.value))
 
     def _acknowledged(self, message: m.Acknowledge) -> None:
         flight = self._flights.get(message.number)

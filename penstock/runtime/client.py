@@ -7,6 +7,7 @@ code and no event loop, since the program may have one of its own.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -290,9 +291,12 @@ class Follower:
                 else ""
             ),
         }
-        self._write_report(last, wall)
-        if last["event"] == "failed":
-            raise_failure(last)
+        try:
+            self._write_report(last, wall)
+        finally:
+            # Also if the report cannot be written: why the job failed is what matters.
+            if last["event"] == "failed":
+                raise_failure(last)
         return JobExecutionResult(
             self._program.config.name,
             wall,
@@ -326,9 +330,22 @@ class Follower:
         }
         path = Path(self._options.report)
         try:
-            path.write_text(json.dumps(report, indent=2) + "\n")
+            _write_whole(path.resolve(), json.dumps(report, indent=2) + "\n")
         except OSError as error:
             raise StoreError(f"the report cannot be written: {error.strerror}", path) from error
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all, for who waits for it."""
+    if path.exists() and not path.is_file():
+        path.write_text(text)  # a pipe, or a terminal
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def raise_failure(event: dict[str, Any]) -> None:

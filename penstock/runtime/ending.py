@@ -48,7 +48,8 @@ class Ending:
         self.in_loop = outside is not None
         self._awaited = set(channels if outside is None else outside)
         self._operators = operators
-        self._hooked = any(has_end_input(operator.function) for operator in operators)
+        #: Uids of the operators that have a hook.
+        self.hooked = tuple(o.context.uid for o in operators if has_end_input(o.function))
         #: How often the hooks have run, and whether the last run emitted into the loop.
         self.rounds = 0
         self.emitted = False
@@ -77,11 +78,11 @@ class Ending:
 
     def begin(self, round: int) -> bool:
         """Begin a round of hooks; False if it has run already, or there are none to run."""
-        if self.rounds >= round or not (self.in_loop or self._hooked):
+        if self.rounds >= round or not (self.in_loop or self.hooked):
             return False
         # In a loop the round counts for every task, whether it has hooks or not.
         self.rounds, self.emitted = round, False
-        if not self._hooked:
+        if not self.hooked:
             return False
         self._running = (
             HookOutput(operator, records)

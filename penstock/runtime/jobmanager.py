@@ -172,12 +172,17 @@ class JobManager:
                 return await self._run()
             finally:
                 with trio.CancelScope(shield=True):
-                    shutil.rmtree(self.store.paths.root / "work", ignore_errors=True)
+                    await self._remove(self.store.paths.root / "work")
                     await offload(self.store.unlock)
         finally:
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
             self.world.transport.close()
+            if self._temporary is not None:
+                with trio.CancelScope(shield=True):
+                    await self._remove(self._temporary)
+
+    async def _remove(self, folder: Path) -> None:
+        # It may hold all that did not fit into memory.
+        await self.world.offload(partial(shutil.rmtree, folder, ignore_errors=True))
 
     def stop(self) -> None:
         """End the job in order: with a last snapshot, if it keeps any."""
@@ -302,7 +307,11 @@ class JobManager:
             for chain in self.plan.chains
             if chain.is_source
         ]
-        differences = check_graph(manifest, self._entries(), edges)
+        hooks = [
+            [node.operator.uid for node in chain.root.walk() if node.operator.hooks]
+            for chain in self.plan.chains
+        ]
+        differences = check_graph(manifest, self._entries(), edges, hooks)
         require_compatible(differences, allow_dropped=self._options.allow_dropped)
         store.verify(manifest, checksums=True)
         self.restore_from, self._folder = manifest, store.paths
@@ -401,6 +410,9 @@ class JobManager:
 
     async def _restore_newest(self) -> None:
         """Publish what is pending, and go back to the newest snapshot of this run."""
+        if self.world.revive is not None:
+            # Before the commits: they may need what has died, and come before the workers.
+            await self.world.offload(self.world.revive)
         await self.commits.commit()
         if self.keep:
             newest = await self.in_store(self._newest_own)

@@ -1,8 +1,8 @@
 """Writes a task's snapshots while its records flow, one after the other.
 
 What must be one cut is captured by the task at the barrier, in `capture`; the work that follows
-is done here in slices between batches, with flushes and syncs off the loop. A cut of a task with
-back-edges is complete when their logs are, which are written last. Sinks' output that
+is done here in slices between batches, with flushes and syncs off the loop. A cut with records in
+flight is complete when their logs are, which are written last. Sinks' output that
 was made durable stays here until a snapshot that holds it is complete, so what an aborted
 snapshot staged is acknowledged again with the next one.
 """
@@ -36,6 +36,7 @@ class Cut:
     Arguments:
         number, kind: the snapshot.
         root: uid of the task's first operator.
+        hooked: uids of its operators with an end-of-input hook.
         ended, emitted: of the end-of-input hooks; see `OperatorHandle`.
         outside_ended: in a loop, whether all input from outside had ended; else None.
         captures: per keyed operator uid, its captured state.
@@ -52,6 +53,7 @@ class Cut:
     number: int
     kind: SnapshotKind
     root: str
+    hooked: tuple[str, ...] = ()
     ended: int = 0
     emitted: bool = False
     outside_ended: bool | None = None
@@ -79,7 +81,7 @@ class Acknowledgement:
         size: how much was written and linked.
         aligned_seconds, write_seconds: how long each phase took.
         final: it is the job's last.
-        log_records: in the logs of back-edges.
+        log_records: in all logs of the cut.
         log_bytes: of these logs.
         loop: what the end of the task's loop is found out by; None if it is in none.
     """
@@ -293,12 +295,15 @@ class Persister:
         if cut.aborted:
             return
         if cut.ended:
-            at = (cut.root, self._subtask)
-            root = cut.handles.get(at) or OperatorHandle(*at)
-            cut.handles[at] = replace(root, ended=cut.ended, emitted=cut.emitted)
+            # Of each operator with a hook, too: it may be in another chain when it is restored.
+            for uid in (cut.root, *cut.hooked):
+                at = (uid, self._subtask)
+                handle = cut.handles.get(at) or OperatorHandle(*at)
+                cut.handles[at] = replace(handle, ended=cut.ended, emitted=cut.emitted)
         log_records = sum(log.records for log in cut.logs)
         loop = None
         if cut.outside_ended is not None:
+            # There is nothing yet that a task could be waiting for, such as a timer.
             loop = LoopStatus(cut.outside_ended, log_records, 0, cut.ended, cut.emitted)
         self._reporter.acknowledge(
             Acknowledgement(

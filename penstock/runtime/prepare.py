@@ -13,9 +13,11 @@ from pathlib import Path
 
 from penstock.dataflow.compile import compile_graph
 from penstock.dataflow.environment import Program, RunOptions
-from penstock.dataflow.errors import GraphError
+from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.source import Preparation, Source
-from penstock.snapshot.manifest import Paths
+from penstock.snapshot.manifest import Manifest, Paths, SnapshotNumber
+from penstock.snapshot.resolve import NEWEST
+from penstock.snapshot.store import Store
 
 __all__ = ["prepared_sources"]
 
@@ -38,11 +40,19 @@ def prepared_sources(
     with ExitStack() as stack:
         if sources:
             root = _root(program, attached, stack)
+            resumed = _resumed(root, options.resume)
             for uid, source in sources.items():
                 # First, so that a source is released whose preparation failed half-way.
                 stack.callback(source.release)
-                resuming = options.resume is not None
-                source.prepare(Preparation(Paths(root).source(uid), resuming, attached))
+                state = None if resumed is None else resumed.enumerators.get(uid)
+                source.prepare(
+                    Preparation(
+                        Paths(root).source(uid),
+                        options.resume is not None,
+                        attached,
+                        None if state is None else state["enumerator"],
+                    )
+                )
         yield
 
 
@@ -62,6 +72,25 @@ def _wanting(program: Program) -> dict[str, Source]:
             )
         found[chain.root.operator.uid] = source
     return found
+
+
+def _resumed(root: Path, request: str | int | None) -> Manifest | None:
+    """The snapshot that the run goes on from, if there is one.
+
+    Only looked up: whether it may be resumed from is for the JobManager to say.
+    """
+    if request is None:
+        return None
+    paths, number = Paths(root), None
+    if isinstance(request, int):
+        number = SnapshotNumber(request)
+    elif request != NEWEST:
+        paths, number = Paths.locate(Path.cwd() / request)
+    store = Store(paths.root)
+    try:
+        return store.newest() if number is None else store.load(number)
+    except StoreError:
+        return None  # the JobManager finds the same, and says what can be done about it
 
 
 def _root(program: Program, attached: bool, stack: ExitStack) -> Path:

@@ -513,7 +513,8 @@ class Task:
     def _copy_state(self, number: int) -> None:
         kind = self._kinds[number]
         ending = self.ending
-        cut = Cut(number, kind, self.root.operator.context.uid, ending.rounds, ending.emitted)
+        cut = Cut(number, kind, self.root.operator.context.uid, ending.hooked)
+        cut.ended, cut.emitted = ending.rounds, ending.emitted
         cut.outside_ended = ending.over if ending.in_loop else None
         if self._aligning is not None and self._aligning[0] == number:
             cut.aligned_seconds = self._clock() - self._aligning[1]

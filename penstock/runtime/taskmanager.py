@@ -275,7 +275,9 @@ class TaskManager:
             by_uid.setdefault(handle.uid, []).append((Path(folder), handle))
             if handle.uid == root:
                 logs += [RestoredLog(log, Path(folder), rescaled) for log in handle.logs]
-        if ended := [handle for _, handle in by_uid.get(root, []) if handle.ended]:
+        # Those with hooks may have been in another task than its first operator was.
+        told = [handle for uid in (root, *task.ending.hooked) for _, handle in by_uid.get(uid, [])]
+        if ended := [handle for handle in told if handle.ended]:
             task.ending.restore(max(h.ended for h in ended), any(h.emitted for h in ended))
         if logs:
             batches = self._replays.replay(task.id[0], task.gate, logs)

@@ -46,7 +46,11 @@ __all__ = ["AcyclicProtocol", "Phase"]
 
 
 class Phase(Enum):
-    """What a task is doing about snapshots; only tasks with back-edges log (`cyclic.py`)."""
+    """What a task is doing about snapshots.
+
+    Algorithm 1 never logs. In the other protocols a task is logging from its copy until the last
+    of its logs has ended, which is at once where there is nothing to log.
+    """
 
     IDLE = "idle"
     ALIGNING = "aligning"

@@ -1,4 +1,4 @@
-"""Deals the log of a back-edge out to another number of subtasks than wrote it.
+"""Deals the log of an edge out to another number of subtasks than wrote it.
 
 Pure: records in, records out. Reading logs is `log.py`, and whether a program may deal a log at
 all is decided in `resolve.py`.

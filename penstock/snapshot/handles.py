@@ -142,9 +142,9 @@ class OperatorHandle:
         keyed: its keyed state, if it has any.
         small: a small value that travels in the manifest (source splits with positions, operator
             lists); None if there is none.
-        logs: of the back-edges that lead to it.
-        ended: how often the end-of-input hooks of the task that it is the first operator of
-            have run.
+        logs: of the edges that lead to it.
+        ended: how often the end-of-input hooks of its task have run; 0 unless it is the first
+            operator of the task, or has such a hook.
         emitted: whether the last of these runs emitted into the task's loop.
     """
 

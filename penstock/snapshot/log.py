@@ -1,8 +1,9 @@
-"""Logs of back-edges: the records that were in flight in a loop when a snapshot was taken.
+"""Logs: the records that were in flight on an edge when a snapshot was taken.
 
-A log is a sequence of frames, as `docs/snapshot-format.md` describes them; the segments that a
-back-edge spills to disk are of the same format, so that a log links them and copies nothing. What
-is inside a batch is the codec's business.
+In aligned snapshots only back-edges have any; in unaligned ones, every edge may. A log is a
+sequence of frames, as `docs/snapshot-format.md` describes them; the segments that a back-edge
+spills to disk are of the same format, so that a log links them and copies nothing. What is inside a
+batch is the codec's business.
 
 Invariants: every file of a log is written or linked once and never changed. A handle is returned
 only when its files, and their names in their folder, are durable; the folder's own name is made
@@ -106,7 +107,7 @@ def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int,
 
 def _damaged(problem: str, path: object) -> StoreError:
     return StoreError(
-        f"the log of a back-edge is damaged: {problem}; resume from another snapshot", path
+        f"the log of records in flight is damaged: {problem}; resume from another snapshot", path
     )
 
 
@@ -191,7 +192,7 @@ class _Writer:
             self._files.sync(self._folder)
         except OSError as error:
             raise StoreError(
-                f"cannot write the log of a back-edge: {error}", self._folder
+                f"cannot write the records in flight: {error}", self._folder
             ) from error
 
     def _next(self) -> Path:
@@ -227,7 +228,7 @@ class _Writer:
             size = self._files.size(path)
             if size != segment.size:
                 raise StoreError(
-                    f"a segment of a back-edge has {size} bytes instead of {segment.size}: "
+                    f"a segment of a loop's queue has {size} bytes instead of {segment.size}: "
                     "something else than Penstock has changed it",
                     segment.path,
                 )
@@ -266,7 +267,7 @@ def _pieces(
         try:
             data = files.read(path)
         except OSError as error:
-            message = f"cannot read the log of a back-edge ({error}); use another snapshot"
+            message = f"cannot read the records in flight ({error}); use another snapshot"
             raise StoreError(message, path) from error
         if end > len(data):
             raise _damaged(f"it has {len(data)} bytes, and is needed up to byte {end}", path)

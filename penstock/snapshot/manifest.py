@@ -58,7 +58,7 @@ class OperatorEntry:
         parallelism: how many subtasks it had.
         max_parallelism: how many key groups it has.
         stateful: whether anything of its own lies in snapshots (keyed or operator state, splits,
-            timers). Logs of back-edges do not count: what becomes of them is decided by edge.
+            timers). Logs of edges do not count: what becomes of them is decided by edge.
     """
 
     uid: str
@@ -337,7 +337,7 @@ class Paths:
         return self.snapshot(number) / self.task_name(uid, subtask, attempt)
 
     def log(self, number: int, uid: str, subtask: int, attempt: int, place: int) -> Path:
-        """The folder of one of the logs of back-edges that one subtask wrote for one snapshot."""
+        """The folder of one of the logs of edges that one subtask wrote for one snapshot."""
         name = self.task_name(uid, subtask, attempt)
         return self.snapshot(number) / f"{name}.log{place}"
 

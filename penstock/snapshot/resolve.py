@@ -10,6 +10,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from penstock.dataflow.errors import GraphError
@@ -208,7 +209,10 @@ _BY_RECORD = frozenset({Partitioning.HASH, Partitioning.CUSTOM, Partitioning.GLO
 
 
 def check_graph(
-    manifest: Manifest, operators: Sequence[OperatorEntry], edges: Sequence[EdgeEntry]
+    manifest: Manifest,
+    operators: Sequence[OperatorEntry],
+    edges: Sequence[EdgeEntry],
+    hooks: Sequence[Sequence[str]] = (),
 ) -> list[Difference]:
     """Where a program differs from a snapshot, as far as state is concerned, in uid order.
 
@@ -219,6 +223,7 @@ def check_graph(
         manifest: the snapshot.
         operators: of the program.
         edges: of the program; those within a chain do not matter.
+        hooks: of each chain of the program, the uids of its operators with an end-of-input hook.
     """
     before = {entry.uid: entry for entry in manifest.operators}
     after = {entry.uid: entry for entry in operators}
@@ -229,6 +234,7 @@ def check_graph(
         if difference is not None:
             found.append(difference)
     found += _compare_logs(manifest, before, after, edges)
+    found += _compare_endings(manifest, before, after, hooks)
     return sorted(found, key=lambda item: item.uid)
 
 
@@ -302,6 +308,47 @@ def _compare_logs(
         else:
             continue
         yield Difference(consumer, new.name, Verdict.REFUSED, reason)
+
+
+def _compare_endings(
+    manifest: Manifest,
+    before: dict[str, OperatorEntry],
+    after: dict[str, OperatorEntry],
+    hooks: Sequence[Sequence[str]],
+) -> Iterator[Difference]:
+    """Tasks of which some have had their last word: a new subtask would be both kinds of them."""
+    ended: Counter[tuple[str, int]] = Counter()
+    for handle in manifest.handles:
+        # A subtask may have several handles: one more for what was overtaken on its way to it.
+        at = handle.uid, handle.subtask
+        ended[at] = max(handle.ended, ended[at])
+    rounds = {
+        entry.uid: [ended[entry.uid, subtask] for subtask in range(entry.parallelism)]
+        for entry in manifest.operators
+        if entry.uid in after
+    }
+    for uid, told in rounds.items():
+        parallelism, new = before[uid].parallelism, after[uid]
+        if len(set(told)) > 1 and new.parallelism != parallelism:
+            reason = (
+                f"end_input has run in some of its subtasks and not yet in others; resume at "
+                f"parallelism {parallelism}"
+            )
+            yield Difference(uid, new.name, Verdict.REFUSED, reason)
+    for chain in hooks:
+        known = [uid for uid in chain if uid in rounds]
+        for one, other in pairwise(known):
+            # A task runs all of its hooks in one round.
+            alike = rounds[one] == rounds[other]
+            if len(rounds[one]) != len(rounds[other]):
+                alike = set(rounds[one]) == set(rounds[other])
+            if not alike:
+                reason = (
+                    f"end_input has run in some subtasks of it and not of {one!r}, or the other "
+                    f"way round, and both have become one task: keep them apart as they were, "
+                    f"with disable_chaining()"
+                )
+                yield Difference(other, after[other].name, Verdict.REFUSED, reason)
 
 
 def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool = False) -> None:

@@ -7,7 +7,8 @@ act only on what they receive. If it holds in a consistent cut it holds now (Cha
 who made snapshots for this). Snapshots are such cuts:
 
 * Regular channels inside the loop are empty of what was sent before the cut: a task makes its cut
-  only behind the barriers on all of them.
+  only behind the barriers on all of them. Not so in Chandy-Lamport's mode; there what is in them
+  is logged, and counted.
 * Back-edges hold exactly what the logs hold.
 * What comes from outside has come: each channel from there had delivered its `EndOfInput`.
 
@@ -69,8 +70,9 @@ class LoopStatus:
     Arguments:
         outside_ended: all its channels from outside the loop had delivered `EndOfInput`; true for
             a task that has none.
-        log_records: records in the logs of its back-edges.
-        waiting: timers and requests in flight that may make it emit.
+        log_records: records in all its logs of the cut.
+        waiting: timers and requests in flight that may make it emit. There are neither yet, so it
+            is 0; the watch and the wire have it for when there are.
         rounds: how often its end-of-input hooks had run; counted also if it has none.
         emitted: whether the last of these runs emitted into the loop.
     """

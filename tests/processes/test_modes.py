@@ -8,6 +8,7 @@ as in the other tests here.
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,8 +20,10 @@ import pytest
 from penstock import (
     CheckpointingMode,
     FileSink,
+    GraphError,
     JsonLines,
     KeyedProcessFunction,
+    ProcessFunction,
     RestartStrategies,
     StoreError,
     StreamExecutionEnvironment,
@@ -28,7 +31,7 @@ from penstock import (
 )
 from penstock.snapshot.store import Store
 from tests.processes.harness import Killer, committed, run
-from tests.processes.parts import PartedSource, Slow
+from tests.processes.parts import PartedSource, Slow, has_let_all_go, let_all_go
 
 WORDS = 97
 EXACT = [
@@ -252,6 +255,68 @@ def test_records_in_flight_are_dealt_out_to_another_number_of_workers(tmp_path: 
         assert logs(settings)["slow"] > 0, logs(settings)
     run(slow_job(replace(settings, parallelism=1, slow_seconds=0)), resume="newest")
     assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
+
+
+class LastWord(ProcessFunction):
+    """Says at the end which subtask it was; the second one is slow until all is let go."""
+
+    def __init__(self, seconds: float, gate: Path) -> None:
+        self.seconds, self.gate = seconds, gate
+
+    def open(self, ctx: Any) -> None:
+        self.subtask = ctx.get_index_of_this_subtask()
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        if self.subtask == 1 and not has_let_all_go(self.gate):
+            threading.Event().wait(self.seconds)
+
+    def end_input(self, ctx: Any) -> Iterator[int]:
+        yield self.subtask
+
+
+def last_word_job(settings: Settings, apart: bool = False) -> StreamExecutionEnvironment:
+    """Aligned snapshots fall between the ends of sources only, unaligned ones of any task."""
+    env = environment(settings)
+    numbers = env.from_generator(lambda i: i, settings.count).uid("numbers")
+    if settings.mode is CheckpointingMode.CHANDY_LAMPORT:
+        numbers = numbers.set_parallelism(1).rebalance()  # away from the slow worker
+    words = numbers.process(LastWord(settings.slow_seconds, settings.gate)).uid("words")
+    if apart:
+        words = words.disable_chaining()
+    words.sink_to(FileSink(settings.output, JsonLines())).uid("files")
+    return env
+
+
+@pytest.mark.parametrize(
+    ("mode", "seconds"),
+    [
+        pytest.param(CheckpointingMode.EXACTLY_ONCE, 0.25, id="aligned"),
+        # Its snapshots wait for slow records, and one must come while many of them are left.
+        pytest.param(CheckpointingMode.CHANDY_LAMPORT, 0.5, id="unaligned", marks=pytest.mark.long),
+    ],
+)
+def test_a_last_word_that_only_one_subtask_has_had_is_neither_lost_nor_said_twice(
+    tmp_path: Path, mode: CheckpointingMode, seconds: float
+) -> None:
+    settings = Settings(tmp_path, mode, count=40, batch_records=4, slow_seconds=seconds)
+
+    def stop_in_between(event: dict[str, Any]) -> None:
+        if event["event"] == "snapshot":
+            newest = Store(settings.job).newest()
+            assert newest is not None
+            ended = {handle.subtask for handle in newest.handles if handle.ended}
+            assert ended <= {0}
+            if ended:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(last_word_job(settings), progress=stop_in_between)
+    with pytest.raises(GraphError, match=r"end_input has run in some .* parallelism 2"):
+        run(last_word_job(replace(settings, parallelism=3)), resume="newest")
+    let_all_go(settings.gate)
+    # The task that has ended is another one now, and knows it all the same.
+    run(last_word_job(settings, apart=True), resume="newest")
+    assert sorted(committed(settings.output)) == [0, 1]
 
 
 def test_a_job_goes_on_in_another_mode_and_comes_back(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +26,10 @@ from penstock import (
 from penstock.connectors.spark import SparkTableSink
 from penstock.connectors.spark.session import spark_session
 from penstock.dataflow.environment import RunOptions, current_options, run_options
-from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, checks
+from penstock.runtime.control.world import SocketTransport, WorkerSpec
+from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, checks, gang
 from penstock.runtime.spark.cluster import JobThread
+from penstock.runtime.spark.gang import GangLauncher
 from tests.processes.harness import (
     Settings,
     committed,
@@ -319,6 +322,39 @@ def test_executors_that_lack_a_package_are_refused_and_penstock_itself_is_sent(
     monkeypatch.setattr(checks, "VERSION", "0.0.0")
     text = refusal(a_job(tmp_path), SparkCluster(spark), GraphError)
     assert sent == [spark] and "instead of 0.0.0" in text
+
+
+def test_executors_of_a_session_that_was_made_again_are_asked_anew(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    # The package that was sent to them is gone with the session that sent it.
+    session, checked, started = ["first"], [], []
+
+    async def slots(spark: Any, needed: int) -> None:
+        pass
+
+    def submit(started_gang: Any, spark: Any, plan: Any, name: str) -> None:
+        started.append((spark, list(checked)))
+        for member in started_gang.members:
+            member.pid = 1
+
+    async def offload(function: Any) -> Any:
+        return function()
+
+    monkeypatch.setattr(gang, "await_slots", slots)
+    monkeypatch.setattr(gang._Gang, "submit", submit)
+    live: Any = SimpleNamespace(get=lambda: session[-1])
+    first, second = session[0], "second"
+    launcher = GangLauncher(live, first, checked.append, 1, "job", SocketTransport(), offload)
+
+    async def attempts() -> None:
+        for number in range(4):
+            if number == 2:
+                session.append(second)
+            await launcher.launch(WorkerSpec("", b"", 0, number, 1.0))
+
+    trio.run(attempts)
+    assert started == [(first, []), (first, []), (second, [second]), (second, [second])]
 
 
 def test_the_package_is_whole_when_it_is_sent(tmp_path: Path):

@@ -92,7 +92,7 @@ def test_a_killed_driver_takes_its_workers_with_it_and_the_job_is_resumed(tmp_pa
         driver = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
     try:
         said = wait_until(
-            lambda: re.search("workers: pids (.*)", (tmp_path / "log").read_text()), "started"
+            lambda: re.search("workers: pids (.*)\n", (tmp_path / "log").read_text()), "started"
         )
         wait_until(lambda: list(tmp_path.glob("state/checkpoints/*/manifest")), "snapshots")
     finally:

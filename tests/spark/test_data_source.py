@@ -280,6 +280,42 @@ def test_a_snapshot_is_followed_only_when_all_of_its_files_are_there(counted: Se
         hidden.rename(victim)
 
 
+@pytest.mark.parametrize("counted", [0], ids=["RocksDB"], indirect=True)
+def test_a_sink_is_known_again_by_another_path(counted: Settings, tmp_path: Path):
+    newest = Store(counted.job).newest()
+    assert newest is not None
+    spelt = [tmp_path / "link", counted.output / ".." / counted.output.name]
+    spelt[0].symlink_to(counted.output)
+    held = {item.payload["target"] for item in newest.committables}
+    assert held
+    victim = Path(held.pop())
+    # As if nothing of the snapshot were published, and on a machine that mounts it elsewhere.
+    moved = tmp_path / "mounted"
+    moved.mkdir()
+    for file in list_output(counted.output):
+        if file.path != str(victim):
+            (moved / Path(file.path).name).hardlink_to(file.path)
+    hidden = victim.rename(victim.with_name("_hidden"))
+    try:
+        for folder in (*spelt, moved):
+            assert last_whole_snapshot(folder, counted.job) == newest.number - 1
+    finally:
+        hidden.rename(victim)
+
+
+@pytest.mark.parametrize("counted", [0], ids=["RocksDB"], indirect=True)
+def test_the_checkpoints_of_a_job_that_does_not_write_there_are_refused(
+    counted: Settings, tmp_path: Path
+):
+    # Before there is anything, nothing can be told, and nothing read either.
+    Store(tmp_path / "job").open("counting")
+    assert last_whole_snapshot(tmp_path / "nothing", tmp_path / "job") == 0
+    assert last_whole_snapshot(tmp_path, counted.job) == 0
+    (tmp_path / "part-0000000003-00000-0001-files-0123456789.txt").write_text("x\n")
+    with pytest.raises(GraphError, match=r"no output in .* is of the job 'counting'"):
+        last_whole_snapshot(tmp_path, counted.job)
+
+
 def test_two_sinks_in_one_folder_need_the_checkpoint_folder(tmp_path: Path):
     for tag in ("0123456789", "abcdef0123"):
         (tmp_path / f"part-0000000003-00000-0001-uid-{tag}.txt").write_text("x\n")

@@ -1,10 +1,11 @@
-"""The program of the README that reads and writes tables is run as it stands there."""
+"""The program of the README that reads and writes tables is run as it stands there; the demo."""
 
 import re
 from collections import Counter
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 
 
 def test_the_tables_of_the_readme(spark, tmp_path, monkeypatch):
@@ -19,3 +20,16 @@ def test_the_tables_of_the_readme(spark, tmp_path, monkeypatch):
     spark.sql("CREATE TABLE counts (module STRING, n BIGINT) USING parquet")
     exec(program, {"__name__": "__main__"})
     assert dict(spark.table("counts").collect()) == Counter(module for module, _ in lines)
+
+
+def test_the_demo_takes_no_process_id_from_a_line_that_is_half_written(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    from demo_spark import Job
+
+    job = Job.__new__(Job)
+    job._log = tmp_path / "log"
+    job._log.write_text("workers: pids 4711, 4712\nsnapshot 1\nworkers: pids 48")
+    assert job.gangs == [[4711, 4712]]
+    with job._log.open("a") as log:
+        log.write("13, 4814\n")
+    assert job.gangs == [[4711, 4712], [4813, 4814]]

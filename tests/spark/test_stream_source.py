@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,10 +25,10 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
-from penstock.connectors.spark import SparkStreamSource, stream_source
+from penstock.connectors.spark import SparkStreamSource, feeder
 from penstock.connectors.spark.stage import Stage
 from penstock.dataflow.source import Preparation, ReaderContext, SplitEnumerator
-from tests.processes.harness import Killer, committed, lost_and_doubled, run, wait_until
+from tests.processes.harness import PATIENCE, Killer, committed, lost_and_doubled, run, wait_until
 from tests.spark.test_table_source import read_split
 
 
@@ -197,9 +198,9 @@ def test_a_batch_that_was_not_published_comes_again(
             raise OSError("no space left")
         make_pin(frame, folder, link=link)
 
-    make_pin = stream_source.make_pin
-    monkeypatch.setattr(stream_source, "make_pin", fail)
-    monkeypatch.setattr(stream_source, "FIRST_PAUSE_SECONDS", 3.0)
+    make_pin = feeder.make_pin
+    monkeypatch.setattr(feeder, "make_pin", fail)
+    monkeypatch.setattr(feeder, "FIRST_PAUSE_SECONDS", 3.0)
     source = SparkStreamSource(feed.stream(), as_="tuple")
     enumerator = prepared(source)
     enumerator.start()
@@ -281,11 +282,216 @@ def test_a_snapshot_of_another_run_of_the_stream_is_refused(feed: Feed, prepared
         enumerator.restore({"stage": "another", "batch": 0, "split": 0})
 
 
+def test_a_fork_into_another_folder_starts_no_query(feed: Feed, tmp_path: Path):
+    source = SparkStreamSource(feed.stream())
+    state = {"stage": "another", "batch": 0, "split": 0}
+    with pytest.raises(GraphError, match="resume the job in its own folder"):
+        source.prepare(Preparation(tmp_path / "fork", True, attached=True, state=state))
+    source.release()
+    assert not (tmp_path / "fork").exists()
+
+
+def test_a_resumed_stream_goes_on_with_the_stage_of_its_snapshot(
+    feed: Feed, prepared: Callable, tmp_path: Path
+):
+    first = SparkStreamSource(feed.stream())
+    state = prepared(first).snapshot()
+    first.release()
+    later = SparkStreamSource(feed.stream())
+    prepared(later)
+    again = SparkStreamSource(feed.stream())
+    again.prepare(Preparation(tmp_path / "source", True, attached=True, state=state))
+    assert again._stage_id == first._stage_id != later._stage_id
+    again.release()
+
+
 def test_two_programs_cannot_feed_one_job(feed: Feed, prepared: Callable):
     source = SparkStreamSource(feed.stream())
     prepared(source)
     with pytest.raises(StoreError, match="another program runs the streaming query"):
         prepared(SparkStreamSource(feed.stream()), resuming=True)
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["batches", "batches removed"])
+def test_a_checkpoint_that_the_batches_were_not_made_with_is_refused(
+    feed: Feed, prepared: Callable, tmp_path: Path, removed: bool
+):
+    feed.add()
+    feed.add()
+    first = SparkStreamSource(feed.stream(), as_="tuple")
+    enumerator = prepared(first)
+    enumerator.start()
+    read(first, enumerator, 20)
+    first.release()
+    stage = stage_of(first)
+    if removed:
+        stage.remove_below(2)
+
+    def refused(message: str) -> None:
+        source = SparkStreamSource(feed.stream())
+        with pytest.raises(StoreError, match=message):
+            prepared(source, resuming=True)
+        source.release()
+
+    # Its plan of the second batch is not there: as it was before that batch.
+    offset = stage.checkpoint / "offsets" / "1"
+    offset.rename(tmp_path / "offset")
+    refused("ends at batch 0, and the job has batch 1 already")
+    (tmp_path / "offset").rename(offset)
+    # It is of another query, or is not there at all.
+    metadata = stage.checkpoint / "metadata"
+    before = metadata.read_text()
+    metadata.write_text(json.dumps({"id": "another"}))
+    refused(r"is not the one .* Put it back")
+    stage.checkpoint.rename(tmp_path / "checkpoint")
+    refused(r"is not the one .* Put it back")
+    assert not stage.checkpoint.exists(), "Spark would have begun to count anew"
+    (tmp_path / "checkpoint").rename(stage.checkpoint)
+    metadata.write_text(before)
+    assert stage.query == json.loads(before)["id"]
+
+
+def test_all_that_spark_has_written_of_a_batch_is_synced_before_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    synced: list[str] = []
+    opened: dict[int, str] = {}
+    os_open = os.open
+
+    def note_open(path: Path, *arguments: Any) -> int:
+        descriptor = os_open(path, *arguments)
+        opened[descriptor] = str(Path(path).relative_to(tmp_path))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", note_open)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(opened[descriptor]))
+    plans = feeder._Plans(tmp_path / "spark")
+
+    def made_durable(number: int, *files: str) -> set[str]:
+        for name in files:
+            path = tmp_path / "spark" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        synced.clear()
+        plans.make_durable(number)
+        return set(synced)
+
+    first = made_durable(0, "metadata", "offsets/0", "offsets/.0.crc", "sources/0/0", "sources/1/7")
+    assert first >= {
+        ".",
+        "spark",
+        "spark/metadata",
+        "spark/offsets",
+        "spark/offsets/0",
+        "spark/offsets/.0.crc",
+        "spark/sources",
+        "spark/sources/0",
+        "spark/sources/0/0",
+        "spark/sources/1",
+        "spark/sources/1/7",
+    }
+    # Every tenth file of a source has another name, and it counts for itself.
+    second = made_durable(1, "offsets/1", "sources/0/9.compact")
+    assert second >= {"spark/offsets/1", "spark/sources/0/9.compact", "spark/sources/0"}
+    assert "spark/sources/0/0" not in second
+
+
+class FakeQuery:
+    """A query without Spark: it fails at once, or runs until it is stopped."""
+
+    def __init__(self, failure: str | None = None, deaf: bool = False) -> None:
+        self.over = threading.Event()
+        self.stopped = False
+        self._failure, self._deaf = failure, deaf
+
+    def awaitTermination(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+        self.over.wait()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.over.set()
+        if self._deaf:
+            raise ConnectionRefusedError("the JVM is gone")
+
+
+@pytest.fixture
+def feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
+    """Makes feeders whose queries are what a function gives."""
+    monkeypatch.setattr(feeder, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(feeder, "session_lives", lambda session: session == "living")
+
+    def make(begin: Callable[[], Any], session: str = "living") -> tuple[feeder.Feeder, Stage]:
+        stage = Stage(tmp_path / "stage")
+        stage.make()
+        fed = feeder.Feeder(stage, SimpleNamespace(sparkSession=session), 4)
+        monkeypatch.setattr(fed, "_begin", begin)
+        fed.start(0, False)
+        return fed, stage
+
+    return make
+
+
+def test_a_query_that_is_beginning_again_is_stopped_too(feeding: Callable):
+    made: list[FakeQuery] = []
+    beginning, go_on = threading.Event(), threading.Event()
+
+    def begin() -> FakeQuery:
+        if made:
+            beginning.set()
+            assert go_on.wait(PATIENCE)
+        made.append(FakeQuery(None if made else "boom"))
+        return made[-1]
+
+    fed, stage = feeding(begin)
+    assert beginning.wait(PATIENCE)
+    stopping = threading.Thread(target=fed.stop, daemon=True)
+    stopping.start()
+    wait_until(lambda: made[0].stopped, "the first query to be stopped")
+    go_on.set()
+    stopping.join(10)
+    assert not stopping.is_alive()
+    assert made[1].stopped
+    assert stage._lock is None
+
+
+def test_a_stream_is_released_though_its_jvm_is_gone(feeding: Callable):
+    fed, stage = feeding(lambda: FakeQuery(deaf=True))
+    fed.stop()
+    assert stage._lock is None
+    assert not [t for t in threading.enumerate() if t.name == "spark-stream"]
+
+
+def test_a_query_that_cannot_begin_is_tried_again_and_the_cause_is_told(feeding: Callable):
+    told: list[str | None] = []
+    tries = iter([FakeQuery("boom"), OSError("no space"), OSError("no space"), FakeQuery()])
+
+    def begin() -> FakeQuery:
+        told.append(stages[0].said("failed") if stages else None)
+        made = next(tries)
+        if isinstance(made, Exception):
+            raise made
+        running.append(made)
+        return made
+
+    stages: list[Stage] = []
+    running: list[FakeQuery] = []
+    fed, stage = feeding(begin)
+    stages.append(stage)
+    wait_until(lambda: len(running) == 2, "the query to run again")
+    wait_until(lambda: stage.said("failed") is None, "that to be told")
+    fed.stop()
+    assert told[-1] == "no space"
+
+
+def test_a_query_whose_session_is_gone_is_not_tried_again(feeding: Callable):
+    tries = iter([FakeQuery("the JVM is gone")])
+    fed, stage = feeding(lambda: next(tries), session="dead")
+    wait_until(lambda: stage.said("failed") == "the JVM is gone", "the failure to be told")
+    wait_until(lambda: not fed._watcher.is_alive(), "the end of the watcher")
+    fed.stop()
+    assert stage.said("ended") is None
 
 
 def test_a_wrong_stream_is_refused_where_it_is_made(

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 
 from penstock import RestartStrategies, StoreError, StreamExecutionEnvironment
 from penstock.connectors.spark.sink.access import Access
@@ -115,6 +117,17 @@ def test_a_catalog_in_memory_is_gone_with_its_program(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.connectors.spark.sink.access._own_session", lambda: None)
     access = Access(str(tmp_path / "gateway"), {})
     with pytest.raises(JobError, match="that program is gone"), access.connect():
+        pass
+
+
+def test_a_session_of_the_program_whose_jvm_is_gone_is_told(tmp_path, monkeypatch):
+    def dead():
+        raise ConnectionRefusedError
+
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=dead))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    access = Access(str(tmp_path / "gateway"), {})
+    with pytest.raises(JobError, match=r"has died.* What is staged stays"), access.connect():
         pass
 
 

@@ -207,6 +207,27 @@ def test_a_resumed_source_reads_its_pin_whatever_happened_to_the_table(
     assert sorted(record[0] for record in before + after) == list(range(ROWS))
 
 
+def test_a_fork_into_another_folder_reads_the_pin_of_its_snapshot(
+    spark: SparkSession, tmp_path: Path
+):
+    trades(spark).write.saveAsTable("trades")
+    first = SparkTableSource("trades", as_="tuple")
+    pin = pinned(first, tmp_path / "first")
+    enumerator = first.create_enumerator(1)
+    enumerator.start()
+    state = enumerator.snapshot()
+    # A later run of the same job has pinned another table by this name, and that is gone, too.
+    spark.sql("INSERT OVERWRITE trades VALUES (100000, 'other', 1.0)")
+    assert pinned(SparkTableSource("trades"), tmp_path / "first") != pin
+    spark.sql("DROP TABLE trades")
+    for folder in (tmp_path / "first", tmp_path / "fork"):
+        again = SparkTableSource("trades", as_="tuple")
+        again.prepare(Preparation(folder, resuming=True, attached=True, state=state))
+        assert again._pin_id == pin.folder.name
+        assert sorted(record[0] for record in read_all(again, state)) == list(range(ROWS))
+    assert not (tmp_path / "fork").exists(), "it lies where it was"
+
+
 @pytest.mark.parametrize(
     "table",
     [

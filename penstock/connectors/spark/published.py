@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.connectors.file_sink import sink_tag
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.snapshot.manifest import Manifest, Paths
 from penstock.snapshot.store import Store
@@ -79,20 +80,16 @@ def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
         checkpoints: the job's checkpoint folder, if it is known.
 
     Raises:
-        GraphError: if several sinks write into the folder, and `checkpoints` is None.
+        GraphError: if several sinks write into the folder, and `checkpoints` is None; if
+            `checkpoints` is of a job that does not write there.
         StoreError: if the newest snapshot is damaged.
     """
-    if checkpoints is not None:
-        newest = _newest(checkpoints)
-        if newest is None:
-            return 0
-        missing = [
-            item.snapshot
-            for item in newest.committables
-            if isinstance(item.payload, dict) and not _is_there(folder, item.payload)
-        ]
-        return min(missing) - 1 if missing else newest.number
+    newest = None if checkpoints is None else _newest(checkpoints)
+    if checkpoints is not None and newest is None:
+        return 0  # the folder may not be there yet
     files = list_output(folder)
+    if newest is not None:
+        return _last_whole(folder, {file.tag for file in files}, newest) if files else 0
     if len({file.tag for file in files}) > 1:
         raise GraphError(
             f"{folder} holds the output of several sinks or runs: set the option "
@@ -112,10 +109,39 @@ def _newest(checkpoints: Path) -> Manifest | None:
         return store.newest()
 
 
-def _is_there(folder: Path, payload: Mapping[str, object]) -> bool:
-    target = Path(str(payload.get("target", "")))
+def _last_whole(folder: Path, tags: set[str], newest: Manifest) -> int:
+    staged = [item for item in newest.committables if isinstance(item.payload, dict)]
     # What other sinks of the job have yet to publish does not matter here.
-    return target.parent != folder or target.exists()
+    mine = [item for item in staged if _is_of(folder, tags, item.payload)]
+    if staged and not mine and not tags & _tags_of(newest):
+        raise GraphError(
+            f"no output in {folder} is of the job {newest.job!r}, whose checkpoint folder was "
+            f"given: set the option checkpoint to that of the job that writes there"
+        )
+    missing = [item.snapshot for item in mine if not _is_there(folder, item.payload)]
+    return min(missing) - 1 if missing else newest.number
+
+
+def _is_of(folder: Path, tags: set[str], payload: Mapping[str, object]) -> bool:
+    """Whether a file is, or is to be, of the sink whose folder this is."""
+    target = Path(str(payload.get("target", "")))
+    # By its tag too: this may be another machine, on which the folder has another path.
+    match = _NAME.fullmatch(target.name)
+    if match is not None and match[5] in tags:
+        return True
+    return target.parent.resolve() == folder.resolve()
+
+
+def _is_there(folder: Path, payload: Mapping[str, object]) -> bool:
+    target = Path(str(payload["target"]))
+    return (folder / target.name).exists() or target.exists()
+
+
+def _tags_of(manifest: Manifest) -> set[str]:
+    """How files are called that its job has written, or the one that it was forked from."""
+    lineages = [manifest.lineage, *([manifest.parent[0]] if manifest.parent else [])]
+    uids = [operator.uid for operator in manifest.operators]
+    return {sink_tag(lineage, uid) for lineage in lineages for uid in uids}
 
 
 def read_lines(file: SinkFile, reading: Reading) -> Iterator[str]:

@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.dataflow.errors import GraphError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["find_java", "require_spark", "spark_session"]
+__all__ = ["context_lives", "find_java", "require_spark", "session_lives", "spark_session"]
 
 #: The oldest Java that Spark 4 runs on.
 OLDEST_JAVA = 17
@@ -93,6 +94,20 @@ def spark_session(
     for name, value in (settings | (conf or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def session_lives(spark: SparkSession) -> bool:
+    """Whether a session can still be used: its JVM runs, and nobody has stopped it."""
+    return context_lives(spark.sparkContext)
+
+
+def context_lives(context: SparkContext) -> bool:
+    """As `session_lives`, of what all sessions of a process share."""
+    try:
+        java: Any = context._jsc.sc()
+        return not java.isStopped()
+    except Exception:  # there are many ways in which the connection to a dead JVM fails
+        return False
 
 
 def find_java() -> Path:

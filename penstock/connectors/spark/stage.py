@@ -2,6 +2,7 @@
 
     lock            held by the program that runs the query
     spark/          the query's own checkpoint
+    query           the id of the query whose batches these are; written with the first
     batches/N/      batch N, a pin (`pin.py`)
     dealt           the first batch that the job has not dealt to its readers; written by the job
     removed         batches below this number were removed, or may be; written by the job
@@ -12,6 +13,8 @@ Invariants, on which it rests that no row is lost or read twice, whoever is kill
 * a batch appears whole, under its number, durably, before Spark hears that it is done;
 * a number that exists, or is below `removed`, is never written again: Spark may repeat a batch
   whose end it could not record, and repeats it with the same rows;
+* `query` is durable before the first batch is there: who resumes sees whether the checkpoint at
+  hand is the one that counts these batches;
 * `removed` is durable before the first batch below it is touched.
 """
 
@@ -82,6 +85,16 @@ class Stage:
         """Whether a batch was published, though it may have been removed since."""
         # In this order: it is recorded before it is removed.
         return self.batch(number).exists() or number < self.removed
+
+    @property
+    def query(self) -> str | None:
+        """The id of the query whose batches these are; None if it was not recorded yet."""
+        return self.said("query")
+
+    def bind(self, query: str | None) -> None:
+        """Record, durably, whose batches these are to be."""
+        if query is not None and query != self.query:
+            _replace(self.folder / "query", query, durable=True)
 
     def unread(self) -> int:
         """How many batches wait to be dealt to readers."""

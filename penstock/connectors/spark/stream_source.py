@@ -1,21 +1,19 @@
 """A source fed by a stream of Spark: batch by batch, through `foreachBatch`.
 
-The streaming query runs in the process of the program, for as long as the job runs. Each of its
-batches is pinned in the source's folder under its number (`stage.py`), and read from there by
-the job's readers (`pin_reader.py`). Spark's checkpoint lies beside the batches, and says what
-comes into a batch; the job's snapshots say which batches, and which of their rows, were read.
+The streaming query runs in the process of the program, for as long as the job runs (`feeder.py`).
+Each of its batches is pinned in the source's folder under its number (`stage.py`), and read from
+there by the job's readers (`pin_reader.py`). Spark's checkpoint lies beside the batches, and says
+what comes into a batch; the job's snapshots say which batches, and which of their rows, were read.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.folders import sync_folder
-from penstock.connectors.spark.pin import load_pin, make_pin, new_pin_id, spark_path
+from penstock.connectors.spark.feeder import Feeder
+from penstock.connectors.spark.pin import load_pin, new_pin_id
 from penstock.connectors.spark.pin_reader import PinReader, check_columns, splits_of
 from penstock.connectors.spark.session import require_spark
 from penstock.connectors.spark.stage import Stage
@@ -33,14 +31,14 @@ from penstock.dataflow.source import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["SparkStreamSource"]
 
-#: A failed query is started again after this many seconds, twice as many each time, up to …
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
-#: How often a batch that must wait looks whether it still has to.
-LOOK_SECONDS = 0.05
+
+_ELSEWHERE = (
+    "the snapshot is of another run of the stream than the one whose checkpoint is in this job's "
+    "folder: resume the job in its own folder"
+)
 
 
 class SparkStreamSource(Source):
@@ -106,7 +104,7 @@ class SparkStreamSource(Source):
         self._max_unread = max_unread_batches
         self._folder: Path | None = None
         self._stage_id: str | None = None
-        self._feeder: _Feeder | None = None
+        self._feeder: Feeder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what lives in the program's process."""
@@ -120,15 +118,21 @@ class SparkStreamSource(Source):
                 "`penstock run`, and not by submitting it"
             )
         assert self._frame is not None
-        self._folder = preparation.folder
-        self._stage_id = _newest_stage(self._folder) if preparation.resuming else None
+        self._folder, state = preparation.folder, preparation.state
+        if state is not None and not (self._folder / state["stage"]).exists():
+            # Before a query is started that nobody would read.
+            raise GraphError(_ELSEWHERE)
+        if state is not None:
+            self._stage_id = str(state["stage"])
+        elif preparation.resuming:
+            self._stage_id = _newest_stage(self._folder)
         self._stage_id = self._stage_id or new_pin_id()
         stage = Stage(self._folder / self._stage_id)
         stage.make()
         frame = self._frame
         if self.columns is not None:
             frame = frame.select(*("`" + c.replace("`", "``") + "`" for c in self.columns))
-        self._feeder = _Feeder(stage, frame, self._max_unread)
+        self._feeder = Feeder(stage, frame, self._max_unread)
         self._feeder.start(self._trigger_seconds, self._available_now)
 
     def release(self) -> None:
@@ -147,106 +151,6 @@ class SparkStreamSource(Source):
         del context
         folder = None if self._folder is None else self._folder / str(self._stage_id)
         return PinReader(folder, self.columns, self._row_class or self.as_)
-
-
-class _Feeder:
-    """Runs the query, and publishes its batches.
-
-    Arguments:
-        stage: where to.
-        frame: the stream.
-        max_unread: how many batches may wait for a reader.
-    """
-
-    def __init__(self, stage: Stage, frame: DataFrame, max_unread: int) -> None:
-        self._stage = stage
-        self._frame = frame
-        self._max_unread = max_unread
-        self._stopping = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self._query: StreamingQuery
-
-    def start(self, trigger_seconds: float, available_now: bool) -> None:
-        """Start the query and what watches it. Raises what Spark says against it."""
-        from pyspark.errors import PySparkException
-
-        self._stage.lock()
-        self._stage.unsay()
-        self._trigger: dict[str, Any] = {"processingTime": f"{trigger_seconds} seconds"}
-        if available_now:
-            self._trigger = {"availableNow": True}
-        try:
-            self._query = self._begin()
-        except PySparkException as error:
-            raise GraphError(f"Spark cannot run the stream: {error}") from error
-        self._watcher = threading.Thread(target=self._watch, name="spark-stream", daemon=True)
-        self._watcher.start()
-
-    def stop(self) -> None:
-        """Stop the query; a batch under way is given up, and comes again when the job resumes."""
-        self._stopping.set()
-        if self._watcher is not None:
-            self._query.stop()
-            self._watcher.join()
-        self._stage.unlock()
-
-    def _begin(self) -> StreamingQuery:
-        writer = self._frame.writeStream.foreachBatch(self._publish)
-        writer = writer.option("checkpointLocation", spark_path(self._stage.checkpoint))
-        return writer.trigger(**self._trigger).start()
-
-    def _publish(self, frame: DataFrame, number: int) -> None:
-        """Publish a batch; called by Spark, in a thread of its own."""
-        stage = self._stage
-        if stage.has(number):
-            return
-        while stage.unread() >= self._max_unread:
-            if self._stopping.wait(LOOK_SECONDS):
-                raise JobError("the job has ended")  # so that Spark doesn't take it as done
-        _make_plan_durable(stage.checkpoint, number)
-        make_pin(frame, stage.batch(number), link=False)
-
-    def _watch(self) -> None:
-        """Tell the job how the query ended; start one that failed again."""
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                self._query.awaitTermination()
-                failure = None
-            except Exception as error:  # of Spark, or of its connection
-                failure = str(error)
-            if self._stopping.is_set():
-                return
-            if failure is None:
-                self._stage.say("ended")
-                return
-            self._stage.say("failed", failure)
-            if self._stopping.wait(pause):
-                return
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            try:
-                self._query = self._begin()
-            except Exception:
-                # Its session is gone: the job fails until its restart strategy gives up.
-                return
-            self._stage.unsay()
-
-
-def _make_plan_durable(checkpoint: Path, number: int) -> None:
-    """Sync what Spark has written about what is in a batch, which it doesn't do itself.
-
-    If the machine went down and Spark forgot the plan of a batch that we have published, it
-    would put other rows under its number, and they would never be read.
-    """
-    plans = [checkpoint / "offsets" / str(number)]
-    plans += checkpoint.glob(f"sources/*/{number}")
-    for path in filter(Path.exists, plans):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        sync_folder(path.parent)
 
 
 class _StageEnumerator(SplitEnumerator):
@@ -324,10 +228,7 @@ class _StageEnumerator(SplitEnumerator):
 
     def restore(self, state: Any) -> None:
         if state["stage"] != self._stage_id:
-            raise GraphError(
-                "the snapshot is of another run of the stream than the one whose checkpoint is in "
-                "this job's folder: resume the job in its own folder"
-            )
+            raise GraphError(_ELSEWHERE)
         if state["split"]:
             self._open(state["batch"], state["split"])
         else:

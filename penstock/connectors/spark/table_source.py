@@ -103,12 +103,18 @@ class SparkTableSource(Source):
     def prepare(self, preparation: Preparation) -> None:
         """Pin the table, unless the job is resumed and has pinned it already."""
         self._folder = folder = preparation.folder
-        self._pin_id = newest_pin(folder) if preparation.resuming else None
-        if self._pin_id is None:
+        state = preparation.state
+        if state is not None:
+            # Perhaps of another job, from which this one is forked, and in that one's folder.
+            self._pin_id = str(state["pin"])
+            pin = find_pin(folder, self._pin_id, state["at"])
+        elif preparation.resuming and (pin_id := newest_pin(folder)) is not None:
+            # Of a run that ended before its first snapshot.
+            self._pin_id = pin_id
+            pin = load_pin(folder / pin_id)
+        else:
             self._pin_id = new_pin_id()
             pin = make_pin(self._frame(), folder / self._pin_id)
-        else:
-            pin = load_pin(folder / self._pin_id)
         names = check_columns(pin.schema, self.columns)
         if self.as_ == "row":
             from penstock.connectors.spark.columns import row_class

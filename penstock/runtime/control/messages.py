@@ -150,7 +150,7 @@ class Acknowledge:
         committables: (lineage, uid, subtask, snapshot, attempt, payload) of each.
         new, linked: bytes.
         aligned_seconds, write_seconds: how long it took.
-        log_records, log_bytes: of the logs of back-edges.
+        log_records, log_bytes: of the logs of edges, in which records were in flight.
         loop: the fields of its `LoopStatus`, if the task is in a loop.
     """
 

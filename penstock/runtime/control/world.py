@@ -111,6 +111,8 @@ class World:
         rng: for random partitioning.
         timer: seconds, for how long work takes; a simulation makes them up.
         heart: starts the thread that says that a worker lives; None if it needs none.
+        revive: makes good again, before a restart, what commits and workers need of this process
+            and a failure may have taken; blocks. None if there is no such thing.
     """
 
     clock: Callable[[], float]
@@ -121,6 +123,7 @@ class World:
     rng: random.Random = field(default_factory=random.Random)
     timer: Callable[[], float] = time.perf_counter
     heart: Callable[[WorkerSpec], None] | None = None
+    revive: Callable[[], object] | None = None
 
 
 class Signal:

@@ -11,8 +11,10 @@ import socket
 import tempfile
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.source import Source
 from penstock.runtime.client import JobConnection, LocalExecutor, job_request
 from penstock.runtime.control.wire import Frames
-from penstock.runtime.control.world import SocketTransport, World, real_world
+from penstock.runtime.control.world import Offload, SocketTransport, Transport, World, real_world
 from penstock.runtime.jobprocess import JobServer
 from penstock.runtime.spark.checks import (
     await_slots,
@@ -104,16 +106,18 @@ class SparkCluster(LocalExecutor):
         spark = self.session
         check_settings(spark)
         trio.run(await_slots, spark, plan.slots)
-        check_executors(spark, plan.slots, _shared_folders(program))
+        check = partial(check_executors, slots=plan.slots, folders=_shared_folders(program))
+        check(spark)
         conf = spark.sparkContext.getConf()
         host = conf.get("spark.driver.host", "localhost") or "localhost"
         bind = conf.get("spark.driver.bindAddress", host) or host
         here = replace(program, config=replace(program.config, host=host))
         return JobThread(
             job_request(here, options, collecting),
+            lambda transport, offload: GangLauncher(
+                self._session, spark, check, plan.slots, program.config.name, transport, offload
+            ),
             self._session,
-            plan.slots,
-            program.config.name,
             SocketTransport(host, bind),
         )
 
@@ -147,23 +151,21 @@ class JobThread(JobConnection):
 
     Arguments:
         request: from `job_request`.
+        make_launcher: makes what starts the workers, from where these connect to and a way to
+            run blocking calls off the event loop.
         session: the Spark session.
-        slots: how many workers it has.
-        name: of the job.
         transport: for its connections.
     """
 
     def __init__(
         self,
         request: bytes,
+        make_launcher: Callable[[Transport, Offload], GangLauncher],
         session: LiveSession,
-        slots: int,
-        name: str,
         transport: SocketTransport,
     ) -> None:
+        self._make_launcher = make_launcher
         self._session = session
-        self._slots = slots
-        self._name = name
         self._transport = transport
         self._scope = trio.CancelScope()
         self._token: trio.lowlevel.TrioToken | None = None
@@ -188,10 +190,8 @@ class JobThread(JobConnection):
         connection = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
         world = real_world()
         world.transport = self._transport
-        launcher = GangLauncher(
-            self._session, self._slots, self._name, self._transport, world.offload
-        )
-        world.launcher = launcher
+        world.launcher = launcher = self._make_launcher(self._transport, world.offload)
+        world.revive = self._session.get
 
         def make_world(_: Any) -> World:
             return world

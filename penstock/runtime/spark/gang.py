@@ -46,6 +46,8 @@ class GangLauncher:
 
     Arguments:
         session: the Spark session.
+        checked: the session whose executors were found to have what workers need.
+        check: does the same for another session; blocks.
         slots: how many workers an attempt has.
         name: of the job, as Spark's pages show it.
         transport: where tasks connect to.
@@ -55,12 +57,16 @@ class GangLauncher:
     def __init__(
         self,
         session: LiveSession,
+        checked: SparkSession,
+        check: Callable[[SparkSession], None],
         slots: int,
         name: str,
         transport: Transport,
         offload: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
         self._session = session
+        self._checked = checked
+        self._check = check
         self._slots = slots
         self._name = name
         self._transport = transport
@@ -100,6 +106,10 @@ class GangLauncher:
         plan = GangPlan(self._address, gang.token, tuple(m.spec for m in gang.members))
         spark = await self._offload(self._session.get)
         await await_slots(spark, self._slots)
+        if spark is not self._checked:
+            # What was sent to executors belonged to the session that has died.
+            await self._offload(partial(self._check, spark))
+            self._checked = spark
         gang.submit(spark, plan, self._name)
         with trio.move_on_after(START_SECONDS):
             while not all(member.pid for member in gang.members) and not gang.ended.is_set():

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.connectors.spark.session import context_lives
 from penstock.dataflow.errors import GraphError, JobError
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ class Access:
         """A function that runs statements in Spark.
 
         Raises:
-            JobError: if the user's program is gone and the catalog was its own; also if a
-                statement fails.
+            JobError: if the user's program is gone and the catalog was its own, or the JVM of
+                this process is gone; also if a statement fails.
         """
         run = _own_session() or self._through_the_door() or self._new_session()
 
@@ -184,8 +185,15 @@ def _own_session() -> Run | None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is None:
+    context = SparkContext._active_spark_context
+    if context is None:
         return None
+    if not context_lives(context):
+        raise JobError(
+            "the Java process of this program's Spark session has died, or the session was "
+            "stopped, and so its catalog cannot be reached. What is staged stays: start the "
+            "job again with --resume"
+        )
     return runner(SparkSession.builder.getOrCreate())
 
 
