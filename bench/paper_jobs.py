@@ -101,6 +101,7 @@ def run_once(
         processes from that moment to the end of the job and `cpu_seconds_per_record` (None on a
         cluster), `snapshots_asked` and `snapshots_completed`. Of its snapshots, medians:
         `snapshot_bytes`, `snapshot_ms`, `write_ms`, `aligned_ms` (the longest wait of a task),
+        `channel_aligned_ms` (how long the median channel was blocked),
         `barrier_travel_ms` (from the beginning of the snapshot to the last sink's cut, to the
         millisecond), `log_bytes`, `log_records`; and `log_bytes_max`, `log_records_max`.
 
@@ -180,6 +181,7 @@ def _of_snapshots(
         "snapshot_ms": median("duration_ms"),
         "write_ms": median("write_ms"),
         "aligned_ms": median("aligned_ms"),
+        "channel_aligned_ms": median("channel_aligned_ms"),
         "barrier_travel_ms": statistics.median(travels) if travels else None,
         "log_bytes": median("log_bytes"),
         "log_records": median("log_records"),

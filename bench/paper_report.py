@@ -21,6 +21,7 @@ DETAILS = (
     ("snapshot_ms", "snapshot (ms)", 1, ".0f"),
     ("write_ms", "slowest task's writing (ms)", 1, ".0f"),
     ("aligned_ms", "longest alignment (ms)", 1, ".1f"),
+    ("channel_aligned_ms", "median channel blocked (ms)", 1, ".1f"),
     ("barrier_travel_ms", "barrier travel (ms)", 1, ".0f"),
     ("longest_pause_ms", "longest pause (ms)", 1, ".0f"),
 )

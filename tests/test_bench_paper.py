@@ -151,7 +151,8 @@ def test_protocols_are_measured_against_runs_without_snapshots(tmp_path):
     details = figures["details"]["0.2"]
     assert details["none"]["runs"] == 2
     assert details["none"]["cpu_seconds"] > 0
-    for name in ("barrier_travel_ms", "aligned_ms", "longest_pause_ms", "snapshots_completed"):
+    waits = ("barrier_travel_ms", "aligned_ms", "channel_aligned_ms", "longest_pause_ms")
+    for name in (*waits, "snapshots_completed"):
         assert details["abs"][name] >= 0
     assert {"date", "versions", "cpu", "cores"} <= figures["measured"]["figure6"].keys()
     assert list(tmp_path.iterdir()) == []
@@ -193,6 +194,7 @@ def canned() -> dict:
         "snapshot_ms": 50.0,
         "write_ms": 20.0,
         "aligned_ms": 3.0,
+        "channel_aligned_ms": 1.5,
         "barrier_travel_ms": 8.0,
         "log_bytes": 4_000,
         "log_records": 300,

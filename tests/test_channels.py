@@ -200,8 +200,9 @@ def test_statistics_tell_what_went_through_and_how_long_it_was_held_up() -> None
     gated.clock.now = 2.0
     channel.block()
     gated.clock.now = 5.0
-    assert channel.statistics().alignment_seconds == 3.0
+    assert channel.statistics().alignment_seconds == channel.blocked_seconds == 3.0
     channel.unblock()
+    assert channel.blocked_seconds == 0.0
     gated.gate.take()
     statistics = channel.statistics()
     assert (statistics.batches, statistics.records, statistics.bytes) == (1, 7, 5)
@@ -699,11 +700,12 @@ class BrokenCapture:
 
 def test_cuts_are_acknowledged_in_order_with_their_small_values() -> None:
     p = Persisted()
-    p.cut(1, small={"source": [["a", None, 3]]})
+    p.cut(1, small={"source": [["a", None, 3]]}, blocked_seconds=[0.5, 0.0])
     p.cut(2, small={"source": []})
     assert p.persister.pending
     p.work()
     assert [a.number for a in p.reports.acknowledged] == [1, 2]
+    assert p.reports.acknowledged[0].blocked_seconds == [0.5, 0.0]
     (handle,) = p.reports.acknowledged[0].handles
     assert (handle.uid, handle.subtask, handle.small) == ("source", 1, [["a", None, 3]])
 

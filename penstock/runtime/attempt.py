@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import statistics
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -78,6 +79,7 @@ class _Flight:
     committables: list[Committable] = field(default_factory=list)
     size: SnapshotBytes = field(default_factory=SnapshotBytes)
     aligned_seconds: float = 0.0
+    blocked_seconds: list[float] = field(default_factory=list)
     write_seconds: float = 0.0
     log_records: int = 0
     log_bytes: int = 0
@@ -426,6 +428,7 @@ class Attempt:
         flight.committables += [Committable(*fields) for fields in message.committables]
         flight.size += SnapshotBytes(message.new, message.linked)
         flight.aligned_seconds = max(flight.aligned_seconds, message.aligned_seconds)
+        flight.blocked_seconds += message.blocked_seconds
         flight.write_seconds = max(flight.write_seconds, message.write_seconds)
         flight.log_records += message.log_records
         flight.log_bytes += message.log_bytes
@@ -481,6 +484,7 @@ class Attempt:
                 "created_ms": flight.wall_ms,
                 "duration_ms": round((self._world.clock() - flight.began) * 1000, 3),
                 "aligned_ms": round(flight.aligned_seconds * 1000, 3),
+                "channel_aligned_ms": round(_median(flight.blocked_seconds) * 1000, 3),
                 "write_ms": round(flight.write_seconds * 1000, 3),
                 "bytes_new": flight.size.new,
                 "bytes_linked": flight.size.linked,
@@ -572,3 +576,7 @@ def _first(group: BaseExceptionGroup[Any]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values) if values else 0.0

@@ -144,19 +144,22 @@ class Channel:
             self._since = self._clock()
             self._gate.on_blocked(self)
 
+    @property
+    def blocked_seconds(self) -> float:
+        """How long it has been blocked now; 0 if it is not."""
+        return self._clock() - self._since if self.blocked else 0.0
+
     def unblock(self) -> None:
         """Deliver again, from where it stopped."""
         if self.blocked:
+            self._alignment += self.blocked_seconds
             self.blocked = False
-            self._alignment += self._clock() - self._since
             if len(self):
                 self._gate.on_ready(self)
 
     def statistics(self) -> ChannelStatistics:
         """A look at the channel."""
-        alignment = self._alignment
-        if self.blocked:
-            alignment += self._clock() - self._since
+        alignment = self._alignment + self.blocked_seconds
         return ChannelStatistics(
             self._batches,
             self._records,

@@ -43,6 +43,7 @@ class Cut:
         small: per operator uid, a small value.
         staged: per sink uid, what makes its staged output durable.
         aligned_seconds: from the first barrier to the cut.
+        blocked_seconds: of that, how long each input channel was blocked.
         aborted: the snapshot was given up meanwhile.
         logs: of records in flight, and whether they are still being taken.
         handles, size, problem: what was made durable so far, or why that failed. Handles are
@@ -61,6 +62,7 @@ class Cut:
     small: dict[str, Any] = field(default_factory=dict)
     staged: dict[str, Callable[[], list[Any]]] = field(default_factory=dict)
     aligned_seconds: float = 0.0
+    blocked_seconds: list[float] = field(default_factory=list)
     aborted: bool = False
     logs: list[Log] = field(default_factory=list)
     logging: bool = False
@@ -80,6 +82,7 @@ class Acknowledgement:
         committables: all output staged and not known to be in a complete snapshot.
         size: how much was written and linked.
         aligned_seconds, write_seconds: how long each phase took.
+        blocked_seconds: for how long each input channel was blocked for it.
         final: it is the job's last.
         log_records: in all logs of the cut.
         log_bytes: of these logs.
@@ -91,6 +94,7 @@ class Acknowledgement:
     committables: tuple[Committable, ...]
     size: SnapshotBytes
     aligned_seconds: float
+    blocked_seconds: list[float]
     write_seconds: float
     final: bool
     log_records: int = 0
@@ -312,6 +316,7 @@ class Persister:
                 tuple(item for item in self._uncommitted if item.snapshot <= cut.number),
                 cut.size,
                 cut.aligned_seconds,
+                cut.blocked_seconds,
                 cut.write_seconds + self._clock() - began,
                 cut.kind is SnapshotKind.FINAL,
                 log_records,

@@ -518,6 +518,7 @@ class Task:
         cut.outside_ended = ending.over if ending.in_loop else None
         if self._aligning is not None and self._aligning[0] == number:
             cut.aligned_seconds = self._clock() - self._aligning[1]
+        cut.blocked_seconds = [channel.blocked_seconds for channel in self.gate.channels.values()]
         self._aligning, self._last_cut = None, number
         if self._keep_state:
             cut.captures = {uid: b.capture(number) for uid, b in self.backends.items()}

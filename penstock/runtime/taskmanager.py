@@ -87,6 +87,7 @@ class _TaskReporter(Reporter):
                 acknowledgement.size.new,
                 acknowledgement.size.linked,
                 acknowledgement.aligned_seconds,
+                acknowledgement.blocked_seconds,
                 acknowledgement.write_seconds,
                 acknowledgement.log_records,
                 acknowledgement.log_bytes,

@@ -150,6 +150,7 @@ class Acknowledge:
         committables: (lineage, uid, subtask, snapshot, attempt, payload) of each.
         new, linked: bytes.
         aligned_seconds, write_seconds: how long it took.
+        blocked_seconds: for how long each input channel was blocked for it.
         log_records, log_bytes: of the logs of edges, in which records were in flight.
         loop: the fields of its `LoopStatus`, if the task is in a loop.
     """
@@ -162,6 +163,7 @@ class Acknowledge:
     new: int
     linked: int
     aligned_seconds: float
+    blocked_seconds: list[float]
     write_seconds: float
     log_records: int
     log_bytes: int
