@@ -9,7 +9,7 @@ def paced(seconds_per_record: float) -> Pace:
     """A pace that has settled on records that take so long."""
     pace = Pace()
     for _ in range(30):
-        pace.took(pace.slice, pace.slice * seconds_per_record, False)
+        pace.took(pace.slice, pace.slice * seconds_per_record)
     return pace
 
 
@@ -17,44 +17,36 @@ def test_slices_grow_by_doubling_until_they_take_as_long_as_they_should() -> Non
     pace, sizes = Pace(), []
     for _ in range(6):
         sizes.append(pace.slice)
-        pace.took(pace.slice, pace.slice * SLICE_SECONDS / 20, False)
+        pace.took(pace.slice, pace.slice * SLICE_SECONDS / 20)
     assert sizes == [1, 2, 4, 8, 16, 20]
 
 
 def test_a_slice_that_was_not_full_is_no_reason_for_larger_ones() -> None:
     pace = Pace()
-    pace.took(1, 1e-5, False)
+    pace.took(1, 1e-5)
     assert pace.slice == 2
-    pace.took(1, 1e-5, False)
+    pace.took(1, 1e-5)
     assert pace.slice == 2
 
 
 def test_one_interruption_halves_and_no_more() -> None:
     pace = paced(1e-6)
     slice, batch = pace.slice, pace.batch
-    pace.took(pace.slice, 5 * SLICE_SECONDS, False)
+    pace.took(pace.slice, 5 * SLICE_SECONDS)
     assert (pace.slice, pace.batch) == (slice // 2, batch // 2)
-    pace.took(pace.slice, pace.slice * 1e-6, False)
+    pace.took(pace.slice, pace.slice * 1e-6)
     assert pace.slice >= slice - 1
 
 
 def test_a_function_that_becomes_a_few_times_slower_gets_what_fits_after_some_halves() -> None:
     pace = paced(1e-6)
     for _ in range(3):
-        pace.took(pace.slice, pace.slice * 5e-6, False)
+        pace.took(pace.slice, pace.slice * 5e-6)
     assert pace.slice * 5e-6 <= SLICE_SECONDS
     assert pace.batch == paced(5e-6).batch
 
 
 def test_a_function_that_becomes_much_slower_gets_what_fits_at_once() -> None:
     pace = paced(1e-6)
-    pace.took(pace.slice, pace.slice * 1e-3, False)
+    pace.took(pace.slice, pace.slice * 1e-3)
     assert (pace.slice, pace.batch) == (1, 2)
-
-
-def test_slices_are_shorter_while_a_snapshot_is_written() -> None:
-    pace = paced(1e-6)
-    before = pace.slice
-    for _ in range(3):
-        pace.took(pace.slice, pace.slice * 1e-6, True)
-    assert pace.slice < before // 2

@@ -5,13 +5,11 @@ Decided by how long the last slice took. Records only; `task.py` takes the time.
 
 from __future__ import annotations
 
-__all__ = ["SLICE_SECONDS", "SNAPSHOT_SLICE_SECONDS", "Pace"]
+__all__ = ["SLICE_SECONDS", "Pace"]
 
 #: How long user code runs before the engine looks up. So short that what one slice makes is
 #: still in the processor's cache when the next operator of the chain takes it.
 SLICE_SECONDS = 0.001
-#: And while a snapshot waits to be written, which takes turns with records.
-SNAPSHOT_SLICE_SECONDS = 0.0004
 #: Work that may wait in a channel, which bounds how long a barrier travels.
 IN_FLIGHT_SECONDS = 0.010
 #: A slice that took less than so many times what it should may only have been interrupted: other
@@ -32,21 +30,19 @@ class Pace:
         self.slice = 1
         self.batch = 1
 
-    def took(self, records: int, seconds: float, writing: bool) -> None:
+    def took(self, records: int, seconds: float) -> None:
         """Go by what a slice took.
 
         Arguments:
             records: how many it had.
             seconds: how long it took.
-            writing: a snapshot waits to be written.
         """
         per_record = max(seconds, 1e-7) / records
-        wanted = SNAPSHOT_SLICE_SECONDS if writing else SLICE_SECONDS
-        fit = int(wanted / per_record)
+        fit = int(SLICE_SECONDS / per_record)
         batch = max(1, int(IN_FLIGHT_SECONDS / 4 / per_record))
         # Down at once, but by half only if it may have been an interruption: if it goes on like
         # that, three halves are there as well. Up by doubling, on evidence of a full slice.
-        half = 2 if seconds < INTERRUPTED * wanted else 1 << 30
+        half = 2 if seconds < INTERRUPTED * SLICE_SECONDS else 1 << 30
         if fit < self.slice:
             self.slice = max(1, fit, self.slice // half)
         elif records >= self.slice:

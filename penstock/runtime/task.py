@@ -370,7 +370,7 @@ class Task:
         self._run(self.root, records)
         seconds = self._timer() - began
         self.busy_seconds += seconds
-        self._pace.took(len(records), seconds, self.persister.pending)
+        self._pace.took(len(records), seconds)
         for channel in self.gate.channels.values():
             channel.desired_records = self._pace.batch
         self._seal()
