@@ -57,6 +57,18 @@ def counted(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return settings
 
 
+@pytest.fixture(scope="module")
+def at_once(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A job that has ended, whose last snapshot is its only one and so holds all of its output.
+
+    With others before, the last record may have come before the last of them.
+    """
+    folder = tmp_path_factory.mktemp("at_once")
+    settings = Settings(folder, count=2_000, rate=None, interval_ms=600_000)
+    run(counting_job(settings))
+    return settings
+
+
 def snapshot_files(settings: Settings) -> dict[str, int]:
     found = (settings.job / "checkpoints").rglob("*")
     return {str(path): path.stat().st_mtime_ns for path in found}
@@ -261,59 +273,59 @@ def test_a_stream_follows_the_output_over_stops_of_both(reader: SparkSession, tm
     assert lost_and_doubled(records, expected_words(settings)) == (0, 0)
 
 
-@pytest.mark.parametrize("counted", [0], ids=["RocksDB"], indirect=True)
-def test_a_snapshot_is_followed_only_when_all_of_its_files_are_there(counted: Settings):
-    newest = Store(counted.job).newest()
-    assert newest is not None
-    assert last_whole_snapshot(counted.output, counted.job) == newest.number
-    files = list_output(counted.output)
-    last = [file for file in files if file.snapshot == files[-1].snapshot]
-    before = max((f.snapshot for f in files if f.snapshot < last[0].snapshot), default=0)
-    assert last_whole_snapshot(counted.output, None) == before
+def test_a_snapshot_is_followed_only_when_all_of_its_files_are_there(
+    counted: Settings, at_once: Settings
+):
+    for settings in (counted, at_once):
+        newest = Store(settings.job).newest()
+        assert newest is not None
+        assert last_whole_snapshot(settings.output, settings.job) == newest.number
+        files = list_output(settings.output)
+        last = [file for file in files if file.snapshot == files[-1].snapshot]
+        before = max((f.snapshot for f in files if f.snapshot < last[0].snapshot), default=0)
+        assert last_whole_snapshot(settings.output, None) == before
     held = {item.payload["target"] for item in newest.committables}
     victim = next(Path(file.path) for file in last if file.path in held)
     hidden = victim.rename(victim.with_name("_hidden"))
     try:
         # As after a crash between two links of one commit.
-        assert last_whole_snapshot(counted.output, counted.job) == last[0].snapshot - 1
+        assert last_whole_snapshot(at_once.output, at_once.job) == last[0].snapshot - 1
     finally:
         hidden.rename(victim)
 
 
-@pytest.mark.parametrize("counted", [0], ids=["RocksDB"], indirect=True)
-def test_a_sink_is_known_again_by_another_path(counted: Settings, tmp_path: Path):
-    newest = Store(counted.job).newest()
+def test_a_sink_is_known_again_by_another_path(at_once: Settings, tmp_path: Path):
+    newest = Store(at_once.job).newest()
     assert newest is not None
-    spelt = [tmp_path / "link", counted.output / ".." / counted.output.name]
-    spelt[0].symlink_to(counted.output)
+    spelt = [tmp_path / "link", at_once.output / ".." / at_once.output.name]
+    spelt[0].symlink_to(at_once.output)
     held = {item.payload["target"] for item in newest.committables}
     assert held
     victim = Path(held.pop())
     # As if nothing of the snapshot were published, and on a machine that mounts it elsewhere.
     moved = tmp_path / "mounted"
     moved.mkdir()
-    for file in list_output(counted.output):
+    for file in list_output(at_once.output):
         if file.path != str(victim):
             (moved / Path(file.path).name).hardlink_to(file.path)
     hidden = victim.rename(victim.with_name("_hidden"))
     try:
         for folder in (*spelt, moved):
-            assert last_whole_snapshot(folder, counted.job) == newest.number - 1
+            assert last_whole_snapshot(folder, at_once.job) == newest.number - 1
     finally:
         hidden.rename(victim)
 
 
-@pytest.mark.parametrize("counted", [0], ids=["RocksDB"], indirect=True)
 def test_the_checkpoints_of_a_job_that_does_not_write_there_are_refused(
-    counted: Settings, tmp_path: Path
+    at_once: Settings, tmp_path: Path
 ):
     # Before there is anything, nothing can be told, and nothing read either.
     Store(tmp_path / "job").open("counting")
     assert last_whole_snapshot(tmp_path / "nothing", tmp_path / "job") == 0
-    assert last_whole_snapshot(tmp_path, counted.job) == 0
+    assert last_whole_snapshot(tmp_path, at_once.job) == 0
     (tmp_path / "part-0000000003-00000-0001-files-0123456789.txt").write_text("x\n")
     with pytest.raises(GraphError, match=r"no output in .* is of the job 'counting'"):
-        last_whole_snapshot(tmp_path, counted.job)
+        last_whole_snapshot(tmp_path, at_once.job)
 
 
 def test_two_sinks_in_one_folder_need_the_checkpoint_folder(tmp_path: Path):
