@@ -42,7 +42,6 @@ from bench.harness import (
     scratch,
 )
 from bench.paced import Observer, PacedSource, Slices
-from bench.pauses import machine_pauses
 from penstock import StreamExecutionEnvironment
 from penstock.dataflow.keys import canonical, key_group, subtask_of_group
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
@@ -114,7 +113,6 @@ def measure(
         **half,
         **{f"full_{name}": value for name, value in full.items()},
         "keys_per_worker": keys,
-        **machine_pauses(),
         **machine(),
     }
 

@@ -30,7 +30,6 @@ from bench.harness import (
     run,
     scratch,
 )
-from bench.pauses import machine_pauses
 from penstock import GeneratorSource, StreamExecutionEnvironment
 
 __all__ = ["measure"]
@@ -81,7 +80,6 @@ def measure(
         "records_per_second": rate,
         "snapshots_completed": len(checkpoints),
         "snapshot_ms_median": median_figures(checkpoints)["duration_ms"] if checkpoints else None,
-        **machine_pauses(),
         **machine(),
     }
 

@@ -43,7 +43,6 @@ from typing import Any
 from bench.arrivals import Arrivals, read_arrivals
 from bench.harness import Figures, Follower, Say, WrongResultError, machine, run, scratch
 from bench.paced import PacedSource, Slices
-from bench.pauses import machine_pauses
 from penstock import StreamExecutionEnvironment
 from penstock.dataflow.source import Read, ReaderContext, SourceReader, Split
 
@@ -132,11 +131,7 @@ def measure(
     setting = setting or Setting()
     if highest is None:
         highest = sustainable(setting, folder, say)
-    return {
-        **_measure(load, setting, seconds, highest, folder, say),
-        **machine_pauses(),
-        **machine(),
-    }
+    return {**_measure(load, setting, seconds, highest, folder, say), **machine()}
 
 
 def _measure(
@@ -205,7 +200,6 @@ def measure_all(
         "versions": {name: version(name) for name in ("penstock", "trio", "msgpack", "rocksdict")},
         "runs": runs,
         **{f"filter_{name}": value for name, value in filtered.items()},
-        **machine_pauses(),
         **machine(),
     }
     if results is not None:

@@ -1,6 +1,6 @@
 """How long this machine stands still by itself: no program on it is smoother than that.
 
-On every core a loop does nothing but look at the clock for two seconds. What lies between two looks
+On every core a loop does nothing but look at the clock for a while. What lies between two looks
 beyond a millisecond is time that the core was somewhere else: with other processes, or, on a
 virtual machine, with other machines. A record that meets such a pause waits for it, twice if two
 processes are on its way.
@@ -22,16 +22,20 @@ SECONDS = 2.0
 LEAST_SECONDS = 0.001
 
 
-def machine_pauses() -> Figures:
-    """`machine_pauses_per_second` of a core, and `machine_pause_ms_max`, the longest of all."""
+def machine_pauses(seconds: float = SECONDS) -> Figures:
+    """`machine_pauses_per_second` of a core, and `machine_pause_ms_max`, the longest of all.
+
+    Arguments:
+        seconds: for how long; all cores are busy meanwhile.
+    """
+    command = [sys.executable, "-m", __name__, str(seconds)]
     watches = [
-        subprocess.Popen([sys.executable, "-m", __name__], stdout=subprocess.PIPE)
-        for _ in range(os.cpu_count() or 1)
+        subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(os.cpu_count() or 1)
     ]
     found = [json.loads(watch.communicate()[0]) for watch in watches]
     pauses = [pause for each in found for pause in each]
     return {
-        "machine_pauses_per_second": round(len(pauses) / len(found) / SECONDS, 1),
+        "machine_pauses_per_second": round(len(pauses) / len(found) / seconds, 1),
         "machine_pause_ms_max": round(1000 * max(pauses, default=0.0), 1),
     }
 
@@ -51,4 +55,4 @@ def watch(seconds: float) -> list[float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(watch(SECONDS)))
+    print(json.dumps(watch(float(sys.argv[1]))))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import checkpoint, harness, latency, paced, recovery, wordcount
+from bench import checkpoint, harness, latency, paced, pauses, recovery, wordcount
 from bench.__main__ import main
 from bench.paced import PacedSource
 from penstock.dataflow.source import ReaderContext, Split
@@ -47,6 +47,18 @@ def test_the_latency_of_every_record_is_measured_and_half_of_them_are_remote(tmp
     assert 50 < figures["remote_records"] < 200
     assert 0 < figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
     assert figures["due_max_ms"] >= figures["p50_ms"]
+
+
+def test_what_the_machine_pauses_by_itself_is_watched_on_every_core():
+    figures = pauses.machine_pauses(0.05)
+    assert figures["machine_pauses_per_second"] >= 0
+    assert (figures["machine_pause_ms_max"] > 0) == (figures["machine_pauses_per_second"] > 0)
+
+
+def test_a_pause_is_what_lies_between_two_looks_at_the_clock(monkeypatch):
+    looks = iter([0.0, 0.0005, 0.0015, 0.0105, 0.0106, 1.0])
+    monkeypatch.setattr(pauses.time, "perf_counter", lambda: next(looks))
+    assert pauses.watch(0.5) == pytest.approx([0.001, 0.009, 0.9894])
 
 
 def test_every_key_changes_between_two_measured_snapshots(tmp_path):

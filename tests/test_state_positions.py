@@ -53,6 +53,21 @@ def test_it_does_not_begin_if_it_may_not(make, monkeypatch, reason):
         assert table.positions is None
 
 
+def test_it_begins_though_all_has_changed_again_while_it_was_written(make, monkeypatch):
+    monkeypatch.setattr(positions_module, "MAX_ENTRIES", 1000)
+    backend = make(inline_threshold=0)
+    backend.table("s").expect_immutable()
+    fill(backend, 1000)
+    make.snapshot(backend, 1)
+    fill(backend, 1000, lambda i: -i)
+    capture = backend.capture(2)
+    fill(backend, 1000, lambda i: 2 * i)
+    drive(capture.write(make.root / "2"))
+    assert backend.table("s").positions is not None
+    handle = make.snapshot(backend, 3)
+    assert contents(make.restored(handle)) == {f"k{i}": 2 * i for i in range(1000)}
+
+
 def test_values_that_were_restored_count_too(make):
     for number, value in enumerate(([1], 1), 1):
         backend = make(inline_threshold=0)

@@ -324,17 +324,21 @@ def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
     nested = pa.types.is_nested(kind.key_type)
     # A struct, a list or a map can't be the key of a dict.
     _require(values, (list, tuple, dict) if nested else (dict,), "a map", path)
-    maps = [list(v.items()) if isinstance(v, dict) else v for v in values]
-    present = [v for v in maps if v is not None]
-    pairs = list(chain.from_iterable(present))
-    if nested and any(type(pair) not in (tuple, list) or len(pair) != 2 for pair in pairs):
-        raise _MisfitError(path, "a map with such keys takes a list of pairs (key, value)")
-    keys = _array([key for key, _ in pairs], kind.key_field, f"{path}.key")
+    present = [v for v in values if v is not None]
+    if nested:
+        pairs = list(chain.from_iterable(v.items() if isinstance(v, dict) else v for v in present))
+        if any(type(pair) not in (tuple, list) or len(pair) != 2 for pair in pairs):
+            raise _MisfitError(path, "a map with such keys takes a list of pairs (key, value)")
+        own_keys, own_items = [key for key, _ in pairs], [item for _, item in pairs]
+    else:
+        own_keys = list(chain.from_iterable(present))
+        own_items = list(chain.from_iterable(v.values() for v in present))
+    keys = _array(own_keys, kind.key_field, f"{path}.key")
     # Different values of these may be stored as one.
     if nested or pa.types.is_floating(kind.key_type) or pa.types.is_timestamp(kind.key_type):
         _require_distinct(keys, map(len, present), path)
-    items = _array([item for _, item in pairs], kind.item_field, f"{path}.value")
-    return pa.MapArray.from_arrays(_offsets(maps), keys, items, type=kind)
+    items = _array(own_items, kind.item_field, f"{path}.value")
+    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=kind)
 
 
 def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:

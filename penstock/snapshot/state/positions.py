@@ -165,7 +165,7 @@ def start(table: KeyedTable, first: int) -> Positions | None:
     """
     if not table.turned_over or not table.only_immutable or table.captured:
         return None
-    if len(table.clean) + len(table.dirty) > MAX_ENTRIES:
+    if len(table.clean) > MAX_ENTRIES:
         return None
     # The older entries come first, and keep their places.
     table.clean.update(table.dirty)
