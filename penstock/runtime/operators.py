@@ -106,15 +106,19 @@ class _ValueState(ValueState):
         self._table = table
         self._context = context
 
+    # Both are called once per record, so what is usual comes first and is one look-up.
+
     def value(self) -> Any:
-        key = self._context.key
-        value = self._table.dirty.get(key, MISSING)
-        if value is MISSING:
-            value = self._table.lookup(key)
-        return None if value is MISSING or value is TOMBSTONE else value
+        value = self._table.dirty.get(self._context.key)
+        if value is None:  # which no level holds
+            value = self._table.lookup(self._context.key)
+            return None if value is MISSING else value
+        return None if value is TOMBSTONE else value
 
     def update(self, value: Any) -> None:
-        self._table.dirty[self._context.key] = TOMBSTONE if value is None else value
+        if value is None:
+            value = TOMBSTONE
+        self._table.dirty[self._context.key] = value
 
     def clear(self) -> None:
         self._table.dirty[self._context.key] = TOMBSTONE
@@ -364,6 +368,20 @@ class SinkOperator(RunningOperator):
         finally:
             self.iterator = getattr(self.writer, "iterator", None)
         return []
+
+    def flush(self) -> None:
+        """Hand on what the writer holds."""
+        try:
+            self.writer.flush()
+        except Exception as error:
+            raise explain(error, self, []) from error
+
+    def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
+        """Cut the writer's output at a barrier."""
+        try:
+            return self.writer.prepare(snapshot)
+        except Exception as error:
+            raise explain(error, self, []) from error
 
     def close(self) -> None:
         """Close the writer."""

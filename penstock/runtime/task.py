@@ -275,7 +275,7 @@ class Task:
                 outlet.seal()
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
-                operator.writer.flush()
+                operator.flush()
         return self.push()
 
     def _receive(self, channel: Channel | None, element: Element) -> None:
@@ -526,7 +526,7 @@ class Task:
                 cut.small[self.root.operator.context.uid] = self.feed.snapshot()
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
-                staged = operator.writer.prepare(number)
+                staged = operator.prepare(number)
                 if staged is not None:
                     cut.staged[operator.context.uid] = staged
         if kind is SnapshotKind.FINAL:

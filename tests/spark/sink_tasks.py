@@ -19,6 +19,11 @@ class Task:
         self.context = WriterContext(uid, uid, subtask, 2, attempt, lineage)
         self.writer = sink.create_writer(self.context)
 
+    def write(self, batch):
+        """Hand over a batch, after which none comes for a while."""
+        self.writer.write(batch)
+        self.writer.flush()
+
     def snapshot(self, number, *batches):
         for batch in batches:
             self.writer.write(batch)

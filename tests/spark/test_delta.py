@@ -194,7 +194,7 @@ def test_a_record_that_does_not_fit_is_named_before_anything_is_staged(tmp_path)
         ({"a": 1}, "column 'p': it is missing"),
     ]:
         with pytest.raises(JobError, match=words):
-            Task(sink).writer.write([record])
+            Task(sink).write([record])
     assert not (tmp_path / "t" / "_staging").exists()
 
 

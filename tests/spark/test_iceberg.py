@@ -268,19 +268,19 @@ def test_a_record_that_does_not_fit_is_named_before_anything_is_staged(lake):
         ({"a": 1}, "column 'p': it is missing"),
     ]:
         with pytest.raises(JobError, match=words):
-            Task(sink).writer.write([record])
+            Task(sink).write([record])
     assert not (sink.table.location / "_staging").exists()
 
 
 def test_a_partition_that_no_folder_can_be_named_for_is_refused_with_the_record(lake):
     lake.create(by=[("p", "identity")])
     for mode, options in [("append", {}), ("upsert", {"keys": ["a"]})]:
-        writer = Task(lake.sink(mode=mode, **options)).writer
+        task = Task(lake.sink(mode=mode, **options))
         for text in ("x" * 300, "a\0b"):
             with pytest.raises(JobError, match="a value that cannot name a folder") as caught:
-                writer.write([(1, "fine"), (2, text)])
+                task.write([(1, "fine"), (2, text)])
             assert caught.value.record == repr((2, text))
-        writer.close()
+        task.writer.close()
 
 
 def test_output_for_a_table_that_was_replaced_is_not_published(lake):

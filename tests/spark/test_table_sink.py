@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -187,7 +188,7 @@ def test_two_sinks_and_two_jobs_share_a_table(spark, table):
 def test_dates_that_orc_files_tell_otherwise_are_refused(spark, table):
     sink = SparkTableSink(table("d DATE", "USING orc"))
     with pytest.raises(JobError, match="1582-10-14 is before 1582-10-15"):
-        Task(sink).writer.write([(dt.date(1582, 10, 14),)])
+        Task(sink).write([(dt.date(1582, 10, 14),)])
     table("a ARRAY<DATE>", "USING orc")
     with pytest.raises(GraphError, match="no times and dates in nested types"):
         SparkTableSink("t")
@@ -205,6 +206,7 @@ def test_a_location_may_have_odd_names(spark, table, tmp_path):
 def test_many_partitions_are_written_with_few_open_files(spark, table, monkeypatch):
     monkeypatch.setattr("penstock.connectors.spark.sink.writers._GATHERED_BYTES", 1000)
     monkeypatch.setattr("penstock.connectors.spark.sink.writers._OPEN_FILES", 3)
+    monkeypatch.setattr("penstock.connectors.spark.sink.writers._TOGETHER", 40)
     name = table("a INT, p INT", "USING parquet PARTITIONED BY (p)")
     sink = SparkTableSink(name)
     batches = [[(i * 40 + j, j) for j in range(40)] for i in range(20)]
@@ -359,7 +361,7 @@ def test_a_folder_is_a_table_without_spark(spark, tmp_path):
     sink.create_committer().commit(committables)
     assert sorted(map(tuple, spark.read.parquet(str(path)).collect())) == [(1, "x"), (2, "y")]
     with pytest.raises(JobError, match="column 'a': it is None, and the column is NOT NULL"):
-        Task(sink).writer.write([(None, "x")])
+        Task(sink).write([(None, "x")])
     with pytest.raises(GraphError, match="only the local file system"):
         SparkTableSink.at_path("s3://bucket/x", schema)
     with pytest.raises(GraphError, match="is not in the schema"):
@@ -385,12 +387,37 @@ def test_insert_overwrite_of_the_table_loses_staged_output_with_an_error(spark, 
         assert rows(spark, name) == [(1,), (7,)]
 
 
+@pytest.mark.parametrize(("slices", "at_once"), [([1] * 20, 8), ([300] * 20, 2100), ([5000], 5000)])
+def test_records_are_gathered_and_all_of_them_are_in_the_snapshot(tmp_path, slices, at_once):
+    sink = SparkTableSink.at_path(tmp_path, pa.schema([("a", pa.int64())]))
+    task, numbers = Task(sink), iter(range(10**6))
+    staged = []
+    task.writer._stage = lambda batch, real=task.writer._stage: (
+        staged.append(len(batch)),
+        real(batch),
+    )
+    committables = task.snapshot(1, *([(next(numbers),) for _ in range(n)] for n in slices))
+    assert max(staged) == at_once and sum(staged) == sum(slices)
+    sink.create_committer().commit(committables)
+    [path] = tmp_path.glob("part-*")
+    assert pq.read_table(path)["a"].to_pylist() == list(range(sum(slices)))
+
+
+def test_a_record_that_waits_is_refused_at_the_snapshot_at_the_latest(tmp_path):
+    sink = SparkTableSink.at_path(tmp_path, pa.schema([("a", pa.int64())]))
+    task = Task(sink)
+    task.writer.write([(1,), ("one",)])
+    with pytest.raises(JobError, match="column 'a'") as caught:
+        task.writer.prepare(1)
+    assert caught.value.record == repr(("one",))
+
+
 def test_a_closed_writer_leaves_no_staged_file(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.connectors.spark.sink.data_file._ROW_GROUP_BYTES", 1)
     sink = SparkTableSink.at_path(tmp_path, pa.schema([("a", pa.int64())]))
     task = Task(sink)
     kept = task.snapshot(1, [(1,)])
-    task.writer.write([(2,)])
+    task.write([(2,)])
     assert len(list((tmp_path / "_staging").iterdir())) == 2
     task.writer.close()
     assert [str(p) for p in (tmp_path / "_staging").iterdir()] == [kept[0].payload["staged"]]

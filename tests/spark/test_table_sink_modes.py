@@ -322,11 +322,11 @@ def test_what_cannot_be_upserted_is_refused(spark, table):
         with pytest.raises(GraphError, match=words):
             SparkTableSink("t", "upsert", keys=keys)
     sink = SparkTableSink("t", "upsert", keys="p", is_delete=lambda row: row[0] is None)
-    writer = Task(sink).writer
+    task = Task(sink)
     with pytest.raises(JobError, match="column 'p': it is None"):
-        writer.write([("a", 1, 1.0, None)])
+        task.write([("a", 1, 1.0, None)])
     with pytest.raises(JobError, match="column 'p': its type is str"):
-        writer.write([("a", 1, 1.0, 1), (None, 1, 1.0, "1")])
+        task.write([("a", 1, 1.0, 1), (None, 1, 1.0, "1")])
 
 
 def test_a_folder_can_be_upserted_without_spark(tmp_path):
@@ -352,7 +352,7 @@ def test_a_partition_that_no_folder_can_be_named_for_is_refused_with_the_record(
         for wrong in ((1, text), (2, text)):
             for batch in ([wrong], [(0, "fine"), wrong, (1, "fine")]):
                 with pytest.raises(JobError, match="the partition column 'p'") as caught:
-                    task.writer.write(batch)
+                    task.write(batch)
                 assert caught.value.record == repr(wrong)
     longest = ["x" * 253, "/" * 84, "é" * 126]
     committer.commit(task.snapshot(1, [(5, text) for text in longest]))

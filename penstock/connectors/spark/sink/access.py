@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "Run", "require_jvm", "runner"]
 
-#: Runs a statement of SQL and returns the first column of each row.
+#: Runs a statement of SQL and returns the first column of each row; of `SET name`, the value.
 Run = Callable[[str], list[str]]
+
+#: As a statement, to ask for a setting takes Spark 25 ms.
+_SET = "SET "
 
 #: Settings that say where a session's catalog is.
 _SETTINGS = (
@@ -115,9 +118,10 @@ class Access:
             return None
 
         def run(statement: str) -> list[str]:
+            if statement.startswith(_SET):
+                return [str(session.get().conf().get(statement.removeprefix(_SET)))]
             rows = session.get().sql(statement).collectAsList()
-            column = 1 if statement.startswith("SET ") else 0
-            return [str(rows.get(i).get(column)) for i in range(rows.size())]
+            return [str(rows.get(i).get(0)) for i in range(rows.size())]
 
         return run
 
@@ -173,8 +177,9 @@ def runner(spark: SparkSession) -> Run:
     """Runs statements in a session of this process."""
 
     def run(statement: str) -> list[str]:
-        column = 1 if statement.startswith("SET ") else 0
-        return [str(row[column]) for row in spark.sql(statement).collect()]
+        if statement.startswith(_SET):
+            return [str(spark.conf.get(statement.removeprefix(_SET)))]
+        return [str(row[0]) for row in spark.sql(statement).collect()]
 
     return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +24,13 @@ __all__ = ["ChangeWriter", "RowWriter", "TableWriter"]
 _GATHERED_BYTES = 64 << 20
 #: Partitions whose files one writer has open at a time.
 _OPEN_FILES = 100
+#: To turn records into columns costs as much as some hundred records each time. So it is done for
+#: so many together, or so many slices of the task, which are the shorter the larger records are.
+_TOGETHER, _SLICES_TOGETHER = 2048, 8
 
 
 class TableWriter(SinkWriter):
-    """What both writers share: names of staged files and of partitions."""
+    """What both writers share: gathering records, names of staged files and of partitions."""
 
     def __init__(self, table: Table, context: WriterContext) -> None:
         self._table = table
@@ -35,6 +39,30 @@ class TableWriter(SinkWriter):
         self._tag = sink_tag(context.lineage, context.uid)
         self._files = 0
         self._folders: dict[tuple[Any, ...], str] = {}
+        #: Records that are not columns yet, and in how many slices they came.
+        self._waiting: list[Any] = []
+        self._slices = 0
+
+    def write(self, batch: list[Any]) -> None:
+        """Gather records; they are staged when there are enough, or none come."""
+        self._waiting += batch
+        self._slices += 1
+        if len(self._waiting) >= _TOGETHER or self._slices >= _SLICES_TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Stage what is gathered."""
+        batch, self._waiting, self._slices = self._waiting, [], 0
+        if batch:
+            self._stage(batch)
+
+    @abstractmethod
+    def _stage(self, batch: list[Any]) -> None:
+        """Encode records and take their rows."""
+
+    def close(self) -> None:
+        """Forget what is gathered."""
+        self._waiting = []
 
     def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
         """The partition of each row; None if the table has no partitions."""
@@ -86,7 +114,7 @@ class RowWriter(TableWriter):
         #: Those that had to be closed before the snapshot; still to be sealed.
         self._full: list[tuple[str, DataFile]] = []
 
-    def write(self, batch: list[Any]) -> None:
+    def _stage(self, batch: list[Any]) -> None:
         """Encode, and add each row to the file of its partition."""
         rows = self._encoder.encode(batch)
         keys = self.partitions(rows)
@@ -94,9 +122,8 @@ class RowWriter(TableWriter):
         if keys is None:
             self._add("", rows)
             return
-        if len(set(keys)) <= 1:
-            for key in keys[:1]:
-                self._add(self._folder(key, batch[0]), rows)
+        if len(set(keys)) == 1:
+            self._add(self._folder(keys[0], batch[0]), rows)
             return
         indices: dict[tuple[Any, ...], list[int]] = {}
         for index, key in enumerate(keys):
@@ -107,8 +134,6 @@ class RowWriter(TableWriter):
             self._add(folders[key], rows.take(pa.array(mine)))
 
     def _add(self, folder: str, rows: pa.Table) -> None:
-        if not len(rows):
-            return
         if folder not in self._open:
             path = self._staging / self._free_name()
             self._open[folder] = DataFile(path, self._table.format, self._schema)
@@ -128,6 +153,7 @@ class RowWriter(TableWriter):
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         """Hand the files over; they are written to the end and synced when called."""
+        self.flush()
         files = [*self._full, *self._open.items()]
         self._full, self._open = [], {}
         if not files:
@@ -158,6 +184,7 @@ class RowWriter(TableWriter):
 
     def close(self) -> None:
         """Remove the files."""
+        super().close()
         for _, file in (*self._full, *self._open.items()):
             file.discard()
         self._full, self._open = [], {}
@@ -185,10 +212,8 @@ class ChangeWriter(TableWriter):
         self._gathered: list[pa.Table] = []
         self._rows = 0
 
-    def write(self, batch: list[Any]) -> None:
+    def _stage(self, batch: list[Any]) -> None:
         """Encode, and keep the last change of each key."""
-        if not batch:
-            return
         gone = (
             [False] * len(batch) if self._is_delete is None else list(map(self._is_delete, batch))
         )
@@ -229,6 +254,7 @@ class ChangeWriter(TableWriter):
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         """Hand the changes over; they are written when called."""
         del snapshot
+        self.flush()
         gathered, self._gathered, self._rows = self._gathered, [], 0
         if not gathered:
             return None
@@ -243,6 +269,7 @@ class ChangeWriter(TableWriter):
 
     def close(self) -> None:
         """Forget the changes."""
+        super().close()
         self._gathered = []
 
 
