@@ -5,8 +5,9 @@ made by Spark. What is measured, each on all of its rows and with two workers:
 
 * the source alone, as tuples of three columns and as Arrow batches;
 * *pass-through*: the rows into a table of the same columns;
-* *keyed count*: each row's word with the how many-th of its kind it is, by a
-  `KeyedProcessFunction` with a `ValueState`, into a table: one row out for each row in;
+* *keyed count*: each row's word with the how many-th of its kind it is, into a table: one row out
+  for each row in. By `count()` of a keyed stream (`count_*`), and by a `KeyedProcessFunction` with
+  a `ValueState` (`process_*`);
 * the same keyed count as a Spark streaming query, with `applyInPandasWithState`;
 * the counts per word alone, as a Spark batch query, which writes a row per word.
 
@@ -39,6 +40,7 @@ from bench.harness import (
 from penstock import KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
+from penstock.dataflow.stream import KeyedStream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,10 +93,12 @@ def measure(
             spark.stop()
     figures = median_figures(done)
     count = figures["count_rows_per_second"]
+    stateful = figures["spark_stateful_python_rows_per_second"]
     return {
         **figures,
-        "ratio_to_spark_stateful_python": round(
-            count / figures["spark_stateful_python_rows_per_second"], 2
+        "ratio_to_spark_stateful_python": round(count / stateful, 2),
+        "process_ratio_to_spark_stateful_python": round(
+            figures["process_rows_per_second"] / stateful, 2
         ),
         "ratio_to_spark_sql": round(count / figures["spark_sql_rows_per_second"], 3),
         "rows": rows,
@@ -142,6 +146,7 @@ class _Bench:
         for name, columns, wanted, build in (
             ("pass_through", ROWS, self._all, pass_through),
             ("count", COUNTS, self._counts, keyed_count),
+            ("process", COUNTS, self._counts, keyed_process),
         ):
             self._say(f"table to table: {name}")
             figures |= self._table_to_table(name, columns, wanted, build)
@@ -274,11 +279,23 @@ def pass_through(env: StreamExecutionEnvironment) -> None:
 
 def keyed_count(env: StreamExecutionEnvironment) -> None:
     """Words, each with its running count."""
-    from penstock.connectors.spark import SparkTableSink, SparkTableSource
+    from penstock.connectors.spark import SparkTableSink
+
+    _by_word(env).count().sink_to(SparkTableSink("rows_out"))
+
+
+def keyed_process(env: StreamExecutionEnvironment) -> None:
+    """The same, by a function and its state."""
+    from penstock.connectors.spark import SparkTableSink
+
+    _by_word(env).process(_RunningCount()).sink_to(SparkTableSink("rows_out"))
+
+
+def _by_word(env: StreamExecutionEnvironment) -> KeyedStream:
+    from penstock.connectors.spark import SparkTableSource
 
     words = env.from_source(SparkTableSource("rows_in", columns=["word"], as_="tuple"))
-    counts = words.key_by(lambda row: row[0]).process(_RunningCount())
-    counts.sink_to(SparkTableSink("rows_out"))
+    return words.key_by(lambda row: row[0])
 
 
 class _RunningCount(KeyedProcessFunction):
