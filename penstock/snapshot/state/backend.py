@@ -348,6 +348,10 @@ class KeyedBackend:
         """The keys of a table that were written ahead of the newest capture."""
         return self._policy.written_before(table.table_id)
 
+    def count_written_ahead(self, table: KeyedTable) -> int:
+        """How many they are."""
+        return len(self._policy.written_before(table.table_id))
+
     def newest_capture(self) -> int:
         """The highest number of a capture that was taken."""
         return self._last_number

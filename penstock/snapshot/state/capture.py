@@ -190,7 +190,9 @@ class Capture:
         self._drop_lists()
         for table, entries in self._maps:
             table.captured.pop(0)
-            share = len(entries) / max(1, len(table.clean))
+            # What was written ahead has changed too, and is seldom in the capture as well.
+            changed = len(entries) + backend.count_written_ahead(table)
+            share = changed / max(1, len(table.clean))
             table.turned_over = table in self._turnover and share >= BEGIN_SHARE
             if backend.blocks is not None:
                 backend.blocks.begin_positions(table)

@@ -9,7 +9,7 @@ are left out as it takes to make it rare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import islice
 
 __all__ = ["PrewritePolicy"]
@@ -69,7 +69,7 @@ class PrewritePolicy:
                 self._skip = 0
         self._before, self._written, self._stopped = self._written, {}, False
 
-    def written_before(self, table: int) -> Container[Hashable]:
+    def written_before(self, table: int) -> Collection[Hashable]:
         """The keys that were written ahead of the newest snapshot."""
         return self._before.get(table, {})
 
