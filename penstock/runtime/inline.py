@@ -12,7 +12,8 @@ whatever version of Python, is called as before.
 Where an inlined expression raises, there is no frame of the user's function in the traceback:
 `was_inlined` tells, and the caller then runs the plain loop for that one record.
 
-Nothing here knows operators. Nothing is cached: it is done once per operator and task.
+Nothing here knows operators. It takes a millisecond or two, so what was compiled is kept: tasks of
+one operator in one process have the same code.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import copy
 import dis
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
@@ -92,22 +94,29 @@ def inlined(loop: F, **functions: Any) -> F:
     Returns a function of the same parameters; `loop` itself if nothing can be replaced, or if its
     source is not there.
     """
-    expressions = {}
-    for parameter, function in functions.items():
-        found = expression_of(function)
-        if found is not None:
-            expressions[parameter] = found
-    if not expressions:
+    codes = ((name, _plain_code(function)) for name, function in functions.items())
+    compiled = _compiled(loop, tuple((name, code) for name, code in codes if code is not None))
+    if compiled is None:
         return loop
+    scope = dict(loop.__globals__)
+    exec(compiled, scope)
+    result: F = scope[loop.__name__]
+    return result
+
+
+@lru_cache(maxsize=256)
+def _compiled(loop: Callable[..., Any], codes: tuple[tuple[str, CodeType], ...]) -> CodeType | None:
+    """The code of a module with the loop in it; None if nothing can be replaced."""
+    found = ((name, _expression(code)) for name, code in codes)
+    expressions = {name: expression for name, expression in found if expression is not None}
+    if not expressions:
+        return None
     try:
         tree = ast.parse(inspect.getsource(loop))
     except (OSError, SyntaxError):
-        return loop
+        return None
     replaced = ast.fix_missing_locations(_Replace(expressions).visit(tree))
-    scope = dict(loop.__globals__)
-    exec(compile(replaced, FILE, "exec", dont_inherit=True), scope)
-    result: F = scope[loop.__name__]
-    return result
+    return compile(replaced, FILE, "exec", dont_inherit=True)
 
 
 def was_inlined(error: BaseException) -> bool:
@@ -120,16 +129,24 @@ def was_inlined(error: BaseException) -> bool:
 
 def expression_of(function: Any) -> tuple[list[str], ast.expr] | None:
     """The names of a function's parameters and the expression it returns; None if not known."""
-    if type(function) is not FunctionType:
+    code = _plain_code(function)
+    return None if code is None else _expression(code)
+
+
+def _plain_code(function: Any) -> CodeType | None:
+    """The code of a function that has nothing but its code and its parameters."""
+    if type(function) is not FunctionType or function.__defaults__:
         return None
-    code = function.__code__
+    return function.__code__
+
+
+def _expression(code: CodeType) -> tuple[list[str], ast.expr] | None:
     if (
         code.co_flags & _UNUSUAL
         or code.co_kwonlyargcount
         or code.co_freevars
         or code.co_cellvars
         or code.co_nlocals != code.co_argcount
-        or function.__defaults__
         or len(code.co_code) > 2 * MOST_INSTRUCTIONS
     ):
         return None
