@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from penstock.dataflow.config import JobConfig, check_parallelism
 from penstock.dataflow.errors import GraphError
@@ -163,6 +164,14 @@ class ExecutionGraph:
         """How many workers it needs: slot i holds subtask i of every chain."""
         return max(chain.parallelism for chain in self.chains)
 
+    def info(self, uid: str) -> OperatorInfo:
+        """The operator with this uid."""
+        return self._infos[uid]
+
+    @cached_property
+    def _infos(self) -> dict[str, OperatorInfo]:
+        return {info.uid: info for info in self.operators}
+
     def loop_of(self, chain: int) -> int | None:
         """The loop that a chain is part of, as an index of `loops`."""
         return next((i for i, loop in enumerate(self.loops) if chain in loop), None)
@@ -175,6 +184,13 @@ class ExecutionGraph:
 
     def channels(self, link: Link) -> list[ChannelId]:
         """The channels of a link, in order of source and target subtask."""
+        return self._channels[link.id]
+
+    @cached_property
+    def _channels(self) -> dict[int, list[ChannelId]]:
+        return {link.id: self._pairs(link) for link in self.links}
+
+    def _pairs(self, link: Link) -> list[ChannelId]:
         sources = self.chains[link.source].parallelism
         targets = self.chains[link.target].parallelism
         if link.partitioning is Partitioning.FORWARD:

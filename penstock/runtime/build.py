@@ -163,7 +163,7 @@ class Builder:
         return channels
 
     def _identity(self, link: Link) -> EdgeIdentity:
-        producer, consumer = self._info(link.producer), self._info(link.consumer)
+        producer, consumer = self.plan.info(link.producer), self.plan.info(link.consumer)
         return EdgeIdentity(
             producer.uid,
             consumer.uid,
@@ -200,9 +200,6 @@ class Builder:
             folder=self.paths.spill(self.attempt, id.link, id.source, id.target),
             memory_bytes=self.back_edge_memory,
         )
-
-    def _info(self, uid: str) -> OperatorInfo:
-        return next(info for info in self.plan.operators if info.uid == uid)
 
     def outgoing(self) -> list[ChannelId]:
         """The channels from this slot to others, which must be connected before `build`."""
@@ -420,7 +417,7 @@ class Builder:
 
     def _encoder(self, link: Link) -> Callable[[list[Any]], bytes]:
         """The codec, with errors that name the producer: batches are encoded long after it ran."""
-        name = self._info(link.producer).name
+        name = self.plan.info(link.producer).name
 
         def encode(records: list[Any]) -> bytes:
             try:

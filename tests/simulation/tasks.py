@@ -393,14 +393,18 @@ class Cluster:
                 if outlet.has_credit():
                     return True
                 waits = True
-            buffered = buffered or bool(outlet.buffer)
+            elif outlet.pending.records:
+                buffered = True
         if waits:
             return False
+        gate = task.gate
         return bool(
             buffered
-            or task.gate.ready
+            or gate._ready
+            or gate._ready_back
             or task._rest
             or task._inbox
+            or gate.replaying
             or (task.feed is not None and not task.ended and not task.paused)
             or task.ending.running
             or task.extra() is not None

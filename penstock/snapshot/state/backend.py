@@ -270,7 +270,10 @@ class KeyedBackend:
 
     def hot_bytes(self) -> int:
         """An estimate of the memory that hot entries and remembered keys take, in bytes."""
-        return sum(table.hot_bytes() for table in self.tables) + self.row_keys.memory_bytes()
+        total = self.row_keys.memory_bytes()
+        for table in self.tables:
+            total += table.hot_bytes()
+        return total
 
     def hot_budget(self) -> int:
         """The part of the budget that they may take, in bytes."""

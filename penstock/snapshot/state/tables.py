@@ -222,8 +222,12 @@ class KeyedTable:
 
     def hot_entries(self) -> int:
         """How many entries the hot levels hold, shadowed ones included."""
-        held = 0 if self.positions is None else self.positions.held_entries()
-        return len(self.dirty) + len(self.clean) + sum(map(len, self.captured)) + held
+        entries = len(self.dirty) + len(self.clean)
+        if self.captured:
+            entries += sum(map(len, self.captured))
+        if self.positions is not None:
+            entries += self.positions.held_entries()
+        return entries
 
     def hot_bytes(self) -> int:
         """An estimate of the memory they take, in bytes."""
