@@ -69,6 +69,54 @@ def failing(target: RunningOperator, records: list[Any]) -> JobError:
 # ---- the operators
 
 
+class _Reusing(ProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        del ctx
+        row: dict[str, Any] = {}
+        for n in range(value):
+            row["n"] = n
+            yield row
+
+
+SHARED: dict[str, Any] = {}
+
+
+def _changed(record: Any) -> Any:
+    SHARED["n"] = record
+    return SHARED
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "batches"),
+    [
+        (OperatorKind.MAP, _changed, [[1, 2]]),
+        (OperatorKind.MAP, _changed, [[1], [2]]),
+        (OperatorKind.FLAT_MAP, lambda n: [_changed(n)], [[1], [2]]),
+        (OperatorKind.FLAT_MAP, lambda n: [[n], SHARED, SHARED][:n], [[1], [3]]),
+        (OperatorKind.PROCESS, _Reusing(), [[1, 1], [2]]),
+    ],
+)
+def test_one_object_that_is_emitted_again_and_again_is_refused(
+    kind: OperatorKind, function: Any, batches: list[list[Any]]
+) -> None:
+    running = operator(kind, function)
+    for batch in batches[:-1]:
+        running.process(batch)
+    error = failing(running, batches[-1])
+    assert "operator 'the name' emitted the same" in error.message
+    assert error.operator == "the name"
+
+
+def test_a_record_may_be_changed_and_handed_on_and_one_may_come_twice() -> None:
+    running = operator(OperatorKind.MAP, lambda record: record.update(seen=True) or record)
+    one, other = {"n": 1}, {"n": 2}
+    assert running.process([one, other]) == [{"n": 1, "seen": True}, {"n": 2, "seen": True}]
+    assert running.process([other]) == [other]
+    assert running.process([one, one]) == [one, one]
+    same = operator(OperatorKind.FLAT_MAP, lambda n: [(n,), (n,)])
+    assert same.process([1, 2]) == [(1,), (1,), (2,), (2,)]
+
+
 def test_map_gives_one_record_for_each() -> None:
     assert operator(OperatorKind.MAP, lambda n: n + 1).process([1, 2]) == [2, 3]
 
