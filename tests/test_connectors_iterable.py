@@ -1,5 +1,6 @@
 """`IterableSource` and `CollectionSource`: shares, waiting, errors, closing."""
 
+import itertools
 import threading
 import traceback
 
@@ -197,3 +198,29 @@ def test_a_long_sequence_has_more_ranges_than_readers():
 def test_limits_that_make_no_sequence_are_refused(limits):
     with pytest.raises(GraphError):
         SequenceSource(*limits)
+
+
+def changing():
+    row = {}
+    for n in range(5):
+        row["n"] = n
+        yield row
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_one_object_that_is_given_again_and_again_is_refused(blocking, at_once):
+    reader = open_reader(IterableSource(changing, blocking=blocking))
+    with pytest.raises(JobError, match="the same dict was emitted more than once"):
+        for _ in range(5):
+            reader.read(at_once)
+    reader.close()
+
+
+def test_objects_that_come_round_are_not():
+    reader = open_reader(
+        IterableSource(lambda: itertools.cycle([{"n": 0}, {"n": 1}]), blocking=False)
+    )
+    assert [row["n"] for row in reader.read(5).records] == [0, 1, 0, 1, 0]
+    reader = open_reader(IterableSource(lambda: [{"n": 0}] * 3))
+    assert len(reader.read(5).records) == 3

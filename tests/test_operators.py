@@ -103,7 +103,7 @@ def test_one_object_that_is_emitted_again_and_again_is_refused(
     for batch in batches[:-1]:
         running.process(batch)
     error = failing(running, batches[-1])
-    assert "operator 'the name' emitted the same" in error.message
+    assert "was emitted more than once" in error.message
     assert error.operator == "the name"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.reuse import ReuseGuard
 from penstock.dataflow.source import (
     Read,
     ReaderContext,
@@ -101,6 +102,7 @@ class _GeneratorReader(SourceReader):
         self._step = 1
         self._slice = _FIRST_SLICE
         self._pace: _Pace | None = None
+        self._reuse = ReuseGuard()
 
     def open(self, split: Split, position: Any) -> None:
         first, self._step = split.payload
@@ -138,7 +140,7 @@ class _GeneratorReader(SourceReader):
             self._slice = max(1, int(count * _SLICE_SECONDS / took))
         elif count == self._slice and took < _SLICE_SECONDS / 4:
             self._slice *= 2
-        return records
+        return self._reuse.check(records)
 
 
 class _Pace:

@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.reuse import ReuseGuard
 from penstock.dataflow.source import (
     Read,
     ReaderContext,
@@ -109,6 +110,7 @@ class _IterableReader(SourceReader):
         self._source = source
         self._thread_name = thread_name
         self._cursor: _SequenceCursor | _IteratorCursor | _Pump | None = None
+        self._reuse = ReuseGuard()
 
     def open(self, split: Split, position: Any) -> None:
         self.close()
@@ -130,7 +132,10 @@ class _IterableReader(SourceReader):
 
     def read(self, max_records: int) -> Read:
         assert self._cursor is not None, "read before open"
-        return self._cursor.read(max_records)
+        read = self._cursor.read(max_records)
+        if not isinstance(self._cursor, _SequenceCursor):
+            self._reuse.check(read.records)
+        return read
 
     def close(self) -> None:
         if self._cursor is not None:

@@ -24,6 +24,7 @@ from penstock.dataflow.functions import (
     method_of,
 )
 from penstock.dataflow.graph import OperatorKind
+from penstock.dataflow.reuse import ReuseGuard
 from penstock.dataflow.sink import SinkWriter
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
 from penstock.runtime import loops
@@ -140,7 +141,8 @@ class RunningOperator(ABC):
         self.records_out = 0
         #: Its end-of-input hook is running.
         self.ending = False
-        self._last: Any = None
+        #: Of what it emits, unless that is copied or is what it was given.
+        self._reuse = ReuseGuard()
 
     def open(self) -> None:
         """Open the user's function."""
@@ -169,25 +171,6 @@ class RunningOperator(ABC):
     def _end_input(self) -> Iterator[list[Any]]:
         """What the function's `end_input` emits; for operators whose functions may have one."""
         yield from ()
-
-    def _each_new(self, records: list[Any], out: list[Any]) -> list[Any]:
-        """What the function emitted for these records, if it is not one object again and again.
-
-        Records wait in batches, so that one which is changed and emitted again would come out as
-        the last of them each time. It is told by the object: `_last` keeps the newest, lest
-        another is made at its place.
-        """
-        if not out or type(out[0]).__hash__ is not None:
-            return out
-        last, self._last = self._last, out[-1]
-        again = out[0] is last and out[0] is not records[0]
-        if again or (_distinct(out) < len(out) and _distinct(records) == len(records)):
-            raise JobError(
-                f"operator {self.context.name!r} emitted the same {type(out[0]).__name__} more "
-                f"than once. Records wait in batches: what its function changes in it later "
-                f"changes what it emitted before. Emit a new one, or a copy, each time"
-            )
-        return out
 
 
 class LoopOperator(RunningOperator):
@@ -233,7 +216,7 @@ class MapOperator(LoopOperator):
 
     def process(self, records: list[Any]) -> list[Any]:
         """The mapped records."""
-        return self._each_new(records, self._go_through(records))
+        return self._reuse.check(self._go_through(records), records)
 
 
 class FlatMapOperator(LoopOperator):
@@ -245,7 +228,7 @@ class FlatMapOperator(LoopOperator):
 
     def process(self, records: list[Any]) -> list[Any]:
         """All records of what the function returned, in order."""
-        return self._each_new(records, self._go_through(records))
+        return self._reuse.check(self._go_through(records), records)
 
 
 class FilterOperator(LoopOperator):
@@ -271,7 +254,7 @@ class ProcessOperator(RunningOperator):
         self.iterator = iterator = iter(records)
         call, context = self.function.process_element, self._Context()
         out = [out for record in iterator for out in call(record, context) or ()]
-        return self._each_new(records, out)
+        return self._reuse.check(out, records)
 
     def _end_input(self) -> Iterator[list[Any]]:
         yield from _batched(self.function.end_input(self._Context()) or ())
@@ -415,11 +398,6 @@ class SourceOperator(RunningOperator):
     def process(self, records: list[Any]) -> list[Any]:
         """The same records."""
         return records
-
-
-def _distinct(records: list[Any]) -> int:
-    """How many different objects they are."""
-    return len(set(map(id, records)))
 
 
 def _batched(items: Iterable[Any]) -> Iterator[list[Any]]:
