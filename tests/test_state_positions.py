@@ -215,6 +215,22 @@ def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):
         drive(backend.prewrite())
         handle = make.snapshot(backend, number)
         assert contents(make.restored(handle)) == contents(backend)
+    assert backend.table("s").positions is not None
+
+
+def test_what_was_written_ahead_and_changed_again_counts_once(make):
+    backend = make(inline_threshold=0)
+    table = backend.table("s")
+    table.expect_immutable()
+    fill(backend, 4000)
+    make.snapshot(backend, 1)
+    for number in range(2, 6):
+        for turn in range(2):
+            fill(backend, 1600, lambda i, n=number, t=turn: (i, n, t))
+            assert backend.wants_prewrite or turn
+            drive(backend.prewrite())
+        make.snapshot(backend, number)
+        assert table.positions is None
 
 
 @pytest.mark.parametrize("snapshots", [2, 3])

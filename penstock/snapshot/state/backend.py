@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -347,13 +347,9 @@ class KeyedBackend:
         finally:
             self._offloading = False
 
-    def written_ahead(self, table: KeyedTable) -> Container[Any]:
+    def written_ahead(self, table: KeyedTable) -> Collection[Any]:
         """The keys of a table that were written ahead of the newest capture."""
         return self._policy.written_before(table.table_id)
-
-    def count_written_ahead(self, table: KeyedTable) -> int:
-        """How many they are."""
-        return len(self._policy.written_before(table.table_id))
 
     def newest_capture(self) -> int:
         """The highest number of a capture that was taken."""
