@@ -21,7 +21,7 @@ from penstock import (
 from penstock.dataflow.compile import ExecutionGraph, Link, compile_graph
 from penstock.dataflow.functions import has_end_input
 from penstock.dataflow.graph import Partitioning
-from penstock.dataflow.loops import back_edges, cyclic_components, unreached
+from penstock.dataflow.loops import back_edges, cyclic_components, has_cycle, unreached
 
 
 def _environment(parallelism: int = 2) -> StreamExecutionEnvironment:
@@ -636,6 +636,18 @@ def test_back_edges_lead_to_the_stack_and_cross_edges_do_not():
     assert back_edges(graph, ["s"]) == {("a", "a")}
 
 
+def test_a_program_without_loops_is_compiled_without_networkx():
+    program = (
+        "import sys\n"
+        "from penstock import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).key_by(lambda n: n).count().print()\n"
+        "env.get_execution_plan()\n"
+        "assert 'networkx' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_a_cycle_that_no_search_reaches_is_a_bug_of_ours():
     with pytest.raises(ProtocolError, match="a cycle is left"):
         back_edges(nx.DiGraph([("s", "a"), ("b", "c"), ("c", "b")]), ["s"])
@@ -674,6 +686,7 @@ def test_back_edges_are_those_to_ancestors_and_without_them_any_graph_is_acyclic
         sources = [vertex for vertex in ("s1", "s0") if vertex in graph]
         found = back_edges(graph, sources, last)
         assert found == _search(graph, sources, last), f"seed {seed}"
+        assert has_cycle(edges) == bool(found) == has_cycle(reversed(edges)), f"seed {seed}"
         rest = nx.DiGraph(edges)
         rest.remove_edges_from(found)
         assert nx.is_directed_acyclic_graph(rest), f"seed {seed}"

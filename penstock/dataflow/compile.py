@@ -30,7 +30,7 @@ from penstock.dataflow.graph import (
     OperatorKind,
     Partitioning,
 )
-from penstock.dataflow.loops import back_edges, cyclic_components, unreached
+from penstock.dataflow.loops import back_edges, cyclic_components, has_cycle, unreached
 
 __all__ = [
     "Chain",
@@ -283,11 +283,14 @@ def _operator_loops(
     infos: dict[int, OperatorInfo], connections: list[Connection]
 ) -> dict[int, int]:
     """The loop of each operator that is in one; all must be reached from a source."""
+    edges = [(connection.source, connection.target) for connection in connections]
+    if not has_cycle(edges):
+        return {}
     import networkx as nx
 
     graph = nx.DiGraph()
     graph.add_nodes_from(infos)
-    graph.add_edges_from((connection.source, connection.target) for connection in connections)
+    graph.add_edges_from(edges)
     loops = cyclic_components(graph)
     sources = [id for id, info in infos.items() if info.kind is OperatorKind.SOURCE]
     unreachable = unreached(graph, sources)
@@ -357,11 +360,13 @@ def _find_loops(
     heads: list[OperatorInfo], links: list[Link], fed_back: list[bool]
 ) -> tuple[list[Link], tuple[tuple[int, ...], ...]]:
     """The links with their back-edges marked, and the loops of the chains."""
+    ends = [(heads[link.source].uid, heads[link.target].uid) for link in links]
+    if not has_cycle(ends):
+        return links, ()
     import networkx as nx
 
     graph = nx.DiGraph()
     graph.add_nodes_from(head.uid for head in heads)
-    ends = [(heads[link.source].uid, heads[link.target].uid) for link in links]
     graph.add_edges_from(ends)
     # Where a loop can be entered at several places, what the program calls feedback is searched
     # last, so that it is rather the back-edge than what the program does not.

@@ -5,13 +5,14 @@ a depth-first search. Which edges these are depends on the order of the search o
 can be entered at several places; otherwise every search from the sources finds the same. So all
 orders here are by uid, and an unrelated edit of the program moves nothing.
 
-Functions of networkx graphs. It is imported inside them: workers load the compiler's records, and
-networkx takes longer to load than all of those.
+Functions of networkx graphs. It is imported inside them, since it takes longer to load than all of
+the engine: workers load the compiler's records, and most programs have no loop (`has_cycle`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterable
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.errors import ProtocolError
@@ -19,7 +20,19 @@ from penstock.dataflow.errors import ProtocolError
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["back_edges", "cyclic_components", "unreached"]
+__all__ = ["back_edges", "cyclic_components", "has_cycle", "unreached"]
+
+
+def has_cycle(edges: Iterable[tuple[Hashable, Hashable]]) -> bool:
+    """Whether the graph of these edges has a cycle; does without networkx."""
+    sorter: TopologicalSorter[Hashable] = TopologicalSorter()
+    for source, target in edges:
+        sorter.add(target, source)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def back_edges(
