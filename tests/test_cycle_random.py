@@ -71,6 +71,10 @@ def test_snapshots_of_random_loops_are_complete_and_loops_end(part: int) -> None
         assert min(tally.logged, tally.rounds, tally.given_up, tally.spilled) > 20, tally
 
 
+def test_an_abort_that_is_heard_amid_the_last_hook_is_heeded_after_it() -> None:
+    assert check(range(3563, 3564)).cases == SCHEDULES
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_way_is_found_out_soon(name: str) -> None:
     # By chance it may show in other ways than the one that its name says.

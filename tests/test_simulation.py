@@ -65,6 +65,12 @@ def test_whatever_is_killed_and_whenever_nothing_is_lost_or_doubled() -> None:
         assert not missed, f"a {target} was never killed {missed}: {kills}"
 
 
+def test_a_root_whose_name_was_not_synced_is_not_used() -> None:
+    # The sync of the folder above it fails as on a full disk, and later the machine dies.
+    outcome = check(1482, Simulation(1482))
+    assert any("checkpoint folder" in str(error) for error in outcome.failures)
+
+
 def test_an_undisturbed_run_commits_what_it_must_with_several_snapshots() -> None:
     snapshots = 0
     for seed in range(10):

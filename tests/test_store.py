@@ -68,6 +68,29 @@ class FailingFiles(Files):
 # --- opening and locking
 
 
+class FailingParent(Files):
+    """The disk, where the folder above a root cannot be synced."""
+
+    def __init__(self, parent: Path, number: int) -> None:
+        self._parent, self._number = parent, number
+
+    def sync(self, path: Path) -> None:
+        if path == self._parent:
+            raise OSError(self._number, os.strerror(self._number), str(path))
+        super().sync(path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_root_whose_name_may_not_outlive_a_crash_is_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(StoreError, match="use the checkpoint folder"):
+        Store(tmp_path / "root", FailingParent(tmp_path, number)).open("words")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EINVAL])
+def test_parents_that_cannot_be_synced_do_no_harm(tmp_path: Path, number: int) -> None:
+    Store(tmp_path / "root", FailingParent(tmp_path, number)).open("words")
+
+
 def test_a_folder_is_made_and_opened_again(tmp_path: Path) -> None:
     for _ in range(2):
         store = Store(tmp_path / "a" / "b", clock=lambda: 12.5)

@@ -52,6 +52,11 @@ _ADVICE = {
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
 }
 
+#: With these a folder cannot be synced by us, or not at all; no other fault of a sync is ignored.
+_NOT_OURS_TO_SYNC = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
+)
+
 
 class Store:
     """The snapshots of one job, in its checkpoint folder.
@@ -393,9 +398,13 @@ class Store:
         # Those that were there as well: who made them may have been killed before syncing them.
         # The root itself is synced with what is written into it next.
         for folder in self.paths.root.parents:
-            # Folders of other people may not be readable, or on a file system without sync.
-            with suppress(OSError):
+            try:
                 self._files.sync(folder)
+            except OSError as error:
+                # Folders of other people may not be readable, or on a file system without sync.
+                # On any other fault the root may be gone after a crash, with all that is in it.
+                if error.errno not in _NOT_OURS_TO_SYNC:
+                    raise
 
     def _settle(self) -> None:
         # One that was killed between a change and its sync has left what can be seen and could
