@@ -407,7 +407,7 @@ class Cluster:
             or gate.replaying
             or (task.feed is not None and not task.ended and not task.paused)
             or task.ending.running
-            or (task._events and not task._busy())
+            or (task.ended and task._events)
             or task.extra() is not None
         )
 
