@@ -107,6 +107,35 @@ def test_one_object_that_is_emitted_again_and_again_is_refused(
     assert error.operator == "the name"
 
 
+class _ReusingAtTheEnd(_Reusing):
+    def end_input(self, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        return self.process_element(2, ctx)
+
+
+class _KeyedReusingAtTheEnd(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._seen = runtime_context.get_state(ValueStateDescriptor("seen"))
+        self._row: dict[str, Any] = {}
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        self._seen.update(value)
+        return ()
+
+    def end_input(self, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        for n in range(2):
+            self._row["n"] = (ctx.get_current_key(), n)
+            yield self._row
+
+
+def test_a_hook_that_emits_one_object_again_is_refused_or_copied() -> None:
+    with pytest.raises(JobError, match="was emitted more than once"):
+        list(operator(OperatorKind.PROCESS, _ReusingAtTheEnd()).end_input())
+    keyed = operator(OperatorKind.KEYED_PROCESS, _KeyedReusingAtTheEnd())
+    keyed.process([("a",), ("b",)])
+    emitted = [row["n"] for rows in keyed.end_input() for row in rows]
+    assert sorted(emitted) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
 def test_a_record_may_be_changed_and_handed_on_and_one_may_come_twice() -> None:
     running = operator(OperatorKind.MAP, lambda record: record.update(seen=True) or record)
     one, other = {"n": 1}, {"n": 2}

@@ -12,8 +12,8 @@ whatever version of Python, is called as before.
 Where an inlined expression raises, there is no frame of the user's function in the traceback:
 `was_inlined` tells, and the caller then runs the plain loop for that one record.
 
-Nothing here knows operators. It takes a millisecond or two, so what was compiled is kept: tasks of
-one operator in one process have the same code.
+Nothing here knows operators. It takes about three milliseconds, so what was compiled is kept: tasks
+of one operator in one process have the same code.
 """
 
 from __future__ import annotations

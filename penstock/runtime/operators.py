@@ -257,7 +257,8 @@ class ProcessOperator(RunningOperator):
         return self._reuse.check(out, records)
 
     def _end_input(self) -> Iterator[list[Any]]:
-        yield from _batched(self.function.end_input(self._Context()) or ())
+        for records in _batched(self.function.end_input(self._Context()) or ()):
+            yield self._reuse.check(records)
 
 
 class KeyedOperator(LoopOperator):
@@ -349,8 +350,10 @@ class KeyedProcessOperator(KeyedOperator):
         for keys in _batched(self.backend.keys()):
             out: list[Any] = []
             for context.key in keys:
-                out += self.function.end_input(shown) or ()
-            yield self.context.codec.copy_mutable(out)
+                for emitted in self.function.end_input(shown) or ():
+                    # At once: the function may change it and emit it again.
+                    out += context.codec.copy_mutable([emitted])
+            yield out
 
 
 class SinkOperator(RunningOperator):

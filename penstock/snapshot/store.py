@@ -54,7 +54,10 @@ _ADVICE = {
 
 #: With these a folder cannot be synced by us, or not at all; no other fault of a sync is ignored.
 _NOT_OURS_TO_SYNC = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS),
+        *(errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
+    }
 )
 
 

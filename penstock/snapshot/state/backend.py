@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -347,9 +347,13 @@ class KeyedBackend:
         finally:
             self._offloading = False
 
-    def written_ahead(self, table: KeyedTable) -> Collection[Any]:
+    def written_ahead(self, table: KeyedTable) -> Container[Any]:
         """The keys of a table that were written ahead of the newest capture."""
         return self._policy.written_before(table.table_id)
+
+    def count_lasting(self, table: KeyedTable, entries: Container[Any]) -> int:
+        """About how many of those are not in the capture, of which these are the entries."""
+        return self._policy.count_lasting(table.table_id, entries)
 
     def newest_capture(self) -> int:
         """The highest number of a capture that was taken."""

@@ -9,7 +9,7 @@ written, and giving up half-way harms nothing: writing again starts from the beg
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Container
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Capture"]
 
-# So many keys that were written ahead are looked up, to estimate how many changed once more.
-SAMPLE = 64
 # What msgpack adds to an inline entry: a list and two byte strings.
 INLINE_ENTRY_BYTES = 6
 
@@ -183,7 +181,7 @@ class Capture:
                     timer.restart()
         if backend.blocks is not None:
             for table, entries in self._maps:
-                written: list[Container[Any]] = [entries, backend.written_ahead(table)]
+                written = [entries, backend.written_ahead(table)]
                 yield from backend.blocks.tidy(table, self.number, written, timer)
             for table, positions, values in self._lists:
                 yield from backend.blocks.write_positions(table, positions, values, timer)
@@ -192,18 +190,10 @@ class Capture:
         self._drop_lists()
         for table, entries in self._maps:
             table.captured.pop(0)
-            changed = len(entries) + _count_others(backend.written_ahead(table), entries)
+            changed = len(entries) + backend.count_lasting(table, entries)
             share = changed / max(1, len(table.clean))
             table.turned_over = table in self._turnover and share >= BEGIN_SHARE
             if backend.blocks is not None:
                 backend.blocks.begin_positions(table)
         self._maps = []
         backend.capture_written()
-
-
-def _count_others(written_ahead: Collection[Any], entries: Container[Any]) -> int:
-    """About how many keys were written ahead of a capture and are not in it."""
-    count = len(written_ahead)
-    sample = list(islice(written_ahead, 0, None, max(1, count // SAMPLE)))
-    others = sum(key not in entries for key in sample)
-    return count * others // max(1, len(sample))

@@ -9,7 +9,7 @@ are left out as it takes to make it rare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from itertools import islice
 
 __all__ = ["PrewritePolicy"]
@@ -58,8 +58,7 @@ class PrewritePolicy:
         elif self._written:
             wasted = taken = 0
             for table, written in self._written.items():
-                # The newest ones are the likeliest to have lasted, so the sample is spread.
-                for key in islice(written, 0, None, max(1, len(written) // SAMPLE)):
+                for key in _sample(written):
                     taken += 1
                     wasted += is_dirty(table, key)
             if wasted > taken // 2:
@@ -69,10 +68,22 @@ class PrewritePolicy:
                 self._skip = 0
         self._before, self._written, self._stopped = self._written, {}, False
 
-    def written_before(self, table: int) -> Collection[Hashable]:
+    def written_before(self, table: int) -> Container[Hashable]:
         """The keys that were written ahead of the newest snapshot."""
         return self._before.get(table, {})
+
+    def count_lasting(self, table: int, entries: Container[Hashable]) -> int:
+        """About how many of them are not among the entries of that snapshot's capture."""
+        written = self._before.get(table, {})
+        sample = _sample(written)
+        lasting = sum(key not in entries for key in sample)
+        return len(written) * lasting // max(1, len(sample))
 
     def forget(self) -> None:
         """Let go of what was written before the snapshot; some milliseconds if it is much."""
         self._before = {}
+
+
+def _sample(written: dict[Hashable, int]) -> list[Hashable]:
+    """Some keys; spread, since the newest ones are the likeliest to have lasted."""
+    return list(islice(written, 0, None, max(1, len(written) // SAMPLE)))
