@@ -207,6 +207,19 @@ def test_a_block_that_goes_on_changing_is_left_alone(busy, monkeypatch):
     assert len(written) == 2
 
 
+def test_a_block_that_is_left_alone_keeps_no_other_from_being_written(busy, monkeypatch):
+    monkeypatch.setattr(positions_module, "PASS_SECONDS", 0.0)
+    size = busy.table("s").positions.size
+    for turn in range(4):
+        fill(busy, size, lambda i, turn=turn: (i, "a", turn))
+        drive(busy.prewrite())
+    # The first block has had its turns.
+    fill(busy, 2 * size, lambda i: (i, "b"))
+    drive(busy.prewrite())
+    firsts = [values[0][1] for _, values, _ in stored(busy).values()]
+    assert firsts == ["a", "b", 3]
+
+
 def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):
     backend = make(inline_threshold=0)
     backend.table("s").expect_immutable()
@@ -284,7 +297,7 @@ def test_it_is_not_looked_for_in_vain_too_often():
     looks = []
     while now < 20:
         if positions.may_pass(now):
-            assert not list(positions.settled({}, now))
+            assert not list(positions.settled({}, now, lambda begin: False))
             looks.append(now)
         now += 0.05
     assert 10 < len(looks) < 18

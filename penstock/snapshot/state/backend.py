@@ -194,11 +194,10 @@ class KeyedBackend:
     def _prewrite_blocks(self, table: KeyedTable, positions: Positions) -> Work[None]:
         assert self.blocks is not None
         timer = self.timer()
-        for begin, values in positions.settled(table.dirty, self._clock()):
+        spent = partial(self._policy.spent, table.table_id)
+        for begin, values in positions.settled(table.dirty, self._clock(), spent):
             self.blocks.write_block(table, positions, begin, values)
             self._policy.wrote(table.table_id, [begin])
-            if not self._policy.may_write(table.table_id, begin):
-                return
             if timer.is_over(len(values)):
                 yield None
                 if self.captures:

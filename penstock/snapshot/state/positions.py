@@ -16,7 +16,7 @@ When that pays is decided in `start` and `goes_on`; writing is in `blocks.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import is_, is_not
 from typing import TYPE_CHECKING, Any
@@ -122,23 +122,33 @@ class Positions:
         """Whether it is time to look for blocks to write ahead, in seconds on some clock."""
         return self.alone and now >= self._pass_after
 
-    def settled(self, live: dict[Any, Any], now: float) -> Iterator[tuple[int, list[Any]]]:
-        """As `changes`, but only blocks of which nearly all changed; goes on where it was left."""
+    def settled(
+        self, live: dict[Any, Any], now: float, spent: Callable[[int], bool]
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """As `changes`, but only blocks of which nearly all changed; goes on where it was left.
+
+        Arguments:
+            live: the table's entries.
+            now: seconds on some clock.
+            spent: whether the block that begins there is not to be written.
+        """
         if self._pass is None:
             values = self._values(live)
             self._pass_seconds = min(2 * self._pass_seconds, MAX_PASS_SECONDS)
-            self._pass = self._settled(values)
+            self._pass = self._settled(values, spent)
         for block in self._pass:
             yield block
             self._pass_seconds = PASS_SECONDS
         self._pass, self._pass_after = None, now + self._pass_seconds
 
-    def _settled(self, values: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+    def _settled(
+        self, values: list[Any], spent: Callable[[int], bool]
+    ) -> Iterator[tuple[int, list[Any]]]:
         stride = max(1, self.size // _SAMPLE)
         for begin in range(0, len(self.written) - self.size + 1, self.size):
             new, old = values[begin : begin + self.size], self.written[begin : begin + self.size]
             changed = list(map(is_not, new[::stride], old[::stride]))
-            if sum(changed) >= SETTLED_SHARE * len(changed):
+            if sum(changed) >= SETTLED_SHARE * len(changed) and not spent(begin):
                 self._rewrite(begin, new)
                 yield begin, new
 

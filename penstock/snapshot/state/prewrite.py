@@ -37,9 +37,13 @@ class PrewritePolicy:
 
     def may_write(self, table: int, oldest: Hashable) -> bool:
         """Whether to write a slice that begins with this key; if not, none until the snapshot."""
-        if self._written.get(table, {}).get(oldest, 0) >= PASSES:
+        if self.spent(table, oldest):
             self._stopped = True
         return self.allowed
+
+    def spent(self, table: int, what: Hashable) -> bool:
+        """Whether it was written ahead as often as may be before the next snapshot."""
+        return self._written.get(table, {}).get(what, 0) >= PASSES
 
     def wrote(self, table: int, keys: Iterable[Hashable]) -> None:
         """These were written ahead."""
