@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import resource
 import sys
 import threading
 from collections import deque
@@ -42,6 +41,7 @@ from penstock.runtime.control.code import unpack
 from penstock.runtime.control.wire import AuthenticationError, Frames, accept, greet
 from penstock.runtime.control.world import Signal, WorkerSpec, World, check_descriptors
 from penstock.runtime.extensions import TypeTable
+from penstock.runtime.garbage import Collector, memory
 from penstock.runtime.operators import explain
 from penstock.runtime.output import Sender
 from penstock.runtime.persist import Acknowledgement, Reporter, drive
@@ -105,11 +105,15 @@ class TaskManager:
     Arguments:
         spec: how to call home, and as whom.
         world: clock, connections and threads.
+        watch: told now and then how many bytes of memory the process has.
     """
 
-    def __init__(self, spec: WorkerSpec, world: World) -> None:
+    def __init__(
+        self, spec: WorkerSpec, world: World, watch: Callable[[int], None] | None = None
+    ) -> None:
         self._spec = spec
         self._world = world
+        self._watch = watch
         self._outbox: deque[bytes] = deque()
         self._outgoing = Signal()
         self._built: list[BuiltTask] = []
@@ -432,16 +436,10 @@ class TaskManager:
             for id, edge in task.gate.back_edges.items():
                 figures = [edge.queued_records, edge.spilled_bytes, edge.spilled_peak]
                 back_edges.append([id.link, id.source, id.target, *figures])
-        self.send(m.Metrics(self._spec.worker, operators, tasks, back_edges, *_memory()))
-
-
-def _memory() -> tuple[int, int]:
-    """Resident memory of this process in bytes: now, and at most."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if sys.platform == "darwin":
-        return peak, peak  # in bytes there, and the current size is not to be had
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), peak * 1024
+        resident, peak = memory()
+        self.send(m.Metrics(self._spec.worker, operators, tasks, back_edges, resident, peak))
+        if self._watch is not None:
+            self._watch(resident)
 
 
 def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
@@ -488,7 +486,6 @@ def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
 
 def main() -> None:
     """Run one worker, as the WorkerSpec on standard input says."""
-    import gc
     import signal
 
     import msgpack
@@ -506,12 +503,10 @@ def main() -> None:
     # Threads run for what leaves the loop; with the default of 5 ms each of their few lines of
     # Python would hold the loop up for as long, and wait for it as long.
     sys.setswitchinterval(0.0005)
-    # Batches are many short-lived tuples: the default threshold would collect every 700 of them.
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 20)
     code = 0
     try:
-        trio.run(TaskManager(spec, world).run)
+        with Collector() as collector:
+            trio.run(TaskManager(spec, world, collector.look).run)
     except BaseException:
         import traceback
 

@@ -10,7 +10,6 @@ Spark ends the stage.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import selectors
 import socket
@@ -112,11 +111,13 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     import trio
 
     from penstock.runtime.control.world import real_world
+    from penstock.runtime.garbage import Collector
     from penstock.runtime.taskmanager import TaskManager, beat
 
     world = real_world(host)
     world.heart = lambda spec: beat(spec, over)
-    trio.run(TaskManager(spec, world).run)
+    with Collector() as collector:
+        trio.run(TaskManager(spec, world, collector.look).run)
 
 
 def _call_home(plan: GangPlan, slot: int, host: str) -> socket.socket:
@@ -152,20 +153,16 @@ def _watch_parent(over: threading.Event) -> None:
 def _as_a_worker(spec: WorkerSpec) -> Iterator[None]:
     """Set the process up as `taskmanager.main` does, and back again."""
     path, folder = list(sys.path), Path.cwd()
-    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     # Behind the executor's own packages, which need not be those of the driver's machine.
     sys.path += [entry for entry in spec.search_path if entry not in path]
     if spec.folder is not None:
         with contextlib.suppress(OSError):
             os.chdir(spec.folder)
     sys.setswitchinterval(0.0005)
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 20)
     try:
         yield
     finally:
-        gc.unfreeze()
-        gc.set_threshold(*threshold)
         sys.setswitchinterval(interval)
         os.chdir(folder)
         sys.path[:] = path
