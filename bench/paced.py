@@ -31,7 +31,8 @@ __all__ = ["PacedSource", "Slices"]
 #: most `count` and at least one of them; the same ones each time.
 Slices = Callable[[int, int], list[Any]]
 
-#: The shortest wait asked for. A wake-up per record would cost more than the record.
+#: The shortest wait asked for. A read per record would cost more than the record, and who reads
+#: one or two at a time is never done.
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
@@ -104,17 +105,20 @@ class _PacedReader(SourceReader):
         room = max_records
         if self._rate is not None:
             now = time.monotonic() - source.start
-            due = source.at_once + max(0, int(now * self._rate))
-            room = min(room, due - self._next)
-            if room <= 0:
-                next_due = (self._next + 1 - source.at_once) / self._rate
+            due = source.at_once + max(0, int(now * self._rate)) - self._next
+            if due <= room:
+                room = due
+                next_due = (self._next + max(0, due) + 1 - source.at_once) / self._rate
                 wait = max(next_due - now, _SHORTEST_WAIT_SECONDS)
+            if room <= 0:
                 return Read([], self._next, False, wait)
         records = self._slices(self._next, room)
+        # A cycle of records may end before.
+        wait = wait if len(records) == room else 0.0
         self._next += len(records)
         if self._observer is not None:
             self._observer.read(self._next)
-        return Read(records, self._next)
+        return Read(records, self._next, False, wait)
 
     def close(self) -> None:
         if self._observer is not None:
