@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.keys import canonical, key_group
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, SharedMemory
+from penstock.snapshot.state import checkpoint as checkpoint_module
 from penstock.snapshot.state.rocks import RocksStore
 
 GROUPS = 16
@@ -879,3 +881,41 @@ def test_a_tombstone_is_a_row_that_is_deleted(make):
     make.snapshot(backend, 2)
     assert len(list(backend.store.rows(0, GROUPS))) == 9
     assert "k1" not in table.clean
+
+
+def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeypatch):
+    computed = []
+    real = checkpoint_module._checksum
+    monkeypatch.setattr(
+        checkpoint_module, "_checksum", lambda path: computed.append(path.name) or real(path)
+    )
+    backend = make(inline_threshold=0)
+    table = backend.table("s")
+    expected = {}
+    for number in range(1, 5):
+        for i in range(12_000):
+            expected[f"key{i}"] = f"{number} {random.random()}" * 5
+            table.put(f"key{i}", expected[f"key{i}"])
+        drive(backend.prewrite())
+        ahead = 0
+        while drive(backend.sum_ahead()):
+            ahead += 1
+        assert not backend.wants_sums
+        before = len(computed)
+        handle = make.snapshot(backend, number)
+        assert len(set(computed)) == len(computed)
+        assert ahead == 0 or len(computed) - before < len(handle.files)
+        for file in handle.files:
+            assert file.checksum == real(make.root / file.name)
+        assert contents(make.restored(handle)) == expected
+    assert ahead
+
+
+def test_a_table_file_that_is_gone_has_no_checksum_ahead(make, monkeypatch):
+    backend = make(inline_threshold=0)
+    fill(backend, 12_000)
+    make.snapshot(backend, 1)
+    store = backend.store
+    monkeypatch.setattr(store, "tables", lambda: ["999999.sst"])
+    assert not drive(backend.sum_ahead())
+    assert make.restored(make.snapshot(backend, 2))

@@ -219,10 +219,14 @@ class Persister:
         backends = self._backends.values()
         if any(backend.must_relieve for backend in backends):
             return True
-        return self.idle and any(b.wants_prewrite for b in backends) and self._quiet()
+        return (
+            self.idle
+            and any(backend.wants_prewrite or backend.wants_sums for backend in backends)
+            and self._quiet()
+        )
 
     async def work(self, offload: Offload, pause: Callable[[], Awaitable[None]]) -> None:
-        """Do what there is to do now: a cut, relief of memory, or writing ahead."""
+        """Do what there is to do now: a cut, relief of memory, or something ahead of a cut."""
         if self._log_is_complete():
             await self._acknowledge(self._logging[0], offload, pause)
             self._logging.popleft()
@@ -246,6 +250,10 @@ class Persister:
                 for _ in backend.prewrite():
                     await pause()
                     if not self.idle or self._cuts or not self._quiet():
+                        break
+            elif self.idle and backend.wants_sums:
+                while await drive(backend.sum_ahead(), offload, pause):
+                    if not self.idle or self._cuts:
                         break
 
     async def _persist(

@@ -55,6 +55,8 @@ __all__ = ["KeyedBackend"]
 
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
 PREWRITE_ENTRIES = 1024
+#: After so much was written there are new table files.
+SUM_AHEAD_BYTES = 1024 * 1024
 MAX_PRIVATE_CACHE_BYTES = 32 * 1024 * 1024
 MIN_PRIVATE_CACHE_BYTES = 1024 * 1024
 
@@ -183,6 +185,25 @@ class KeyedBackend:
                 return
             self._policy.wrote(table.table_id, self._move_slice(table))
             yield None
+
+    @property
+    def wants_sums(self) -> bool:
+        """Whether `sum_ahead` may have something to do now."""
+        return (
+            self.store is not None
+            and not self.captures
+            and self.store.written_bytes >= SUM_AHEAD_BYTES
+        )
+
+    def sum_ahead(self) -> Work[bool]:
+        """Computes the checksum of a table file ahead of the next snapshot; False if there is none.
+
+        To be driven to its end, which is soon.
+        """
+        if self.store is None:
+            return False
+        summed = yield from self.offload(partial(self.files.sum_ahead, self.store))
+        return bool(summed)
 
     def _passing(self) -> tuple[KeyedTable, Positions] | None:
         """A table with one level, of which blocks may be written ahead now."""

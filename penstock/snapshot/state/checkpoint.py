@@ -101,6 +101,8 @@ class CheckpointFiles:
         self._scratch = scratch
         # By name the files of the newest checkpoint, or of the snapshot that was restored.
         self._known: dict[str, _KnownFile] = {}
+        # Of files that were not in a checkpoint yet, by name.
+        self._sums: dict[str, str] = {}
         self._way: str | None = None
 
     def take_over(self, source: Path, files: Sequence[FileRecord], folder: Path) -> None:
@@ -132,6 +134,21 @@ class CheckpointFiles:
             except OSError as error:
                 message = f"cannot restore a file of the snapshot ({error}); use another snapshot"
                 raise StoreError(message, stored) from error
+
+    def sum_ahead(self, store: RocksStore) -> bool:
+        """Computes the checksum of one table file that the next checkpoint may have; slow.
+
+        Returns False if there was none.
+        """
+        try:
+            for name in store.tables():
+                if name not in self._known and name not in self._sums:
+                    self._sums[name] = _checksum(store.folder / name)
+                    return True
+        except OSError as error:
+            # A compaction may have removed it, and the checkpoint will tell of all else.
+            logger.debug("a checksum was not computed ahead: %s", error)
+        return False
 
     def checkpoint(
         self, store: RocksStore, target: Path
@@ -179,7 +196,7 @@ class CheckpointFiles:
                 way = "linked"
                 new += size if old is None else 0
             self._say(way, target)
-            checksum = _checksum(source) if old is None else old.checksum
+            checksum = old.checksum if old else self._sums.get(name) or _checksum(source)
             known[name] = _KnownFile(size, checksum, stored)
         for name, data in content.others.items():
             stored = target / name
@@ -193,7 +210,7 @@ class CheckpointFiles:
         _fsync(target)
         if upload:
             shutil.rmtree(self._scratch)
-        self._known = known
+        self._known, self._sums = known, {}
         files = tuple(
             FileRecord(f"{target.name}/{name}", file.size, file.checksum)
             for name, file in sorted(known.items())

@@ -34,10 +34,11 @@ BEGIN_SHARE, END_SHARE = 1 / 2, 1 / 4
 # Of each block so many values are compared to estimate how many changed.
 _SAMPLE = 32
 #: A block is written ahead if nearly all of it changed: whoever goes through the keys in some order
-#: has left it behind. Looking for such blocks costs 5 us for each of them.
-SETTLED_SHARE = 0.9
+#: has left it behind, and what changes later would have all of it written again. Looking for such
+#: blocks costs 5 us for each of them.
+SETTLED_SHARE = 0.97
 #: Between two such looks; longer each time that there was nothing.
-PASS_SECONDS, MAX_PASS_SECONDS = 0.1, 2.0
+PASS_SECONDS, MAX_PASS_SECONDS = 0.03, 2.0
 
 
 class Positions:
@@ -81,9 +82,6 @@ class Positions:
         """All values as they are now; `pending` until they are written or given up."""
         self.pending += 1
         self._pass = None
-        return self._values(live)
-
-    def _values(self, live: dict[Any, Any]) -> list[Any]:
         values = list(live.values())
         if len(values) > len(self.keys):
             self.keys.extend(islice(live, len(self.keys), None))
@@ -133,24 +131,26 @@ class Positions:
             spent: whether the block that begins there is not to be written.
         """
         if self._pass is None:
-            values = self._values(live)
             self._pass_seconds = min(2 * self._pass_seconds, MAX_PASS_SECONDS)
-            self._pass = self._settled(values, spent)
+            self._pass = self._settled(live, spent)
         for block in self._pass:
             yield block
             self._pass_seconds = PASS_SECONDS
         self._pass, self._pass_after = None, now + self._pass_seconds
 
     def _settled(
-        self, values: list[Any], spent: Callable[[int], bool]
+        self, live: dict[Any, Any], spent: Callable[[int], bool]
     ) -> Iterator[tuple[int, list[Any]]]:
+        value_of = live.__getitem__
         stride = max(1, self.size // _SAMPLE)
         for begin in range(0, len(self.written) - self.size + 1, self.size):
-            new, old = values[begin : begin + self.size], self.written[begin : begin + self.size]
-            changed = list(map(is_not, new[::stride], old[::stride]))
+            end = begin + self.size
+            sample = map(value_of, self.keys[begin:end:stride])
+            changed = list(map(is_not, sample, self.written[begin:end:stride]))
             if sum(changed) >= SETTLED_SHARE * len(changed) and not spent(begin):
-                self._rewrite(begin, new)
-                yield begin, new
+                values = list(map(value_of, self.keys[begin:end]))
+                self._rewrite(begin, values)
+                yield begin, values
 
     def packed_keys(self, begin: int, count: int, pack: Any) -> bytes:
         """The bytes of the keys of a block, which are made once when it is full."""

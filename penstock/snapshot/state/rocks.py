@@ -164,6 +164,8 @@ class RocksStore:
         # The package's stub takes this property for a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
         self._warned = False
+        #: Bytes that were written since `tables` or `checkpoint` was called.
+        self.written_bytes = 0
         self._database = self._open()
 
     @classmethod
@@ -189,6 +191,7 @@ class RocksStore:
             StoreError: if they can't be written; after that, nothing can.
         """
         try:
+            self.written_bytes += batch.size_in_bytes()
             self._database.write(batch, self._write_options)
         except Exception as error:
             raise self._explain("write", error) from error
@@ -230,6 +233,20 @@ class RocksStore:
         """Whether there is a block in it."""
         return next(self.rows_of(BLOCKS), None) is not None
 
+    def tables(self) -> list[str]:
+        """Names of the table files that it has now; slow.
+
+        Raises:
+            OSError: if they can't be told.
+        """
+        self.written_bytes = 0
+        try:
+            return [_table_name(number) for number in self._manifest.read().files]
+        except UnknownManifestError as error:
+            # What was read of it is of no use any more.
+            self._manifest = ManifestReader(self.folder)
+            raise OSError(str(error)) from error
+
     def checkpoint(self, folder: Path) -> CheckpointContent:
         """Flushes, and links the table files of the database into `folder`; slow.
 
@@ -242,6 +259,7 @@ class RocksStore:
             Exception: if RocksDB can't flush, or can't make the checkpoint where we couldn't.
         """
         self._database.flush()
+        self.written_bytes = 0
         folder.mkdir()
         try:
             return self._link_newest(folder)
