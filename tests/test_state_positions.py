@@ -4,6 +4,7 @@ import pytest
 
 from penstock.snapshot.state import positions as positions_module
 from penstock.snapshot.state.positions import Positions
+from penstock.snapshot.state.prewrite import BLOCK_PASSES
 from tests.test_state_backend import as_rows, contents, drive, fill, make
 from tests.test_state_blocks import entries, stored
 
@@ -204,13 +205,13 @@ def test_a_block_that_goes_on_changing_is_left_alone(busy, monkeypatch):
     for turn in range(20):
         fill(busy, size, lambda i, turn=turn: (i, "a", turn))
         drive(busy.prewrite())
-    assert len(written) == 2
+    assert len(written) == BLOCK_PASSES
 
 
 def test_a_block_that_is_left_alone_keeps_no_other_from_being_written(busy, monkeypatch):
     monkeypatch.setattr(positions_module, "PASS_SECONDS", 0.0)
     size = busy.table("s").positions.size
-    for turn in range(4):
+    for turn in range(2 * BLOCK_PASSES):
         fill(busy, size, lambda i, turn=turn: (i, "a", turn))
         drive(busy.prewrite())
     # The first block has had its turns.
@@ -218,6 +219,24 @@ def test_a_block_that_is_left_alone_keeps_no_other_from_being_written(busy, monk
     drive(busy.prewrite())
     firsts = [values[0][1] for _, values, _ in stored(busy).values()]
     assert firsts == ["a", "b", 3]
+
+
+def test_a_block_of_which_a_part_changed_is_written_ahead_when_it_is_still(busy, monkeypatch):
+    monkeypatch.setattr(positions_module, "MAX_PASS_SECONDS", 0.0)
+    table = busy.table("s")
+    keys = list(table.dirty)[: table.positions.size]
+
+    def look():
+        drive(busy.prewrite())
+        return min(stored(busy).items())[1][1][-1][1]
+
+    for key in keys[len(keys) // 2 :]:
+        table.put(key, (key, "a"))
+    for turn in range(5):
+        # It goes on, with one that is in no sample.
+        table.put(keys[turn + 1], (turn, "a"))
+        assert look() == 3
+    assert look() == "a"
 
 
 def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):

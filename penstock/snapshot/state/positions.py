@@ -34,9 +34,11 @@ BEGIN_SHARE, END_SHARE = 1 / 2, 1 / 4
 # Of each block so many values are compared to estimate how many changed.
 _SAMPLE = 32
 #: A block is written ahead if nearly all of it changed: whoever goes through the keys in some order
-#: has left it behind, and what changes later would have all of it written again. Looking for such
-#: blocks costs 5 us for each of them.
+#: has left it behind. Looking for such blocks costs 5 us for each of them.
 SETTLED_SHARE = 0.97
+#: Or if that much of it changed, and nothing since the last look: there are several who go through
+#: the keys, not side by side, and one of them has been there.
+STILL_SHARE = 0.25
 #: Between two such looks; longer each time that there was nothing.
 PASS_SECONDS, MAX_PASS_SECONDS = 0.03, 2.0
 
@@ -65,6 +67,9 @@ class Positions:
         #: Where blocks begin that were written since the last capture was.
         self._rewritten: set[int] = set()
         self._pass: Iterator[tuple[int, list[Any]]] | None = None
+        #: By where a block begins: how many of its sample, and of all of it, had changed by the
+        #: last look. The second is counted only if the first was the same twice.
+        self._changed: dict[int, tuple[int, int | None]] = {}
         self._pass_after = 0.0
         self._pass_seconds = PASS_SECONDS
 
@@ -145,12 +150,25 @@ class Positions:
         stride = max(1, self.size // _SAMPLE)
         for begin in range(0, len(self.written) - self.size + 1, self.size):
             end = begin + self.size
-            sample = map(value_of, self.keys[begin:end:stride])
-            changed = list(map(is_not, sample, self.written[begin:end:stride]))
-            if sum(changed) >= SETTLED_SHARE * len(changed) and not spent(begin):
-                values = list(map(value_of, self.keys[begin:end]))
-                self._rewrite(begin, values)
-                yield begin, values
+            old = self.written[begin:end:stride]
+            changed = sum(map(is_not, map(value_of, self.keys[begin:end:stride]), old))
+            if changed < STILL_SHARE * len(old) or spent(begin):
+                continue
+            values = list(map(value_of, self.keys[begin:end]))
+            if changed < SETTLED_SHARE * len(old) and not self._is_still(begin, changed, values):
+                continue
+            self._changed.pop(begin, None)
+            self._rewrite(begin, values)
+            yield begin, values
+
+    def _is_still(self, begin: int, sampled: int, values: list[Any]) -> bool:
+        """Whether nothing has changed in a block since the last look at it."""
+        sampled_before, before = self._changed.get(begin, (0, None))
+        total = None
+        if sampled == sampled_before:
+            total = sum(map(is_not, values, self.written[begin : begin + self.size]))
+        self._changed[begin] = sampled, total
+        return total is not None and total == before
 
     def packed_keys(self, begin: int, count: int, pack: Any) -> bytes:
         """The bytes of the keys of a block, which are made once when it is full."""

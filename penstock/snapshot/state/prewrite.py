@@ -14,8 +14,9 @@ from itertools import islice
 
 __all__ = ["PrewritePolicy"]
 
-#: A key that comes to the front again after this many writes is left alone until the snapshot.
-PASSES = 2
+#: A key that comes to the front again after this many writes is left alone until the snapshot; and
+#: so is a block, which more than one may go through.
+PASSES, BLOCK_PASSES = 2, 4
 MAX_SKIPPED = 16
 SAMPLE = 64
 
@@ -37,13 +38,13 @@ class PrewritePolicy:
 
     def may_write(self, table: int, oldest: Hashable) -> bool:
         """Whether to write a slice that begins with this key; if not, none until the snapshot."""
-        if self.spent(table, oldest):
+        if self._written.get(table, {}).get(oldest, 0) >= PASSES:
             self._stopped = True
         return self.allowed
 
-    def spent(self, table: int, what: Hashable) -> bool:
-        """Whether it was written ahead as often as may be before the next snapshot."""
-        return self._written.get(table, {}).get(what, 0) >= PASSES
+    def spent(self, table: int, block: int) -> bool:
+        """Whether a block was written ahead as often as may be before the next snapshot."""
+        return self._written.get(table, {}).get(block, 0) >= BLOCK_PASSES
 
     def wrote(self, table: int, keys: Iterable[Hashable]) -> None:
         """These were written ahead."""
