@@ -161,10 +161,30 @@ def median_figures(rounds: Sequence[Figures]) -> Figures:
 
 def machine() -> Figures:
     """The machine, as far as it explains the figures."""
+    stolen, at_all = (now - then for now, then in zip(_stolen(), _STOLEN, strict=True))
     return {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         # Others' work on the same cores lowers every figure.
         "load_average": round(os.getloadavg()[0], 2),
+        # … and so does that of other virtual machines on the same host.
+        "stolen_percent": round(100 * stolen / at_all, 2) if at_all else None,
     }
+
+
+def _stolen() -> tuple[int, int]:
+    """Time that the host gave to others while we wanted it, and all time, of all cores.
+
+    In ticks since the system started; (0, 0) where that is not told.
+    """
+    try:
+        line = Path("/proc/stat").read_text().partition("\n")[0]
+    except OSError:
+        return 0, 0
+    ticks = [int(word) for word in line.split()[1:9]]
+    return ticks[7], sum(ticks)
+
+
+#: As this process began.
+_STOLEN = _stolen()
