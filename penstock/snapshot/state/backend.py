@@ -57,6 +57,9 @@ __all__ = ["KeyedBackend"]
 PREWRITE_ENTRIES = 1024
 #: After so much was written there are new table files.
 SUM_AHEAD_BYTES = 1024 * 1024
+#: A batch has rarely more entries, and an operator rarely more than one for each record of it.
+BATCH_ENTRIES = 4096
+MOST_UNWATCHED = 64
 MAX_PRIVATE_CACHE_BYTES = 32 * 1024 * 1024
 MIN_PRIVATE_CACHE_BYTES = 1024 * 1024
 
@@ -117,6 +120,8 @@ class KeyedBackend:
         # Whether an entry may be in RocksDB only.
         self.cold_possible = False
         self._policy = PrewritePolicy()
+        # So often `must_relieve` need not look.
+        self._calm = 0
 
     def table(self, name: str) -> KeyedTable:
         """The state `name`, registered if it is new; a restored one keeps its id."""
@@ -306,11 +311,20 @@ class KeyedBackend:
 
     @property
     def must_relieve(self) -> bool:
-        """Whether to process no more records until memory is relieved.
+        """Whether to process no more records until memory is relieved; to be asked at each batch.
 
         Captures that are pending are driven to their end first, then `relieve`.
         """
-        return self.over_budget()
+        if self._calm:
+            self._calm -= 1
+            return False
+        room = self.hot_budget() - self.hot_bytes()
+        if room < 0:
+            return True
+        # Looking costs as much as a record. So many batches can't fill what there is room for.
+        entry = max((table.entry_bytes() for table in self.tables), default=1)
+        self._calm = min(MOST_UNWATCHED, int(room / (BATCH_ENTRIES * entry)))
+        return False
 
     def relieve(self) -> Work[None]:
         """Brings memory back within three quarters of the budget.

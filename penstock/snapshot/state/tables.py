@@ -234,7 +234,11 @@ class KeyedTable:
         entries = self.hot_entries()
         if entries >= self._sample_at:
             self._sample(entries)
-        return int(entries * (ENTRY_OVERHEAD_BYTES + OBJECT_FACTOR * self.encoded_bytes))
+        return int(entries * self.entry_bytes())
+
+    def entry_bytes(self) -> float:
+        """An estimate of the memory that one entry takes, in bytes."""
+        return ENTRY_OVERHEAD_BYTES + OBJECT_FACTOR * self.encoded_bytes
 
     def chunk_entries(self) -> int:
         """How many entries to encode at once."""
