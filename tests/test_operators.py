@@ -211,6 +211,18 @@ def test_reduce_emits_the_running_value_of_each_key_over_batches() -> None:
     assert running.process([("a", 10)]) == [("a", 13)]
 
 
+def test_none_is_a_value_as_any_other_to_reduce() -> None:
+    seen: list[tuple[Any, Any]] = []
+    reduce = operator(
+        OperatorKind.REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: record or "k"
+    )
+    assert reduce.process(["k", None, "k"]) == ["k", None, None]
+    assert reduce.context.backend is not None
+    reduce.context.backend.capture(1)
+    assert reduce.process(["k"]) == [None]
+    assert seen == [("k", None), (None, "k"), (None, "k")]
+
+
 def test_reduce_goes_on_after_its_state_was_captured() -> None:
     running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
     running.process([("a", 1)])

@@ -3,7 +3,8 @@
 Each goes through an iterator over one list. `penstock.runtime.inline` compiles them anew with the
 user's expressions in the place of calls, so functions of the user's are the first parameters here,
 and are called with plain names. `append` is looked up at the list each time: Python then appends
-without a call, which it does not with a variable that holds the method.
+without a call, which it does not with a variable that holds the method. `find` gives the value of a
+key that seems to have none: what is asked for first is quicker without a default, and may be None.
 
 Who handles what they raise is in `operators.py` and `output.py`.
 """
@@ -54,7 +55,7 @@ def reduce_records(
     combine: Callable[[Any, Any], Any],
     iterator: Iterator[Any],
     dirty: dict[Any, Any],
-    lookup: Callable[[Any], Any],
+    find: Callable[[Any], Any],
     check: Check,
     copied: Copied,
 ) -> list[Any]:
@@ -63,10 +64,8 @@ def reduce_records(
     missing, get = MISSING, dirty.get
     for record in iterator:
         key = key_of(record)
-        value = get(key, missing)
-        if value is missing:
-            value = lookup(key)
-        if value is not missing:
+        value = get(key)
+        if value is not None or (value := find(key)) is not missing:
             record = combine(value, record)
         dirty[key] = record
         try:
@@ -81,18 +80,16 @@ def count_records(
     key_of: Callable[[Any], Any],
     iterator: Iterator[Any],
     dirty: dict[Any, Any],
-    lookup: Callable[[Any], Any],
+    find: Callable[[Any], Any],
 ) -> list[Any]:
     """A pair (key, how many so far) for each record."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
         key = key_of(record)
-        count = get(key, missing)
-        if count is missing:
-            count = lookup(key)
-            if count is missing:
-                count = 0
+        count: Any = get(key)
+        if count is None and (count := find(key)) is missing:
+            count = 0
         dirty[key] = count = count + 1
         out.append((key, count))
     return out

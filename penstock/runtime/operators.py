@@ -306,7 +306,7 @@ class KeyedReduceOperator(KeyedOperator):
     def process(self, records: list[Any]) -> list[Any]:
         """The new value of each record's key."""
         table = self._table
-        return self._go_through(records, table.dirty, table.lookup, self._check, self.copied)
+        return self._go_through(records, table.dirty, table.get, self._check, self.copied)
 
 
 class KeyedCountOperator(KeyedOperator):
@@ -320,7 +320,7 @@ class KeyedCountOperator(KeyedOperator):
 
     def process(self, records: list[Any]) -> list[Any]:
         """A pair (key, count) for each record."""
-        return self._go_through(records, self._table.dirty, self._table.lookup)
+        return self._go_through(records, self._table.dirty, self._table.get)
 
 
 class KeyedProcessOperator(KeyedOperator):
