@@ -213,14 +213,14 @@ def test_reduce_emits_the_running_value_of_each_key_over_batches() -> None:
 
 def test_none_is_a_value_as_any_other_to_reduce() -> None:
     seen: list[tuple[Any, Any]] = []
-    reduce = operator(
-        OperatorKind.REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: record or "k"
+    running = operator(
+        OperatorKind.KEYED_REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: "the key"
     )
-    assert reduce.process(["k", None, "k"]) == ["k", None, None]
-    assert reduce.context.backend is not None
-    reduce.context.backend.capture(1)
-    assert reduce.process(["k"]) == [None]
-    assert seen == [("k", None), (None, "k"), (None, "k")]
+    assert running.process([1, 2, 3]) == [1, None, None]
+    assert running.context.backend is not None
+    running.context.backend.capture(1)
+    assert running.process([4]) == [None]
+    assert seen == [(1, 2), (None, 3), (None, 4)]
 
 
 def test_reduce_goes_on_after_its_state_was_captured() -> None:
