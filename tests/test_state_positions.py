@@ -26,6 +26,21 @@ def busy(make):
     return backend
 
 
+@pytest.mark.parametrize("changed", [499, 500])
+def test_it_begins_when_half_have_changed_while_a_capture_was_written(make, changed):
+    backend = make(inline_threshold=0)
+    table = backend.table("s")
+    table.expect_immutable()
+    fill(backend, 1000)
+    capture = backend.capture(1)
+    fill(backend, changed, lambda i: -i)
+    handle, _ = drive(capture.write(make.root / "1"))
+    assert (table.positions is not None) == (changed == 500)
+    assert contents(make.restored(handle)) == {f"k{i}": i for i in range(1000)}
+    expected = {f"k{i}": -i if i < changed else i for i in range(1000)}
+    assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend) == expected
+
+
 def test_it_begins_when_half_of_all_entries_have_changed(make):
     backend = make(inline_threshold=0)
     table = backend.table("s")

@@ -191,8 +191,11 @@ class Capture:
         for table, entries in self._maps:
             table.captured.pop(0)
             changed = len(entries) + backend.count_lasting(table, entries)
-            share = changed / max(1, len(table.clean))
-            table.turned_over = table in self._turnover and share >= BEGIN_SHARE
+            half = BEGIN_SHARE * max(1, len(table.clean))
+            # Or in the meantime, of which the next capture will have all.
+            table.turned_over = len(table.dirty) >= half or (
+                table in self._turnover and changed >= half
+            )
             if backend.blocks is not None:
                 backend.blocks.begin_positions(table)
         self._maps = []

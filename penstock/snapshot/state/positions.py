@@ -28,8 +28,9 @@ __all__ = ["BEGIN_SHARE", "MAX_ENTRIES", "Positions", "goes_on", "start"]
 
 #: The list of so many values takes 2 to 3 ms.
 MAX_ENTRIES = 1 << 17
-#: It begins when a capture had half of all entries, and ends when less than a quarter changed:
-#: both write the state once as a whole, which must not alternate.
+#: It begins when a capture had half of all entries, or so many changed while one was written, and
+#: ends when less than a quarter changed: both write the state once as a whole, which must not
+#: alternate.
 BEGIN_SHARE, END_SHARE = 1 / 2, 1 / 4
 # Of each block so many values are compared to estimate how many changed.
 _SAMPLE = 32
