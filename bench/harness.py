@@ -180,10 +180,10 @@ def _stolen() -> tuple[int, int]:
     """
     try:
         line = Path("/proc/stat").read_text().partition("\n")[0]
-    except OSError:
+        ticks = [int(word) for word in line.split()[1:9]]
+        return ticks[7], sum(ticks)
+    except (OSError, ValueError, IndexError):
         return 0, 0
-    ticks = [int(word) for word in line.split()[1:9]]
-    return ticks[7], sum(ticks)
 
 
 #: As this process began.

@@ -105,9 +105,9 @@ def test_a_paced_source_gives_what_is_due_and_goes_on_from_a_position(tmp_path, 
     )
     reader = source.create_reader(ReaderContext("uid", 0, 2))
     reader.open(Split("0"), None)
-    assert reader.read(4).records == [0, 1, 2, 3]
-    # Five at once, and one for each of the ten seconds.
-    assert reader.read(100).records == list(range(4, 15))
+    assert reader.read(4) == ([0, 1, 2, 3], 4, False, 0.0)
+    # Five at once, and one for each of the ten seconds; that is all for a second.
+    assert reader.read(100) == (list(range(4, 15)), 15, False, 1.0)
     waiting = reader.read(100)
     assert waiting.records == []
     assert waiting.wait_seconds == 1.0
@@ -123,6 +123,17 @@ def test_a_percentile_is_a_value_that_occurred():
     assert harness.percentile(range(1, 101), 99) == 99
     assert harness.percentile([3, 1, 2], 50) == 2
     assert harness.percentile([7], 99.9) == 7
+
+
+@pytest.mark.parametrize("content", [None, "", "cpu 1 2", "intr what"])
+def test_what_the_host_took_is_none_where_it_is_not_told(tmp_path, monkeypatch, content):
+    told = harness.machine()["stolen_percent"]
+    assert told is None or 0 <= told <= 100
+    stat = tmp_path / "stat"
+    if content is not None:
+        stat.write_text(content)
+    monkeypatch.setattr(harness, "Path", lambda _: stat)
+    assert harness._stolen() == (0, 0)
 
 
 def test_medians_are_taken_per_figure():

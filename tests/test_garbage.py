@@ -74,7 +74,7 @@ def test_it_does_not_look_again_before_memory_has_grown_again(monkeypatch):
         assert cycle() is None
 
 
-def test_whoever_makes_many_cycles_gets_pythons_collector(passes):
+def test_whoever_makes_many_cycles_gets_pythons_collector():
     with Collector() as collector:
         collector.look(100)
         for _ in range(NEW_OBJECTS):
@@ -95,6 +95,16 @@ def test_somebody_who_collects_finds_what_was_set_aside():
         gc.collect()
         assert cycle() is None
         del held
+
+
+def test_a_function_that_removes_all_callbacks_does_no_harm(monkeypatch):
+    monkeypatch.setattr(gc, "callbacks", [])
+    with Collector() as collector:
+        collector.look(100)
+        gc.callbacks.clear()
+        for _ in range(NEW_OBJECTS):
+            Node()
+        collector.look(1000 + 2 * GROWTH_BYTES)
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -1,11 +1,30 @@
 """What is done ahead of a snapshot, while a task is idle: entries written, checksums computed."""
 
 import random
+import time
+from pathlib import Path
+from unittest.mock import Mock
 
+import pytest
+import trio
+
+from penstock.runtime.persist import Persister
+from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state import checkpoint as checkpoint_module
+from penstock.snapshot.state.version import ManifestReader, UnknownManifestError
 from tests.test_state_backend import contents, drive, fill, make
 
 __all__ = ["make"]
+
+
+def amid_prewriting(make):
+    """A backend of 9,000 dirty entries, of which a first slice was written; and the work."""
+    backend = make(inline_threshold=0, slice_seconds=0.0001)
+    make.snapshot(backend, 1)
+    fill(backend, 9000)
+    work = backend.prewrite()
+    next(work)
+    return backend, work
 
 
 def test_prewriting_leaves_little_for_the_next_capture(make):
@@ -33,11 +52,7 @@ def test_prewriting_does_nothing_without_rocksdb_or_with_a_capture_pending(make)
 
 
 def test_a_capture_may_come_amid_prewriting(make):
-    backend = make(inline_threshold=0, slice_seconds=0.0001)
-    make.snapshot(backend, 1)
-    fill(backend, 9000)
-    work = backend.prewrite()
-    next(work)
+    backend, work = amid_prewriting(make)
     capture = backend.capture(2)
     fill(backend, 9000, lambda i: -i)
     assert list(work) == []
@@ -47,11 +62,7 @@ def test_a_capture_may_come_amid_prewriting(make):
 
 
 def test_prewriting_may_be_given_up(make):
-    backend = make(inline_threshold=0, slice_seconds=0.0001)
-    make.snapshot(backend, 1)
-    fill(backend, 9000)
-    work = backend.prewrite()
-    next(work)
+    backend, work = amid_prewriting(make)
     work.close()
     table = backend.table("s")
     assert 4096 < len(table.dirty) < 9000
@@ -89,11 +100,43 @@ def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeyp
     assert ahead
 
 
-def test_a_table_file_that_is_gone_has_no_checksum_ahead(make, monkeypatch):
+@pytest.mark.parametrize("error", [None, UnknownManifestError("what is this", Path("MANIFEST"))])
+def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch, error):
     backend = make(inline_threshold=0)
     fill(backend, 12_000)
     make.snapshot(backend, 1)
-    store = backend.store
-    monkeypatch.setattr(store, "tables", lambda: ["999999.sst"])
-    assert not drive(backend.sum_ahead())
-    assert make.restored(make.snapshot(backend, 2))
+    with monkeypatch.context() as patch:
+        if error is None:
+            # A compaction has removed it since.
+            patch.setattr(backend.store, "tables", lambda: ["999999.sst"])
+        else:
+            patch.setattr(ManifestReader, "read", Mock(side_effect=error))
+        assert not drive(backend.sum_ahead())
+    fill(backend, 12_000, lambda i: -i)
+    assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend)
+
+
+def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
+    monkeypatch.setattr(backend_module, "SUM_AHEAD_BYTES", 0)
+    backend = make(inline_threshold=0)
+    make.snapshot(backend, 1)
+    persister = Persister(
+        subtask=0,
+        lineage="l",
+        attempt=1,
+        backends={"uid": backend},
+        reporter=Mock(),
+        paths=Mock(),
+        clock=time.monotonic,
+    )
+    asked = Mock(side_effect=[True, True, False])
+    monkeypatch.setattr(backend.files, "sum_ahead", asked)
+
+    async def offload(call):
+        return call()
+
+    assert not persister.has_work()
+    persister.idle = True
+    assert persister.has_work()
+    trio.run(persister.work, offload, trio.lowlevel.checkpoint)
+    assert asked.call_count == 3

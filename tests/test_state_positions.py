@@ -4,7 +4,6 @@ import pytest
 
 from penstock.snapshot.state import positions as positions_module
 from penstock.snapshot.state.positions import Positions
-from penstock.snapshot.state.prewrite import BLOCK_PASSES
 from tests.test_state_backend import as_rows, contents, drive, fill, make
 from tests.test_state_blocks import entries, stored
 
@@ -220,13 +219,13 @@ def test_a_block_that_goes_on_changing_is_left_alone(busy, monkeypatch):
     for turn in range(20):
         fill(busy, size, lambda i, turn=turn: (i, "a", turn))
         drive(busy.prewrite())
-    assert len(written) == BLOCK_PASSES
+    assert len(written) == 2
 
 
 def test_a_block_that_is_left_alone_keeps_no_other_from_being_written(busy, monkeypatch):
     monkeypatch.setattr(positions_module, "PASS_SECONDS", 0.0)
     size = busy.table("s").positions.size
-    for turn in range(2 * BLOCK_PASSES):
+    for turn in range(4):
         fill(busy, size, lambda i, turn=turn: (i, "a", turn))
         drive(busy.prewrite())
     # The first block has had its turns.
@@ -252,6 +251,23 @@ def test_a_block_of_which_a_part_changed_is_written_ahead_when_it_is_still(busy,
         table.put(keys[turn + 1], (turn, "a"))
         assert look() == 3
     assert look() == "a"
+
+
+def test_no_entry_of_a_block_is_written_ahead_more_than_twice_for_a_change(busy, monkeypatch):
+    monkeypatch.setattr(positions_module, "PASS_SECONDS", 0.0)
+    monkeypatch.setattr(positions_module, "MAX_PASS_SECONDS", 0.0)
+    table = busy.table("s")
+    keys = list(table.dirty)[: table.positions.size]
+    halves = keys[: len(keys) // 2], keys[len(keys) // 2 :]
+    written = []
+    real = busy.store.write
+    monkeypatch.setattr(busy.store, "write", lambda batch: (written.append(1), real(batch)))
+    for turn in range(10):
+        for key in halves[turn % 2]:
+            table.put(key, (key, turn))
+        for _ in range(3):  # until it is known to be still
+            drive(busy.prewrite())
+    assert len(written) == 4
 
 
 def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):
@@ -331,7 +347,7 @@ def test_it_is_not_looked_for_in_vain_too_often():
     looks = []
     while now < 20:
         if positions.may_pass(now):
-            assert not list(positions.settled({}, now, lambda begin: False))
+            assert not list(positions.settled({}, now))
             looks.append(now)
         now += 0.05
     assert 10 < len(looks) < 18

@@ -16,6 +16,7 @@ on Python's collector works as usual.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -55,7 +56,7 @@ class Collector:
         gc.freeze()
         # The older generations stay empty.
         gc.set_threshold(NEW_OBJECTS, _NEVER, _NEVER)
-        gc.callbacks.append(self._begins_or_ends)
+        gc.callbacks.append(self._hear)
         return self
 
     def __exit__(
@@ -64,12 +65,16 @@ class Collector:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.setting_aside:
-            gc.callbacks.remove(self._begins_or_ends)
+        self._stop()
         gc.set_threshold(*self._before)
         gc.unfreeze()
 
-    def _begins_or_ends(self, phase: str, info: dict[str, Any]) -> None:
+    def _stop(self) -> None:
+        # Somebody's function may have emptied the list.
+        with contextlib.suppress(ValueError):
+            gc.callbacks.remove(self._hear)
+
+    def _hear(self, phase: str, info: dict[str, Any]) -> None:
         if phase != "start":
             return
         if info["generation"] < 2:
@@ -96,7 +101,7 @@ class Collector:
             gc.freeze()
             return
         self.setting_aside = False
-        gc.callbacks.remove(self._begins_or_ends)
+        self._stop()
         gc.set_threshold(NEW_OBJECTS_WITH_CYCLES, 20, 20)
         logger.info(
             "%d objects were in cycles that nothing referred to; Python looks for such regularly "

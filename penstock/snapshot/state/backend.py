@@ -220,8 +220,7 @@ class KeyedBackend:
     def _prewrite_blocks(self, table: KeyedTable, positions: Positions) -> Work[None]:
         assert self.blocks is not None
         timer = self.timer()
-        spent = partial(self._policy.spent, table.table_id)
-        for begin, values in positions.settled(table.dirty, self._clock(), spent):
+        for begin, values in positions.settled(table.dirty, self._clock()):
             self.blocks.write_block(table, positions, begin, values)
             self._policy.wrote(table.table_id, [begin])
             if timer.is_over(len(values)):

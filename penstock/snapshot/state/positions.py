@@ -16,10 +16,12 @@ When that pays is decided in `start` and `goes_on`; writing is in `blocks.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from operator import is_, is_not
 from typing import TYPE_CHECKING, Any
+
+from penstock.snapshot.state.prewrite import PASSES
 
 if TYPE_CHECKING:
     from penstock.snapshot.state.tables import KeyedTable
@@ -71,6 +73,9 @@ class Positions:
         #: By where a block begins: how many of its sample, and of all of it, had changed by the
         #: last look. The second is counted only if the first was the same twice.
         self._changed: dict[int, tuple[int, int | None]] = {}
+        #: By where a block begins: how often its entries were written ahead since the last capture
+        #: was taken; half, if half of them had changed.
+        self._ahead: dict[int, float] = {}
         self._pass_after = 0.0
         self._pass_seconds = PASS_SECONDS
 
@@ -88,6 +93,7 @@ class Positions:
         """All values as they are now; `pending` until they are written or given up."""
         self.pending += 1
         self._pass = None
+        self._ahead.clear()
         values = list(live.values())
         if len(values) > len(self.keys):
             self.keys.extend(islice(live, len(self.keys), None))
@@ -126,38 +132,35 @@ class Positions:
         """Whether it is time to look for blocks to write ahead, in seconds on some clock."""
         return self.alone and now >= self._pass_after
 
-    def settled(
-        self, live: dict[Any, Any], now: float, spent: Callable[[int], bool]
-    ) -> Iterator[tuple[int, list[Any]]]:
-        """As `changes`, but only blocks of which nearly all changed; goes on where it was left.
+    def settled(self, live: dict[Any, Any], now: float) -> Iterator[tuple[int, list[Any]]]:
+        """As `changes`, but only blocks that are worth writing ahead; goes on where it was left.
 
         Arguments:
             live: the table's entries.
             now: seconds on some clock.
-            spent: whether the block that begins there is not to be written.
         """
         if self._pass is None:
             self._pass_seconds = min(2 * self._pass_seconds, MAX_PASS_SECONDS)
-            self._pass = self._settled(live, spent)
+            self._pass = self._settled(live)
         for block in self._pass:
             yield block
             self._pass_seconds = PASS_SECONDS
         self._pass, self._pass_after = None, now + self._pass_seconds
 
-    def _settled(
-        self, live: dict[Any, Any], spent: Callable[[int], bool]
-    ) -> Iterator[tuple[int, list[Any]]]:
+    def _settled(self, live: dict[Any, Any]) -> Iterator[tuple[int, list[Any]]]:
         value_of = live.__getitem__
         stride = max(1, self.size // _SAMPLE)
         for begin in range(0, len(self.written) - self.size + 1, self.size):
             end = begin + self.size
             old = self.written[begin:end:stride]
             changed = sum(map(is_not, map(value_of, self.keys[begin:end:stride]), old))
-            if changed < STILL_SHARE * len(old) or spent(begin):
+            share, ahead = changed / len(old), self._ahead.get(begin, 0.0)
+            if share < STILL_SHARE or ahead >= PASSES * SETTLED_SHARE:
                 continue
             values = list(map(value_of, self.keys[begin:end]))
-            if changed < SETTLED_SHARE * len(old) and not self._is_still(begin, changed, values):
+            if share < SETTLED_SHARE and not self._is_still(begin, changed, values):
                 continue
+            self._ahead[begin] = ahead + share
             self._changed.pop(begin, None)
             self._rewrite(begin, values)
             yield begin, values

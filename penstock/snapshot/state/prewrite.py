@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable
 from itertools import islice
 
-__all__ = ["PrewritePolicy"]
+__all__ = ["PASSES", "PrewritePolicy"]
 
-#: A key that comes to the front again after this many writes is left alone until the snapshot; and
-#: so is a block, which more than one may go through.
-PASSES, BLOCK_PASSES = 2, 4
+#: What has changed again after this many writes is left alone until the snapshot.
+PASSES = 2
 MAX_SKIPPED = 16
 SAMPLE = 64
 
@@ -41,10 +40,6 @@ class PrewritePolicy:
         if self._written.get(table, {}).get(oldest, 0) >= PASSES:
             self._stopped = True
         return self.allowed
-
-    def spent(self, table: int, block: int) -> bool:
-        """Whether a block was written ahead as often as may be before the next snapshot."""
-        return self._written.get(table, {}).get(block, 0) >= BLOCK_PASSES
 
     def wrote(self, table: int, keys: Iterable[Hashable]) -> None:
         """These were written ahead."""
