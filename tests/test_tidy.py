@@ -60,6 +60,7 @@ def test_records_and_state_are_never_pickled(path: Path):
     # Only code and the plan are, from a job to its own processes.
     allowed = {
         "penstock/runtime/control/code.py",
+        "penstock/runtime/control/pickler.py",
         "penstock/runtime/jobmanager.py",
         "penstock/runtime/taskmanager.py",
     }

@@ -12,23 +12,20 @@ This module knows single values only; batches and the choice between plain and l
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Enum, Flag
+from enum import Enum
 from fractions import Fraction
-from functools import cached_property
-from operator import attrgetter, itemgetter
-from types import MemberDescriptorType, NoneType
+from types import NoneType
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from penstock.dataflow.errors import JobError, ProtocolError
+from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.shapes import Shape, UnsupportedTypeError, hash_tells, name_of, shape_for
 
 __all__ = ["ATOMS", "IMMUTABLE", "MAX_DEPTH", "Extensions", "Shape", "TypeTable"]
 __all__ += ["UnsupportedTypeError"]
@@ -55,197 +52,6 @@ MAX_DEPTH = 100
 _FACTORIES: dict[str | None, Any] = {None: None}
 _FACTORIES |= {kind.__name__: kind for kind in (bool, int, float, str, bytes)}
 _FACTORIES |= {kind.__name__: kind for kind in (list, dict, set, tuple)}
-
-
-class UnsupportedTypeError(JobError):
-    """A value is of a type that is not carried between tasks or kept in state."""
-
-
-def name_of(kind: type) -> str:
-    """The name of a class as recorded in snapshots: `module:qualified.name`."""
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-class Shape(ABC):
-    """How the instances of one class of the job become a row of values, and come back.
-
-    Arguments:
-        index: the place of the class in its table.
-        kind: the class.
-        width: how many values a row has.
-        frozen: whether an instance is immutable if the values of its row are.
-    """
-
-    def __init__(self, index: int, kind: type, width: int, frozen: bool) -> None:
-        self.index = index
-        self.kind = kind
-        self.width = width
-        self.frozen = frozen
-
-    @abstractmethod
-    def take(self, value: Any) -> tuple[Any, ...]:
-        """The row of an instance. Raises `UnsupportedTypeError` if it holds more than a row."""
-
-    def take_all(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
-        """The rows of many instances."""
-        return list(map(self.take, values))
-
-    @abstractmethod
-    def make(self, row: Sequence[Any]) -> Any:
-        """The instance with this row, whose width is checked already."""
-
-    def make_all(self, width: int, rows: Iterable[Sequence[Any]]) -> list[Any]:
-        """The instances with these rows, all `width` wide. Raises `ProtocolError` if not ours."""
-        if width != self.width:
-            raise ProtocolError(
-                f"data has {width} values for a {name_of(self.kind)}, which has {self.width} "
-                "fields; it was written by another version of the class"
-            )
-        return list(map(self.make, rows))
-
-    def refuse(self, why: str) -> UnsupportedTypeError:
-        """The error for an instance of this class that can't be carried."""
-        return UnsupportedTypeError(f"a value of {name_of(self.kind)} can't be carried: {why}")
-
-
-class _EnumShape(Shape):
-    """Members by name, combinations of flags by value."""
-
-    def __init__(self, index: int, kind: type[Enum]) -> None:
-        super().__init__(index, kind, 1, frozen=True)
-        self._members = kind.__members__
-
-    def take(self, value: Any) -> tuple[Any, ...]:
-        name = value._name_
-        if self._members.get(name) is value:
-            return (name,)
-        return (int(value._value_),)
-
-    def make(self, row: Sequence[Any]) -> Any:
-        (name,) = row
-        if type(name) is int and issubclass(self.kind, Flag):
-            return self.kind(name)
-        return self._members[name]
-
-
-class _NamedTupleShape(Shape):
-    def __init__(self, index: int, kind: Any) -> None:
-        # Without `__slots__ = ()` a subclass can be given attributes.
-        self._bare = not kind.__dictoffset__
-        super().__init__(index, kind, len(kind._fields), frozen=self._bare)
-
-    def take(self, value: Any) -> tuple[Any, ...]:
-        if len(value) != self.width:
-            raise self.refuse(f"it has {len(value)} items for {self.width} fields")
-        if not self._bare and value.__dict__:
-            raise self.refuse(f"it has attributes besides its fields: {sorted(value.__dict__)}")
-        row: tuple[Any, ...] = tuple.__getitem__(value, slice(None))
-        return row
-
-    def make(self, row: Sequence[Any]) -> Any:
-        value: Any = tuple.__new__(self.kind, row)
-        return value
-
-
-class _DataclassShape(Shape):
-    def __init__(self, index: int, kind: Any) -> None:
-        self._names = tuple(field.name for field in dataclasses.fields(kind))
-        super().__init__(index, kind, len(self._names), kind.__dataclass_params__.frozen)
-        try:
-            object.__new__(kind)
-        except TypeError as error:
-            raise self.refuse(f"its instances can't be made empty ({error})") from None
-        slots = {
-            name
-            for base in kind.__mro__
-            for name, member in vars(base).items()
-            if isinstance(member, MemberDescriptorType)
-        }
-        if hidden := slots.difference(self._names):
-            raise self.refuse(f"it has slots that are not fields: {sorted(hidden)}")
-        self._has_dict = bool(kind.__dictoffset__)
-        # The usual case: the instance's dict holds the fields, all of them and nothing else.
-        self._in_dict = self._has_dict and not slots
-        self._get_items = _row_getter(itemgetter, self._names)
-        self._get_attributes = _row_getter(attrgetter, self._names)
-
-    def take(self, value: Any) -> tuple[Any, ...]:
-        if self._has_dict:
-            self._check_extras(value.__dict__)
-        try:
-            # By attribute, since a default of a field with init=False is left on the class.
-            row: tuple[Any, ...] = self._get_attributes(value)
-        except AttributeError as error:
-            raise self.refuse(f"a field is not set ({error})") from None
-        return row
-
-    def take_all(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
-        if self._in_dict:
-            dicts = list(map(vars, values))
-            if list(map(len, dicts)).count(self.width) == len(dicts):
-                try:
-                    return list(map(self._get_items, dicts))
-                except KeyError:
-                    pass  # `take` finds out what is missing and what is there instead
-        return super().take_all(values)
-
-    def make(self, row: Sequence[Any]) -> Any:
-        # Widths were compared already, so `zip` need not, which is quicker.
-        value: Any = object.__new__(self.kind)
-        if self._in_dict:
-            value.__dict__.update(zip(self._names, row))  # noqa: B905
-        else:
-            for name, item in zip(self._names, row):  # noqa: B905
-                object.__setattr__(value, name, item)
-        return value
-
-    def _check_extras(self, attributes: dict[str, Any]) -> None:
-        extras = [
-            name
-            for name in attributes
-            if name not in self._names
-            # Not part of the value: computed again when asked for, and typing's own mark.
-            and not isinstance(getattr(self.kind, name, None), cached_property)
-            and name != "__orig_class__"
-        ]
-        if extras:
-            raise self.refuse(f"it has attributes besides its fields: {sorted(extras)}")
-
-
-def _row_getter(getter: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """`getter(*names)`, but with a tuple also for one name or none."""
-    if len(names) > 1:
-        get: Callable[[Any], Any] = getter(*names)
-        return get
-    getters = [getter(name) for name in names]
-    return lambda holder: tuple([get(holder) for get in getters])
-
-
-def _hash_tells(kind: Any, shape: Shape) -> bool:
-    """Whether an instance that has a hash can't change, nor anything in it."""
-    method: Any = kind.__hash__
-    if method is None or method is tuple.__hash__ or issubclass(kind, Enum):
-        return True
-    code = getattr(method, "__code__", None)
-    # The one that `dataclass` writes has those of the fields in it; another may leave some out.
-    if not shape.frozen or code is None or code.co_filename != "<string>":
-        return False
-    fields = dataclasses.fields(kind)
-    return all(field.compare if field.hash is None else field.hash for field in fields)
-
-
-def _shape(index: int, kind: Any) -> Shape:
-    if isinstance(kind, type):
-        if issubclass(kind, Enum):
-            return _EnumShape(index, kind)
-        # Not `is_dataclass`: a plain subclass of a dataclass has state that its fields don't tell.
-        if "__dataclass_fields__" in vars(kind):
-            return _DataclassShape(index, kind)
-        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-            return _NamedTupleShape(index, kind)
-    raise UnsupportedTypeError(
-        f"{kind!r} can't be registered: only dataclasses, named tuples and enums can"
-    )
 
 
 class TypeTable:
@@ -275,7 +81,7 @@ class TypeTable:
         """
         if kind in self._by_class:
             return
-        shape = _shape(len(self._entries), kind)
+        shape = shape_for(len(self._entries), kind)
         if name_of(kind) in self.names():
             raise UnsupportedTypeError(
                 f"another class {name_of(kind)} is registered; classes are known by their names, "
@@ -283,7 +89,7 @@ class TypeTable:
             )
         self._entries.append(shape)
         self._by_class[kind] = shape
-        self.hash_tells = self.hash_tells and _hash_tells(kind, shape)
+        self.hash_tells = self.hash_tells and hash_tells(kind, shape)
 
     def names(self) -> list[str]:
         """The classes in order, as `module:qualname`."""

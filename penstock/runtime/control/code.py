@@ -48,10 +48,10 @@ class JobCode:
 
 def pack(code: JobCode) -> bytes:
     """The code as bytes. Raises `GraphError` that names what cannot be sent."""
-    import cloudpickle
+    from penstock.runtime.control.pickler import dumps
 
     try:
-        return cloudpickle.dumps(code)  # type: ignore[no-any-return]
+        return dumps(code)
     except Exception as error:
         raise GraphError(_culprit(code, error)) from error
 
