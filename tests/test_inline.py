@@ -56,12 +56,59 @@ def test_what_only_computes_is_an_expression(function: Callable[..., Any], expec
     assert text_of(function) == expected
 
 
-class Callable_:
+class Position:
+    def __init__(self, position: int) -> None:
+        self.position = position
+
     def __call__(self, record: Any) -> Any:
-        return record[0]
+        return record[self.position]
 
     def method(self, record: Any) -> Any:
+        return record[self.position + 1]
+
+    @staticmethod
+    def static(record: Any) -> Any:
         return record[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (Position(1), "record[self.position]"),
+        (Position(1).method, "record[self.position + 1]"),
+        (Position(1).static, "record[0]"),
+    ],
+)
+def test_methods_and_objects_that_are_called_are_expressions_of_the_object(
+    function: Callable[..., Any], expected: str
+) -> None:
+    assert text_of(function) == expected
+    loop = inlined(loops.map_records, function=function)
+    assert loop is not loops.map_records
+
+    def never(_: Any) -> Any:
+        raise AssertionError
+
+    records = [(1, 2, 3), (4, 5, 6)]
+    assert loop(never, iter(records)) == list(map(function, records))
+
+
+def test_the_object_of_a_method_is_looked_at_each_time_and_is_its_own():
+    one, two = Position(0), Position(1)
+    loops_of = [inlined(loops.map_records, function=each) for each in (one, two)]
+    assert [loop(None, iter(["abc"])) for loop in loops_of] == [["a"], ["b"]]
+    one.position = 2
+    assert [loop(None, iter(["abc"])) for loop in loops_of] == [["c"], ["b"]]
+
+
+class Calls:
+    count = 0
+
+    def __call__(self, record: Any) -> Any:
+        return self.method(record)
+
+    def method(self, record: Any = None) -> Any:
+        return record
 
 
 def with_cell(number: int) -> Callable[[Any], Any]:
@@ -72,8 +119,10 @@ def with_cell(number: int) -> Callable[[Any], Any]:
     "function",
     [
         assigns,
-        Callable_(),
-        Callable_().method,
+        Calls(),
+        Calls().method,
+        Position,
+        print,
         operator.itemgetter(0),
         len,
         with_cell(0),
@@ -174,3 +223,138 @@ def test_a_function_with_another_number_of_parameters_is_left_to_raise() -> None
     wrong = lambda a, b: a[0]  # noqa: E731
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         inlined(loops.map_records, function=wrong)(wrong, iter([(1, 2)]))
+
+
+class Keeps:
+    """A sink's function: what it does is to set attributes and items."""
+
+    def __init__(self) -> None:
+        self.records, self.total, self.newest = 0, 0, None
+        self.last: dict[Any, Any] = {}
+        self.sums = {"a": 0, "b": 0}
+        self.own = self
+
+    def invoke(self, value: Any) -> None:
+        self.records += 1
+        self.last[value[0]] = value
+
+    def more(self, value: Any) -> None:
+        self.sums[value[0]] += value[1]
+
+    def deep(self, value: Any) -> None:
+        self.own.own.total -= value[1] * 2
+
+    def documented(self, value: Any) -> None:
+        """With a docstring."""
+        self.newest = value
+
+    def returns(self, value: Any) -> Any:
+        self.newest = value
+        return value[0]
+
+    def nothing(self, value: Any) -> None:
+        pass
+
+    def both(self, value: Any) -> None:
+        self.newest = self.total = value
+
+    def swaps(self, value: Any) -> None:
+        self.newest, self.total = value
+
+    def local(self, value: Any) -> None:
+        first = value[0]
+        self.newest = first
+
+    def calls(self, value: Any) -> None:
+        self.last.setdefault(*value)
+
+    def branches(self, value: Any) -> None:
+        if value:
+            self.newest = value
+
+    def deletes(self, value: Any) -> None:
+        del self.last[value[0]]
+
+
+class Anything:
+    def __init__(self) -> None:
+        self.a, self.b, self.c = 0, 1, 2
+        self.d: dict[Any, Any] = {0: 0, 1: 1, 2: 2}
+
+    def invoke(self, v: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_statements_do_what_the_method_does(seed: int) -> None:
+    rng = random.Random(seed)
+    targets = ["self.a", "self.b", "self.c", "self.d[v[0]]", "self.d[self.d[v[1]] % 3]"]
+    values = ["v[2]", "self.a", "self.d[v[0]]", "v[0] + self.b", "(v[1] - 2) * 3", "7", "-self.c"]
+    signs = ["=", "+=", "-=", "*=", "|="]
+    lines = [
+        f"    {rng.choice(targets)} {rng.choice(signs)} {rng.choice(values)}"
+        for _ in range(rng.randrange(1, 4))
+    ]
+    lines.append(rng.choice(["    return v", "    return self.a", "    return", "    pass"]))
+    scope: dict[str, Any] = {}
+    exec("\n".join(["def invoke(self, v):", *lines]), scope)
+    kind = type("Kind", (Anything,), {"invoke": scope["invoke"]})
+    inline, plain = kind(), kind()
+    loop = inlined(loops.call_records, function=inline.invoke)
+    assert loop is not loops.call_records or len(scope["invoke"].__code__.co_code) > 128
+    for n in range(6):
+        record = (n % 3, n * n % 3, n)
+        errors = [raised(loop, inline.invoke, iter([record])), raised(plain.invoke, record)]
+        assert errors[0] == errors[1] and vars(inline) == vars(plain), "\n".join(lines)
+
+
+def raised(function: Callable[..., Any], *arguments: Any) -> str | None:
+    try:
+        function(*arguments)
+    except Exception as error:
+        return repr(error)
+    return None
+
+
+RECORDS = [("a", 1), ("b", 2), ("a", 3)]
+
+
+@pytest.mark.parametrize("name", ["invoke", "more", "deep", "documented", "returns", "nothing"])
+def test_attributes_and_items_that_are_set_are_set_in_the_loop(name: str) -> None:
+    inline, plain = Keeps(), Keeps()
+    loop = inlined(loops.call_records, function=getattr(inline, name))
+    assert loop is not loops.call_records
+    assert loop(getattr(inline, name), iter(RECORDS)) == []
+    for record in RECORDS:
+        getattr(plain, name)(record)
+    state, expected = ({**vars(each), "own": None} for each in (inline, plain))
+    assert state == expected
+    assert name != "invoke" or state["last"] == {"a": ("a", 3), "b": ("b", 2)}
+
+
+@pytest.mark.parametrize("name", ["both", "swaps", "local", "calls", "branches", "deletes"])
+def test_other_statements_are_called(name: str) -> None:
+    function = getattr(Keeps(), name)
+    assert inlined(loops.call_records, function=function) is loops.call_records
+
+
+def test_what_sets_something_is_called_where_its_value_is_wanted() -> None:
+    keeps = Keeps()
+    assert inlined(loops.map_records, function=keeps.returns) is loops.map_records
+    assert expression_of(keeps.returns) is None
+
+
+def test_statements_that_raise_are_told_from_what_they_call() -> None:
+    class Strict(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise KeyError(key)
+
+    keeps = Keeps()
+    loop = inlined(loops.call_records, function=keeps.invoke)
+    with pytest.raises(TypeError) as caught:
+        loop(keeps.invoke, iter([([], 1)]))
+    assert was_inlined(caught.value)
+    keeps.last = Strict()
+    with pytest.raises(KeyError) as also:
+        loop(keeps.invoke, iter([("a", 1)]))
+    assert not was_inlined(also.value)

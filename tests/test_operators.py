@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.connectors.append_sinks import FunctionSink
 from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.functions import (
@@ -17,10 +18,11 @@ from penstock.dataflow.functions import (
     MapFunction,
     ProcessFunction,
     ReduceFunction,
+    SinkFunction,
 )
 from penstock.dataflow.graph import OperatorKind
 from penstock.dataflow.keys import canonical
-from penstock.dataflow.sink import SinkWriter
+from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.runtime.codec import Codec, TypeTable
 from penstock.runtime.elements import Batch, EndOfInput
@@ -440,6 +442,35 @@ def test_a_chain_runs_its_operators_in_order_and_counts_records() -> None:
     assert writer.records == [2, 2, 3, 3]
     assert [(o.records_in, o.records_out) for o in task.operators] == [(3, 2), (2, 4), (4, 0)]
     assert task.ended
+
+
+class Last(SinkFunction):
+    def __init__(self) -> None:
+        self.records, self.last = 0, {}
+
+    def invoke(self, value: Any) -> None:
+        self.records += 1
+        self.last[value[0]] = value
+
+
+class Called(Last):
+    def invoke(self, value: Any) -> None:
+        self.records += int(True)
+        self.last[value[0]] = value
+
+
+@pytest.mark.parametrize("function", [Last(), Called()], ids=["in the loop", "called"])
+def test_an_error_in_a_sinks_function_has_the_users_line_and_the_record(function: Last) -> None:
+    context = WriterContext("s", "sink", 0, 1, 0, "l")
+    root = sink(FunctionSink(function).create_writer(context))
+    task, channel = task_of(root, [])
+    channel.put(Batch([("a", 1), ("b", 2), ([], 3), ("c", 4)]))
+    with pytest.raises(JobError) as caught:
+        while task.step():
+            pass
+    assert caught.value.operator == "sink" and caught.value.record == "([], 3)"
+    assert "self.last[value[0]] = value" in (caught.value.user_traceback or "")
+    assert function.last == {"a": ("a", 1), "b": ("b", 2)}
 
 
 def test_where_an_output_fans_out_one_consumer_does_not_see_what_another_changes() -> None:

@@ -7,7 +7,7 @@ after the restored snapshot is given again. Nothing is staged here; see `file_si
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any, TextIO
 
@@ -113,25 +113,20 @@ class FunctionWriter(SinkWriter):
     Arguments:
         function: see `FunctionSink`.
         context: handed to the object's `open`.
-
-    `iterator` is the iterator over the batch at hand, else None. When a call raises, its
-    `__length_hint__()` tells how many records of the batch came after the one that failed.
     """
 
+    per_record: Callable[[Any], object]
+
     def __init__(self, function: Any, context: WriterContext) -> None:
-        self.iterator: Iterator[Any] | None = None
         self._function = function
-        self._call: Callable[[Any], object] = getattr(function, "invoke", function)
+        self.per_record = getattr(function, "invoke", function)
         if hasattr(function, "invoke") and hasattr(function, "open"):
             function.open(SinkContext(*astuple(context)))
 
     def write(self, batch: list[Any]) -> None:
         """Call the function with each record in order."""
-        call = self._call
-        self.iterator = iterator = iter(batch)
-        for record in iterator:
-            call(record)
-        self.iterator = None
+        for record in batch:
+            self.per_record(record)
 
     def close(self) -> None:
         """Call the object's `close`, if it has one."""

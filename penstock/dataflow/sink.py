@@ -68,6 +68,9 @@ class WriterContext:
 class SinkWriter(ABC):
     """Takes the records of one subtask."""
 
+    #: All that `write` does with each record, if it does nothing else; it is then called instead.
+    per_record: Callable[[Any], object] | None = None
+
     @abstractmethod
     def write(self, batch: list[Any]) -> None:
         """Take a batch. The list and its records are not the writer's to change."""

@@ -2,15 +2,19 @@
 
 A call from Python to Python takes about as long as what `lambda pair: pair[0]` does. So a loop of
 `penstock.runtime.loops` is compiled anew for an operator, with `pair[0]` in the place of the call.
+What is called for its effect only may also set attributes and items: `self.last[value[0]] = value`.
+The object of a method is found where the loop finds its globals.
 
-That needs an expression, and a function has only code. It is read from the code by running that
-on names instead of values (`_read`), which knows a few instructions and none that jumps, calls or
-assigns. It need not be trusted: the expression is compiled again, and is used only if that gives
-the very same instructions, names and constants (`_same`). Whatever is not recognised, on
+That needs a source, and a function has only code. It is read from the code by running that on
+names instead of values (`_read`), which knows a few instructions and none that jumps, calls or
+assigns to a name. It need not be trusted: what was read is compiled again, and is used only if that
+gives the very same instructions, names and constants (`_same`). Whatever is not recognised, on
 whatever version of Python, is called as before.
 
-Where an inlined expression raises, there is no frame of the user's function in the traceback:
-`was_inlined` tells, and the caller then runs the plain loop for that one record.
+Where what is inlined raises, there is no frame of the user's function in the traceback:
+`was_inlined` tells, and the caller then runs the plain loop for that one record. So a body that
+raises half-way is begun a second time. It has called nothing of the user's by then that could
+tell (or the innermost frame would be of that), and the job goes back to a snapshot.
 
 Nothing here knows operators. It takes about three milliseconds, so what was compiled is kept: tasks
 of one operator in one process have the same code.
@@ -23,8 +27,9 @@ import copy
 import dis
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 __all__ = ["expression_of", "inlined", "was_inlined"]
@@ -83,6 +88,23 @@ _TESTS: dict[str, tuple[type[ast.cmpop], type[ast.cmpop]]] = {
 }
 
 
+@dataclass(frozen=True)
+class _Body:
+    """What a function does.
+
+    Arguments:
+        parameters: their names; of a method without that of its object.
+        owner: the name of a method's object in its code; None of a function.
+        statements: what it does first.
+        result: what it returns.
+    """
+
+    parameters: list[str]
+    owner: str | None
+    statements: list[ast.stmt]
+    result: ast.expr
+
+
 def inlined(loop: F, **functions: Any) -> F:
     """The loop with calls of its parameters replaced by what the functions compute.
 
@@ -94,29 +116,40 @@ def inlined(loop: F, **functions: Any) -> F:
     Returns a function of the same parameters; `loop` itself if nothing can be replaced, or if its
     source is not there.
     """
-    codes = ((name, _plain_code(function)) for name, function in functions.items())
-    compiled = _compiled(loop, tuple((name, code) for name, code in codes if code is not None))
+    found = {name: _plain_code(function) for name, function in functions.items()}
+    known = {name: plain for name, plain in found.items() if plain is not None}
+    codes = tuple((name, code, owner is not None) for name, (code, owner) in known.items())
+    compiled = _compiled(loop, codes)
     if compiled is None:
         return loop
     scope = dict(loop.__globals__)
+    scope |= {_owner(name): owner for name, (_, owner) in known.items() if owner is not None}
     exec(compiled, scope)
     result: F = scope[loop.__name__]
     return result
 
 
 @lru_cache(maxsize=256)
-def _compiled(loop: Callable[..., Any], codes: tuple[tuple[str, CodeType], ...]) -> CodeType | None:
+def _compiled(
+    loop: Callable[..., Any], codes: tuple[tuple[str, CodeType, bool], ...]
+) -> CodeType | None:
     """The code of a module with the loop in it; None if nothing can be replaced."""
-    found = ((name, _expression(code)) for name, code in codes)
-    expressions = {name: expression for name, expression in found if expression is not None}
-    if not expressions:
+    found = ((name, _body(code, is_method)) for name, code, is_method in codes)
+    bodies = {name: body for name, body in found if body is not None}
+    if not bodies:
         return None
     try:
         tree = ast.parse(inspect.getsource(loop))
     except (OSError, SyntaxError):
         return None
-    replaced = ast.fix_missing_locations(_Replace(expressions).visit(tree))
-    return compile(replaced, FILE, "exec", dont_inherit=True)
+    replace = _Replace(bodies)
+    replaced = ast.fix_missing_locations(replace.visit(tree))
+    return compile(replaced, FILE, "exec", dont_inherit=True) if replace.done else None
+
+
+def _owner(name: str) -> str:
+    """What the object of a method is called in the loop's scope."""
+    return f"_owner_of_{name}"
 
 
 def was_inlined(error: BaseException) -> bool:
@@ -129,48 +162,90 @@ def was_inlined(error: BaseException) -> bool:
 
 def expression_of(function: Any) -> tuple[list[str], ast.expr] | None:
     """The names of a function's parameters and the expression it returns; None if not known."""
-    code = _plain_code(function)
-    return None if code is None else _expression(code)
+    plain = _plain_code(function)
+    body = None if plain is None else _body(plain[0], plain[1] is not None)
+    return None if body is None or body.statements else (body.parameters, body.result)
 
 
-def _plain_code(function: Any) -> CodeType | None:
-    """The code of a function that has nothing but its code and its parameters."""
+def _plain_code(function: Any) -> tuple[CodeType, Any] | None:
+    """Code that has nothing but its parameters, and the object whose method it is, if any."""
+    owner = None
+    if type(function) is MethodType:
+        owner, function = function.__self__, function.__func__
+    elif type(function) is not FunctionType:
+        owner, function = function, inspect.getattr_static(type(function), "__call__", None)
     if type(function) is not FunctionType or function.__defaults__:
         return None
-    return function.__code__
+    return function.__code__, owner
 
 
-def _expression(code: CodeType) -> tuple[list[str], ast.expr] | None:
+def _body(code: CodeType, is_method: bool) -> _Body | None:
     if (
         code.co_flags & _UNUSUAL
         or code.co_kwonlyargcount
         or code.co_freevars
         or code.co_cellvars
         or code.co_nlocals != code.co_argcount
+        or code.co_argcount < is_method
         or len(code.co_code) > 2 * MOST_INSTRUCTIONS
     ):
         return None
     parameters = list(code.co_varnames)
-    expression = _read(code)
-    if expression is None or not _same(code, parameters, expression):
+    read = _read(code)
+    if read is None or not _same(code, parameters, *read):
         return None
-    return parameters, expression
+    owner = parameters.pop(0) if is_method else None
+    return _Body(parameters, owner, *read)
 
 
-def _read(code: CodeType) -> ast.expr | None:
-    """The expression that code without jumps seems to return."""
+def _read(code: CodeType) -> tuple[list[ast.stmt], ast.expr] | None:
+    """What code without jumps seems to do, and what it then seems to return."""
     stack: list[ast.expr] = []
+    statements: list[ast.stmt] = []
     try:
         for step in dis.get_instructions(code):
             if step.opname == "RETURN_VALUE":
-                return stack.pop()
+                return statements, stack.pop()
             if step.opname == "RETURN_CONST":
-                return ast.Constant(step.argval)
-            if not _step(step, stack):
+                return statements, ast.Constant(step.argval)
+            if not (_step(step, stack) or _store(step, stack, statements)):
                 return None
     except IndexError:  # it took from an empty stack, so it was misread
         pass
     return None
+
+
+class _InPlace(ast.BinOp):
+    """A value made by `+=` or the like, on its way to where it is kept."""
+
+    _fields = ast.BinOp._fields
+
+
+def _store(step: dis.Instruction, stack: list[ast.expr], statements: list[ast.stmt]) -> bool:
+    """As `_step`, for what only statements have."""
+    name, depth = step.opname, step.arg or 0
+    if name == "COPY":
+        stack.append(stack[-depth])
+    elif name == "SWAP":
+        stack[-1], stack[-depth] = stack[-depth], stack[-1]
+    elif name == "BINARY_OP" and step.argrepr[:-1] in _BINARY and step.argrepr[-1] == "=":
+        right = stack.pop()
+        stack.append(_InPlace(stack.pop(), _BINARY[step.argrepr[:-1]](), right))
+    elif name in ("STORE_ATTR", "STORE_SUBSCR"):
+        target: ast.Attribute | ast.Subscript
+        if name == "STORE_ATTR":
+            target = ast.Attribute(stack.pop(), step.argval, ast.Store())
+        else:
+            index = stack.pop()
+            target = ast.Subscript(stack.pop(), index, ast.Store())
+        value = stack.pop()
+        if isinstance(value, _InPlace):
+            statements.append(ast.AugAssign(target, value.op, value.right))
+        else:
+            statements.append(ast.Assign([target], value))
+    else:
+        return False
+    return True
 
 
 def _step(step: dis.Instruction, stack: list[ast.expr]) -> bool:
@@ -210,17 +285,23 @@ def _step(step: dis.Instruction, stack: list[ast.expr]) -> bool:
     return True
 
 
-def _same(code: CodeType, parameters: list[str], expression: ast.expr) -> bool:
-    """Whether a function of these parameters that returns the expression has the same code."""
+def _same(
+    code: CodeType, parameters: list[str], statements: list[ast.stmt], result: ast.expr
+) -> bool:
+    """Whether a function of these parameters that does this has the same code."""
     kind = "lambda: 0" if code.co_name == "<lambda>" else "def function(): return 0"
     tree = ast.parse(kind)
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda | ast.FunctionDef):
             node.args.args = [ast.arg(name) for name in parameters]
         if isinstance(node, ast.Lambda):
-            node.body = expression
-        elif isinstance(node, ast.Return):
-            node.value = expression
+            node.body = result
+        elif isinstance(node, ast.FunctionDef):
+            # A docstring is the first constant, and where there is none None is.
+            first = code.co_consts[0] if code.co_consts else None
+            text: list[ast.stmt] = [ast.Expr(ast.Constant(first))] if type(first) is str else []
+            node.body = [*text, *statements, ast.Return(result)]
+            break  # what is in it is not ours to walk through
     try:
         outer = compile(ast.fix_missing_locations(tree), FILE, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):  # names that no source can have
@@ -240,25 +321,48 @@ def _meaning(code: CodeType) -> tuple[Any, ...]:
 
 
 class _Replace(ast.NodeTransformer):
-    """Puts expressions in the place of calls."""
+    """Puts what functions do in the place of their calls; `done` says whether there was one."""
 
-    def __init__(self, expressions: dict[str, tuple[list[str], ast.expr]]) -> None:
-        self._expressions = expressions
+    def __init__(self, bodies: dict[str, _Body]) -> None:
+        self._bodies = bodies
+        self.done = False
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.AST]:
+        """A call for its effect: all that the function does. What it returns is made, too."""
+        found = self._called(node.value)
+        if found is None:
+            return self.generic_visit(node)
+        self.done = True
+        body, names = found
+        return [_renamed(each, names) for each in (*body.statements, ast.Expr(body.result))]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """The function's expression, with the call's arguments for its parameters."""
+        """A call for its value: the expression of a function that has nothing else."""
         self.generic_visit(node)
-        if not (isinstance(node.func, ast.Name) and node.func.id in self._expressions):
+        found = self._called(node)
+        if found is None or found[0].statements:
             return node
-        parameters, expression = self._expressions[node.func.id]
-        if len(parameters) != len(node.args):
-            return node  # to be refused by the function itself, when it is called
-        names = {}
-        for parameter, argument in zip(parameters, node.args, strict=True):
+        self.done = True
+        body, names = found
+        return _renamed(body.result, names)
+
+    def _called(self, node: ast.expr) -> tuple[_Body, dict[str, str]] | None:
+        """What is called, and what its parameters are called here."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            return None
+        body = self._bodies.get(node.func.id)
+        if body is None or len(body.parameters) != len(node.args):
+            return None  # or it is to be refused by the function itself, when it is called
+        names = {} if body.owner is None else {body.owner: _owner(node.func.id)}
+        for parameter, argument in zip(body.parameters, node.args, strict=True):
             assert isinstance(argument, ast.Name), "loops give names to functions"
             names[parameter] = argument.id
-        renamed: ast.AST = _Rename(names).visit(copy.deepcopy(expression))
-        return renamed
+        return body, names
+
+
+def _renamed(node: ast.AST, names: dict[str, str]) -> ast.AST:
+    renamed: ast.AST = _Rename(names).visit(copy.deepcopy(node))
+    return renamed
 
 
 class _Rename(ast.NodeTransformer):

@@ -17,6 +17,7 @@ from typing import Any
 from penstock.snapshot.state import MISSING
 
 __all__ = [
+    "call_records",
     "count_records",
     "filter_records",
     "flat_map_records",
@@ -48,6 +49,13 @@ def flat_map_records(
 def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
     """Those for which the function is true."""
     return [record for record in iterator if function(record)]
+
+
+def call_records(function: Callable[[Any], object], iterator: Iterator[Any]) -> list[Any]:
+    """Call the function with each; nothing is emitted."""
+    for record in iterator:
+        function(record)
+    return []
 
 
 def reduce_records(

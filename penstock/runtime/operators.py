@@ -356,7 +356,7 @@ class KeyedProcessOperator(KeyedOperator):
             yield out
 
 
-class SinkOperator(RunningOperator):
+class SinkOperator(LoopOperator):
     """Hands records to a sink's writer.
 
     Arguments:
@@ -366,14 +366,14 @@ class SinkOperator(RunningOperator):
     def __init__(self, writer: SinkWriter, context: OperatorContext) -> None:
         super().__init__(None, context)
         self.writer = writer
+        if writer.per_record is not None:
+            self._set_loop(loops.call_records, function=writer.per_record)
 
     def process(self, records: list[Any]) -> list[Any]:
         """Write; nothing is emitted."""
-        self.iterator = None
-        try:
-            self.writer.write(records)
-        finally:
-            self.iterator = getattr(self.writer, "iterator", None)
+        if self.writer.per_record is not None:
+            return self._go_through(records)
+        self.writer.write(records)
         return []
 
     def flush(self) -> None:

@@ -117,8 +117,9 @@ class Task:
         self._collect(root)
         #: Barriers and splits from the JobManager, in the order in which it sent them.
         self._inbox: deque[tuple[str, Any]] = deque()
-        #: The rest of a batch that is processed in slices.
+        #: A batch that is processed in slices, from here on; empty when all of it is.
         self._rest: list[Any] = []
+        self._at = 0
         self._pace = Pace()
         self.ending = Ending(gate.channels, outside, self._operators)
         #: What the protocol has yet to hear; it is told one thing after the other.
@@ -361,11 +362,15 @@ class Task:
         self._listener.input_ended(self)
 
     def _process_slice(self) -> None:
-        rest, size = self._rest, self._pace.slice
-        if len(rest) <= size:
-            records, self._rest = rest, []
+        rest, at, size = self._rest, self._at, self._pace.slice
+        # Half as much again at once: a short rest would cost as much by itself as a slice does.
+        if len(rest) - at <= size + size // 2:
+            records = rest[at:] if at else rest
+            self._rest, self._at = [], 0
         else:
-            records, self._rest = rest[:size], rest[size:]
+            # The rest stays where it is. To copy it would touch each record once for each slice.
+            records = rest[at : at + size]
+            self._at = at + size
         began = self._timer()
         self._run(self.root, records)
         seconds = self._timer() - began
@@ -534,7 +539,8 @@ class Task:
         if self._unaligned is not None:
             # A cut in the middle of a batch, or of a replay.
             rest = [(channel, batch.records) for channel, batch in self.gate.rest_of_replay()]
-            cut.logs += self._unaligned.in_hand([(self._rest_channel, self._rest), *rest])
+            in_hand = (self._rest_channel, self._rest[self._at :])
+            cut.logs += self._unaligned.in_hand([in_hand, *rest])
         self.persister.add(cut)
 
     # ---- the loop

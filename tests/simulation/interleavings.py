@@ -204,7 +204,7 @@ def _task(task: Recording) -> Any:
         None if feed is None else (repr(feed.snapshot()), feed.ended),
         (task.ended, task.paused, task._pace.slice),
         tuple(task._inbox),
-        tuple(task._rest),
+        tuple(task._rest[task._at :]),
         (frozenset(ending._awaited), ending.rounds, ending.emitted, ending.running),
         tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outlets),
         tuple(getattr(r, "_next", 0) for node in task._nodes.values() for r in node.routers),
