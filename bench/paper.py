@@ -5,8 +5,9 @@ snapshots and Chandy-Lamport's, on the topology of the paper's figure 5 (`paper_
 protocols write state in the same way, and it changes all the time (`keys_changed_per_second` is
 counted, in a run of its own). A run reads for a fixed time, so that every run at an interval has
 the same number of snapshots in it; measured is from half a second after the first arrival to the
-last. How runs are ordered and compared is told in `paper_statistics.py`. A figure is void (null)
-if fewer than 0.9 of the snapshots that the interval asks for completed.
+last, and with intervals of up to a second from half a second after the first snapshot was due. How
+runs are ordered and compared is told in `paper_statistics.py`. A figure is void (null) if fewer
+than 0.9 of the snapshots that the interval asks for completed.
 
 *Cyclic*, which the paper has not: the same on a keyed loop, with the sizes of back-edge logs.
 
@@ -45,6 +46,8 @@ PROTOCOLS = {
     "synchronous": CheckpointingMode.SYNCHRONOUS,
     "chandy_lamport": CheckpointingMode.CHANDY_LAMPORT,
 }
+#: The first snapshot is not measured if it is due after at most so many seconds.
+LONGEST_UNMEASURED = 1.0
 #: Of figure 7, as in the paper.
 FIGURE7_INTERVAL = 3.0
 #: Figure 7 is of so many seconds' work at the best parallelism, which is more than its interval.
@@ -64,7 +67,7 @@ class Plan:
         protocols: of `PROTOCOLS`.
         seconds: a run is measured for at least so long,
         least_intervals: and for at least so many intervals.
-        warm: seconds at a run's beginning that are not measured.
+        warm: seconds at a run's beginning that are not measured; see `warm_of`.
         figure7_rounds: runs of each point of figure 7.
     """
 
@@ -78,15 +81,23 @@ class Plan:
     warm: float = 0.5
     figure7_rounds: int = 2
 
+    def warm_of(self, interval: float) -> float:
+        """How long a run at an interval, or one that is compared with it, is not measured.
+
+        A job's first snapshot runs code for the first time, and nothing was written ahead of it.
+        It is over before a run is measured, but for intervals with which that takes too long.
+        """
+        return self.warm + (interval if interval <= LONGEST_UNMEASURED else 0.0)
+
     def seconds_of(self, interval: float) -> float:
         """How long a run at an interval reads.
 
         Whole intervals and the warm-up. The first snapshot is due after one interval, so exactly
         as many snapshots as there are intervals in the measured time begin in it, and the last
-        has the length of the warm-up left to be written.
+        has at least `warm` seconds left to be written.
         """
         intervals = max(self.least_intervals, math.ceil(self.seconds / interval - 1e-9))
-        return self.warm + intervals * interval
+        return self.warm_of(interval) + intervals * interval
 
 
 def measure(
@@ -143,7 +154,8 @@ def _protocols(plan: Plan, cyclic: bool, folder: str | None, say: Say) -> Figure
     """All protocols at all intervals, on one of the graphs."""
     result: Figures = {}
     for number, interval in enumerate(plan.intervals):
-        job = Job(seconds=plan.seconds_of(interval), warm=plan.warm, cyclic=cyclic)
+        seconds, warm = plan.seconds_of(interval), plan.warm_of(interval)
+        job = Job(seconds=seconds, warm=warm, cyclic=cyclic)
         names = paper_statistics.order(plan.protocols, plan.rounds, number)
         row = []
         for position, name in enumerate(names):

@@ -130,13 +130,14 @@ def test_runs_without_processor_time_are_not_compared():
 
 
 def test_a_run_is_as_long_as_whole_intervals_and_its_warm_up():
+    assert paper.Plan().warm_of(1.0) == 1.5 and paper.Plan().warm_of(3.0) == 0.5
     plan = paper.Plan()
     seconds = {interval: plan.seconds_of(interval) for interval in paper.INTERVALS}
     assert seconds == pytest.approx(
-        {0.05: 3.5, 0.1: 3.5, 0.25: 3.5, 0.5: 3.5, 1.0: 3.5, 3.0: 6.5, 10.0: 20.5}
+        {0.05: 3.55, 0.1: 3.6, 0.25: 3.75, 0.5: 4.0, 1.0: 4.5, 3.0: 6.5, 10.0: 20.5}
     )
     quick = paper.Plan(seconds=paper.QUICK_SECONDS)
-    assert [quick.seconds_of(interval) for interval in (0.1, 1.0, 3.0)] == [2.5, 2.5, 6.5]
+    assert [quick.seconds_of(interval) for interval in (0.1, 1.0, 3.0)] == [2.6, 3.5, 6.5]
 
 
 # ---- runs
