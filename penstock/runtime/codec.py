@@ -326,18 +326,24 @@ def _is_flat(kind: type, value: Any) -> bool:
 
 def _columns(rows: Sequence[Collection[Any]]) -> list[Sequence[Any]]:
     """The columns of rows of one length; none if their lengths differ or are 0."""
-    try:
-        if len(rows[0]) == 2:
-            # The most frequent, and quicker than making as many iterators as there are rows.
-            left: list[Any] = []
-            right: list[Any] = []
+    width = len(rows[0])
+    if width == 2:
+        # The most frequent, and quicker than what is quick for longer rows.
+        left: list[Any] = []
+        right: list[Any] = []
+        try:
             for first, second in rows:
                 left.append(first)
                 right.append(second)
-            return [left, right]
-        return list(zip(*rows, strict=True))
-    except ValueError:
+        except ValueError:
+            return []
+        return [left, right]
+    if list(map(len, rows)).count(width) != len(rows):
         return []
+    # All items one after the other: `zip(*rows)` makes an iterator for each row, and takes thrice
+    # as long.
+    items = list(chain.from_iterable(rows))
+    return [items[column::width] for column in range(width)]
 
 
 def _take_all_or_none(shape: Shape, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
