@@ -499,7 +499,7 @@ def test_the_fields_of_a_dataclass_are_in_the_object_itself(frozen: bool) -> Non
     kind = dataclasses.make_dataclass("Kind", ["a", "b"], frozen=frozen)
     codec = Codec(TypeTable([kind]))
     for copied in codec.decode_batch(codec.encode_batch([kind(1, "b")])):
-        # Else reading one takes three times as long; see `penstock.runtime.control.pickler`.
+        # Else reading one takes twice as long; see `penstock.runtime.control.pickler`.
         assert not any(type(part) is dict for part in gc.get_referents(copied))
         assert copied == kind(1, "b")
 

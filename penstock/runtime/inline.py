@@ -13,8 +13,8 @@ whatever version of Python, is called as before.
 
 Where what is inlined raises, there is no frame of the user's function in the traceback:
 `was_inlined` tells, and the caller then runs the plain loop for that one record. So a body that
-raises half-way is begun a second time. It has called nothing of the user's by then that could
-tell (or the innermost frame would be of that), and the job goes back to a snapshot.
+raises half-way is begun a second time, before the job goes back to a snapshot. It calls nothing;
+only what a class of the user's does when an attribute or item is set is done twice then.
 
 Nothing here knows operators. It takes about three milliseconds, so what was compiled is kept: tasks
 of one operator in one process have the same code.

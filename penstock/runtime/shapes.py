@@ -203,8 +203,8 @@ def _filler(kind: Any, names: tuple[str, ...], described: bool, in_dict: bool) -
     """A function that makes an instance of each row, with one attribute per name.
 
     It is written for the class, as `dataclass` writes `__init__`. Attributes are set singly: an
-    object whose `__dict__` is filled instead takes three times as long to make, and to read as
-    well, for as long as it lives (in CPython 3.11; see `penstock.runtime.control.pickler`).
+    object whose `__dict__` is filled instead takes three times as long to make, and twice as long
+    to read for as long as it lives (in CPython 3.11; see `penstock.runtime.control.pickler`).
     """
     if described and in_dict:
         put = "value.__dict__[{name!r}] = {item}"

@@ -149,11 +149,11 @@ def _is_record_class(cls: type) -> bool:
 
 def _culprit(code: JobCode, error: Exception) -> str:
     """Which function of which operator cannot be sent, and what in it."""
-    import cloudpickle
+    from penstock.runtime.control.pickler import dumps
 
     def fails(value: Any) -> Exception | None:
         try:
-            cloudpickle.dumps(value)
+            dumps(value)
         except Exception as reason:
             return reason
         return None

@@ -2,9 +2,9 @@
 
 Unpickling writes an object's attributes into its `__dict__`. In CPython 3.11 an object that has
 been given one so stays slow: the dictionary shares its keys with the class, and the interpreter
-does not learn where in such a dictionary an attribute is, so `self.count += 1` takes three times as
-long as where `__init__` has made the attribute. A user's function is such an object in each worker,
-and is called for each record. So the attributes are set one by one here, as `__init__` does.
+does not learn where in such a dictionary an attribute is, so a method of a line or two takes twice
+as long as where `__init__` has made the attributes. A user's function is such an object in each
+worker, and is called for each record. So attributes are set one by one here, as `__init__` does.
 
 cloudpickle decides what is sent, and how; this changes only how attributes come back.
 """
