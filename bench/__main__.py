@@ -32,7 +32,6 @@ from bench import (
     wordcount,
 )
 from bench.harness import Figures, Say, WrongResultError
-from bench.pauses import machine_pauses
 from penstock import PenstockError
 
 __all__ = ["main"]
@@ -94,7 +93,7 @@ def _latency(
     load = "all" if of_load["loads"] else of_load["load"]
     own = None if of_load["no_snapshots"] else interval
     if load is None:
-        _show(as_json, _pausing(partial(latency.measure, rate, seconds or 20.0, own, folder)))
+        _show(as_json, partial(latency.measure, rate, seconds or 20.0, own, folder))
         return
     setting = latency_load.Setting(of_load["shuffles"], own, of_load["keys"])
     if load == "all":
@@ -111,7 +110,7 @@ def _latency(
         raise click.BadParameter(message, param_hint="--load") from None
     highest = of_load["sustainable"]
     measure = partial(latency_load.measure, share, setting, seconds or 8.0, highest, folder)
-    _show(as_json, _pausing(measure))
+    _show(as_json, measure)
 
 
 @main.command("limit")
@@ -150,7 +149,7 @@ def _checkpoint(
     keys: int, snapshots: int, interval: float, folder: str | None, as_json: bool
 ) -> None:
     """How long snapshots take, and how long records stand still."""
-    _show(as_json, _pausing(partial(checkpoint.measure, keys, snapshots, interval, folder)))
+    _show(as_json, partial(checkpoint.measure, keys, snapshots, interval, folder))
 
 
 @main.command("recovery")
@@ -261,11 +260,6 @@ def _plot(results: str) -> None:
             print(path)
     except FileNotFoundError as error:
         raise click.ClickException(str(error)) from None
-
-
-def _pausing(measure: Callable[[Say], Figures]) -> Callable[[Say], Figures]:
-    """Figures of latency or pauses, and beside them how long the machine pauses by itself."""
-    return lambda say: {**measure(say), **machine_pauses()}
 
 
 def _show(

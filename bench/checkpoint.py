@@ -17,7 +17,8 @@ manifest; `longest_pause_ms`, the longest time between two consecutive arrivals 
 a sink subtask, from one hand-over of a batch to the next, which contains the engine's ordinary
 slices of work; `pause_ms_p99_per_snapshot`, the 99th percentile of the longest pause in each
 interval between two barriers; the medians of the bytes. Keys with the prefix `full_` are of full
-load.
+load. `steady_duration_ms_*` leave out the snapshots that were under way while the machine was slow
+by itself, `steady_longest_pause_ms` the pauses (`bench.steadiness`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from bench.harness import (
     scratch,
 )
 from bench.paced import Observer, PacedSource, Slices
+from bench.steadiness import Watch
 from penstock import StreamExecutionEnvironment
 from penstock.dataflow.keys import canonical, key_group, subtask_of_group
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
@@ -56,6 +58,8 @@ WARM_UP = 2
 CYCLES = 1.3
 #: So many more snapshots are taken, for those that come too soon after a late one.
 SPARE = 1.2
+#: Pauses that are looked at one by one.
+LEAST_PAUSE_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,8 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
                 (place / "stop").touch()
 
         follower = Follower(say, stop_when_done)
-        run(build(place, load), follower)
+        with Watch() as watch:
+            run(build(place, load), follower)
         emitted = [json.loads(path.read_text()) for path in place.glob("source-*.json")]
         sinks = [json.loads(path.read_text()) for path in place.glob("sink-*.json")]
     taken = follower.snapshots()[WARM_UP:]
@@ -163,6 +168,8 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
         "longest_pause_ms": round(max(pauses), 1),
         "pause_ms_p99_per_snapshot": round(percentile(pauses, 99), 1),
         "pause_ms_p50_per_snapshot": round(percentile(pauses, 50), 1),
+        **_steady(follower, taken, sinks, watch),
+        "slow_percent": watch.slow_percent(began, ended),
         "aligned_ms_p50": round(percentile([s["aligned_ms"] for s in taken], 50), 1),
         "write_ms_p50": round(percentile([s["write_ms"] for s in taken], 50), 1),
         **{
@@ -174,6 +181,34 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
         "keys_changed_min": min(changed[number] for number in numbers),
         "records_per_second": round(total / (ended - began)),
         "peak_rss_mb": follower.peak_mb(),
+    }
+
+
+def _steady(
+    follower: Follower, taken: list[Figures], sinks: list[Figures], watch: Watch
+) -> Figures:
+    """The figures of what was not under way while the machine was slow by itself."""
+    heard = {e["number"]: at for at, e in follower.events if e["event"] == "snapshot"}
+    durations = []
+    for snapshot in taken:
+        duration, end = snapshot["duration_ms"], heard[snapshot["number"]]
+        if not watch.was_slow(end - duration / 1e3, end):
+            durations.append(duration)
+    numbers = {snapshot["number"] for snapshot in taken}
+    pauses = [
+        end - begin
+        for sink in sinks
+        for number, begin, end in sink["pauses"]
+        if number in numbers and not watch.was_slow(begin, end)
+    ]
+    return {
+        **{
+            f"steady_duration_ms_p{percent}": round(percentile(durations, percent), 1)
+            for percent in (50, 99)
+            if durations
+        },
+        "steady_snapshots": len(durations),
+        "steady_longest_pause_ms": round(1e3 * max(pauses, default=0.0), 1),
     }
 
 
@@ -284,11 +319,16 @@ class _PausesWriter(SinkWriter):
         self._windows: list[tuple[int, list[int], float]] = []
         self._arrived = 0.0
         self._pause = 0.0
+        #: The window's pauses that are not short, and those of all windows with their snapshot.
+        self._recent: list[tuple[float, float]] = []
+        self._pauses: list[tuple[int, float, float]] = []
 
     def write(self, batch: list[Any]) -> None:
         now = time.monotonic()
-        if self._arrived and now - self._arrived > self._pause:
-            self._pause = now - self._arrived
+        pause = now - self._arrived if self._arrived else 0.0
+        self._pause = max(self._pause, pause)
+        if pause > LEAST_PAUSE_SECONDS:
+            self._recent.append((self._arrived, now))
         self._arrived = now
         self._records += len(batch)
         second = sum(map(itemgetter(4), batch))
@@ -299,6 +339,8 @@ class _PausesWriter(SinkWriter):
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         # The window of the barrier that follows has what this snapshot's writing costs.
         self._windows.append((snapshot, self._received, self._pause))
+        self._pauses += [(snapshot, begin, end) for begin, end in self._recent]
+        self._recent = []
         self._received, self._pause = [0] * WORKERS, 0.0
         return None
 
@@ -308,5 +350,6 @@ class _PausesWriter(SinkWriter):
             "counted": sum(self._visits.values()),
             "keys": len(self._visits),
             "windows": self._windows,
+            "pauses": self._pauses,
         }
         self._path.write_text(json.dumps(told))

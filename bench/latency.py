@@ -8,7 +8,8 @@ go to the other process; the figures with the prefix `remote_` are of those alon
 The figures without prefix begin when the record is made. One made late, since the source was held
 up, hides that it waited; so the figures with the prefix `due_` begin when it *should* have been
 made: at a steady rate, from the schedule on which no record was early. They have the timer of the
-operating system in them.
+operating system in them. Those with `steady_` leave out the records that were under way while the
+machine was slow by itself (`bench.steadiness`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from bench.harness import (
     run,
     scratch,
 )
+from bench.steadiness import Watch
 from penstock import GeneratorSource, StreamExecutionEnvironment
 
 __all__ = ["measure"]
@@ -62,7 +64,8 @@ def measure(
     count = int(rate * seconds)
     with scratch(folder) as place:
         follower = Follower(say)
-        run(build(place, rate, count, interval_ms), follower)
+        with Watch() as watch:
+            run(build(place, rate, count, interval_ms), follower)
         rows = _rows(place)
     indices = sorted(index for index, _, _, _ in rows)
     if indices != list(range(count)):
@@ -71,11 +74,15 @@ def measure(
     schedule = _schedule(rows, rate)
     warm = [row for row in rows if row[0] >= rate * WARM_UP_SECONDS]
     remote = [row for row in warm if row[0] % WORKERS != row[3]]
+    steady = [row for row in warm if not watch.was_slow(row[1] / 1e9, row[2] / 1e9)]
     return {
         **percentiles_ms([arrived - made for _, made, arrived, _ in warm]),
         **percentiles_ms([arrived - made for _, made, arrived, _ in remote], "remote_"),
         **percentiles_ms([row[2] - schedule(row[0]) for row in warm], "due_"),
+        **percentiles_ms([arrived - made for _, made, arrived, _ in steady], "steady_"),
+        "slow_percent": watch.slow_percent(warm[0][1] / 1e9, warm[-1][2] / 1e9),
         "records": len(warm),
+        "steady_records": len(steady),
         "remote_records": len(remote),
         "records_per_second": rate,
         "snapshots_completed": len(checkpoints),

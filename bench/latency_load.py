@@ -10,9 +10,11 @@ of it. Latency is measured for every record from the time it is made, which is w
 reads it, until the sink has it. `remote_*` is of those whose sink is not in the process of their
 source; `due_*` begins when the schedule had the record, so it has in it what held up the source.
 `snapshot_*` is of records that arrived while a snapshot was being taken, `quiet_*` of all others.
-The first second is left out. `kept_schedule` says whether the sources kept to the schedule to the
-end; if not, the job was overloaded. `others_cpu_percent` is how much of the machine other processes
-took meanwhile: with more than a few, latency is the time that records waited for a core.
+`steady_*` is of those that were not under way while the machine was slow by itself
+(`bench.steadiness`). The first second is left out. `kept_schedule` says whether the sources kept to
+the schedule to the end; if not, the job was overloaded. `others_cpu_percent` is how much of the
+machine other processes took meanwhile: with more than a few, latency is the time that records
+waited for a core.
 
 `filter_*` (with `--load all`): a filter that passes one record in a million, before the shuffle, at
 90 % of what *it* sustains; of the records that pass. What the engine does with a record must not
@@ -43,6 +45,7 @@ from typing import Any
 from bench.arrivals import Arrivals, read_arrivals
 from bench.harness import Figures, Follower, Say, WrongResultError, machine, run, scratch
 from bench.paced import PacedSource, Slices
+from bench.steadiness import Watch
 from penstock import StreamExecutionEnvironment
 from penstock.dataflow.source import Read, ReaderContext, SourceReader, Split
 
@@ -96,6 +99,7 @@ class _Run:
             the operating system does not tell.
         snapshots: when each began and ended, in nanoseconds.
         events: what was said of those that the clock asked for.
+        watch: knows when the machine was slow by itself.
     """
 
     ids: list[array[int]]
@@ -105,6 +109,7 @@ class _Run:
     others: float | None = None
     snapshots: list[tuple[float, float]] = field(default_factory=list)
     events: list[Figures] = field(default_factory=list)
+    watch: Watch = field(default_factory=Watch)
 
 
 def measure(
@@ -323,7 +328,8 @@ def _run(
     with scratch(folder) as place:
         follower = Follower(say)
         processors = _Processors()
-        run(build(place, setting, rate, seconds), follower)
+        with Watch() as watch:
+            run(build(place, setting, rate, seconds), follower)
         others = processors.others_share()
         columns: list[array[int]] = []
         for subtask in range(WORKERS):
@@ -336,7 +342,7 @@ def _run(
     for at, event in follower.events:
         if event["event"] == "snapshot":
             done.snapshots.append(((at - event["duration_ms"] / 1e3) * 1e9, at * 1e9))
-    done.events = follower.snapshots()
+    done.events, done.watch = follower.snapshots(), watch
     return done
 
 
@@ -431,6 +437,7 @@ def _latencies(done: _Run, rate: float) -> Figures:
     remote: Counter[int] = Counter()
     due: Counter[int] = Counter()
     during: Counter[int] = Counter()
+    steady: Counter[int] = Counter()
     spacing = 1e9 * WORKERS / rate
     for sink, (ids, made, arrived) in enumerate(
         zip(done.ids, done.made, done.arrived, strict=True)
@@ -445,15 +452,28 @@ def _latencies(done: _Run, rate: float) -> Figures:
             int(at - starts[id % WORKERS] - id // WORKERS * spacing) // 1_000
             for at, id in zip(arrived, ids, strict=True)
         )
+        steady.update(
+            t
+            for t, start, end in zip(took, made, arrived, strict=True)
+            if not done.watch.was_slow(start / 1e9, end / 1e9)
+        )
         for began, ended in done.snapshots:
             during.update(took[bisect_left(arrived, began) : bisect_left(arrived, ended)])
     figures = distribution(every)
     parts = {"remote_": remote, "due_": due, "snapshot_": during, "quiet_": every - during}
+    parts["steady_"] = steady
     for prefix, part in parts.items():
         # Of a filter's few records none may be among those that arrived during a snapshot.
         if part:
             figures |= distribution(part, prefix)
-    return {**figures, "records": every.total(), "remote_records": remote.total()}
+    end = max(samples[-1][0] for samples in done.progress)
+    return {
+        **figures,
+        "records": every.total(),
+        "remote_records": remote.total(),
+        "steady_records": steady.total(),
+        "slow_percent": done.watch.slow_percent(warm / 1e9, end),
+    }
 
 
 def distribution(microseconds: Counter[int], prefix: str = "") -> Figures:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import checkpoint, harness, latency, paced, pauses, recovery, wordcount
+from bench import checkpoint, harness, latency, paced, recovery, steadiness, wordcount
 from bench.__main__ import main
 from bench.paced import PacedSource
 from penstock.dataflow.source import ReaderContext, Split
@@ -49,16 +49,41 @@ def test_the_latency_of_every_record_is_measured_and_half_of_them_are_remote(tmp
     assert figures["due_max_ms"] >= figures["p50_ms"]
 
 
-def test_what_the_machine_pauses_by_itself_is_watched_on_every_core():
-    figures = pauses.machine_pauses(0.05)
-    assert figures["machine_pauses_per_second"] >= 0
-    assert (figures["machine_pause_ms_max"] > 0) == (figures["machine_pauses_per_second"] > 0)
+def test_a_slow_moment_is_from_before_it_to_after_it_and_as_long_again():
+    looks = [(0.0, 1.0), (0.1, 1.0), (0.2, 9.0), (0.3, 9.0), (0.4, 1.0), (0.9, 1.0), (1.5, 3.9)]
+    assert steadiness.slow_moments(looks) == [(0.1, pytest.approx(0.7))]
+    assert steadiness.slow_moments([]) == []
 
 
-def test_a_pause_is_what_lies_between_two_looks_at_the_clock(monkeypatch):
-    looks = iter([0.0, 0.0005, 0.0015, 0.0105, 0.0106, 1.0])
-    monkeypatch.setattr(pauses.time, "perf_counter", lambda: next(looks))
-    assert pauses.watch(0.5) == pytest.approx([0.001, 0.009, 0.9894])
+def test_slow_moments_that_meet_are_one_and_may_begin_and_end_the_watch():
+    usual = [(10.0 + i, 1.0) for i in range(9)]
+    looks = [(0.0, 8.0), (1.0, 1.0), (1.5, 8.0), (2.0, 1.0), *usual, (19.0, 8.0)]
+    assert steadiness.slow_moments(looks) == [(0.0, 3.0), (18.0, 20.0)]
+
+
+def test_what_overlaps_a_slow_moment_is_told_and_how_much_of_the_time_was_slow():
+    watch = steadiness.Watch()
+    watch.take([[1.0, 2.0], [5.0, 6.0]])
+    steady = [(0.0, 0.9), (2.1, 4.9), (6.1, 7.0)]
+    slow = [(0.5, 1.1), (1.2, 1.3), (1.9, 9.0), (2.1, 5.0)]
+    assert not any(watch.was_slow(*span) for span in steady)
+    assert all(watch.was_slow(*span) for span in slow)
+    assert watch.slow_percent(0.0, 10.0) == 20.0
+    assert watch.slow_percent(5.5, 6.5) == 50.0
+
+
+def test_the_watcher_looks_while_its_block_runs_and_ends_with_it():
+    with steadiness.Watch() as watch:
+        subprocess.run([sys.executable, "-c", "sum(range(1_000_000))"], check=True)
+    assert watch._watcher.returncode == 0
+    assert all(begin < end for begin, end in watch.moments)
+
+
+def test_the_watcher_ends_when_what_is_measured_fails():
+    watch = steadiness.Watch()
+    with pytest.raises(KeyError), watch:
+        raise KeyError
+    assert watch._watcher.returncode == 0
 
 
 def test_every_key_changes_between_two_measured_snapshots(tmp_path):
