@@ -200,7 +200,7 @@ def test_a_reduce_has_both_expressions_and_keeps_its_state() -> None:
     def never(*_: Any) -> Any:
         raise AssertionError
 
-    out = loop(never, never, iter(records), state, lambda _: MISSING, hash, never)
+    out = loop(never, never, iter(records), state, lambda _: MISSING, {}, never)
     assert out == [("a", 11), ("b", 2), ("a", 14)]
     assert state == {"a": ("a", 14), "b": ("b", 2)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,14 @@ from penstock.snapshot.state import KeyedBackend
 CODEC = Codec(TypeTable())
 
 
-def operator(kind: OperatorKind, function: Any, key: Any = None) -> RunningOperator:
-    context = OperatorContext("the name", "uid", 1, 4, 128, 2, CODEC)
+def operator(
+    kind: OperatorKind, function: Any, key: Any = None, codec: Codec = CODEC
+) -> RunningOperator:
+    context = OperatorContext("the name", "uid", 1, 4, 128, 2, codec)
     if kind.keyed:
         context.backend = KeyedBackend(
             folder=Path("/nowhere"),
-            codec=CODEC,
+            codec=codec,
             canonical=canonical,
             max_parallelism=128,
             groups=range(128),
@@ -300,6 +303,36 @@ def test_what_reduce_emitted_does_not_change_with_its_state() -> None:
     assert (first, second, third) == (["a", 1], ["a", 1, 2], ["a", 1, 2, 3])
     third.append("by a consumer")
     assert running.process([["a", 4]]) == [["a", 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("wrap", [lambda items: items, lambda items: ("a", items)])
+@pytest.mark.parametrize("kind", [list, set, dict, bytearray])
+def test_whatever_has_no_hash_is_copied_when_reduce_emits_it(kind: Any, wrap: Any) -> None:
+    mutable = kind()
+    running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: wrap(mutable), lambda record: "a")
+    _, emitted = running.process([("a", 1), ("a", 2)])
+    assert emitted == wrap(mutable)
+    inner = emitted[1] if type(emitted) is tuple else emitted
+    assert type(inner) is kind
+    assert inner is not mutable
+
+
+@dataclasses.dataclass(eq=False)
+class Tally:
+    """Has a hash, and can change all the same."""
+
+    count: int
+
+
+def test_what_has_a_hash_and_can_change_is_copied_too() -> None:
+    def count(tally: Tally, _: Tally) -> Tally:
+        tally.count += 1
+        return tally
+
+    codec = Codec(TypeTable([Tally]))
+    running = operator(OperatorKind.KEYED_REDUCE, count, lambda _: "a", codec)
+    emitted = running.process([Tally(1), Tally(1), Tally(1)])
+    assert [tally.count for tally in emitted] == [1, 2, 3]
 
 
 def test_what_a_keyed_process_function_emitted_does_not_change_with_its_state() -> None:

@@ -5,13 +5,15 @@ user's expressions in the place of calls, so functions of the user's are the fir
 and are called with plain names. `append` is looked up at the list each time: Python then appends
 without a call, which it does not with a variable that holds the method. `find` gives the value of a
 key that seems to have none: what is asked for first is quicker without a default, and may be None.
+`nothing` is empty, and raises `TypeError` if it is asked for what has no hash: an empty dict does,
+and makes no number of the hash, as `hash` would.
 
 Who handles what they raise is in `operators.py` and `output.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.snapshot.state import MISSING
@@ -27,7 +29,6 @@ __all__ = [
     "route_records",
 ]
 
-Check = Callable[[Any], object]
 Copied = Callable[[Any], Any]
 
 
@@ -64,10 +65,10 @@ def reduce_records(
     iterator: Iterator[Any],
     dirty: dict[Any, Any],
     find: Callable[[Any], Any],
-    check: Check,
+    nothing: Container[Any],
     copied: Copied,
 ) -> list[Any]:
-    """The new value of each record's key. `check` raises for values that have to be copied."""
+    """The new value of each record's key. `nothing` raises for values that have to be copied."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -77,7 +78,7 @@ def reduce_records(
             record = combine(value, record)
         dirty[key] = record
         try:
-            check(record)
+            record in nothing  # noqa: B015 - see above
         except TypeError:
             record = copied(record)
         out.append(record)
@@ -109,7 +110,7 @@ def process_records(
     iterator: Iterator[Any],
     context: Any,
     shown: Any,
-    check: Check,
+    nothing: Container[Any],
     copied: Copied,
 ) -> list[Any]:
     """All that the function emits, called with the record's key as the context's `key`."""
@@ -118,7 +119,7 @@ def process_records(
         context.key = key_of(record)
         for emitted in function(record, shown) or ():
             try:
-                check(emitted)
+                emitted in nothing  # noqa: B015 - see above
             except TypeError:
                 emitted = copied(emitted)
             out.append(emitted)

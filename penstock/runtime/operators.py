@@ -10,7 +10,7 @@ No trio, no channels: a chain is a tree of these, and `penstock.runtime.task` fe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -261,6 +261,13 @@ class ProcessOperator(RunningOperator):
             yield self._reuse.check(records)
 
 
+class _CopyAlways:
+    """Holds nothing, and takes everything for something that has no hash."""
+
+    def __contains__(self, _: object) -> bool:
+        raise TypeError
+
+
 class KeyedOperator(LoopOperator):
     """An operator with keyed state; always the first of its chain.
 
@@ -277,14 +284,11 @@ class KeyedOperator(LoopOperator):
         assert context.backend is not None
         self.backend = context.backend
         self._key_of = key_of
-        self._check = hash if context.codec.hash_tells else self._always
+        self._nothing: Container[Any] = {} if context.codec.hash_tells else _CopyAlways()
 
     def copied(self, record: Any) -> Any:
         """A copy of a mutable record; the record itself if it is immutable."""
         return self.context.codec.copy_mutable([record])[0]
-
-    def _always(self, _: Any) -> int:
-        raise TypeError
 
 
 class KeyedReduceOperator(KeyedOperator):
@@ -306,7 +310,7 @@ class KeyedReduceOperator(KeyedOperator):
     def process(self, records: list[Any]) -> list[Any]:
         """The new value of each record's key."""
         table = self._table
-        return self._go_through(records, table.dirty, table.get, self._check, self.copied)
+        return self._go_through(records, table.dirty, table.get, self._nothing, self.copied)
 
 
 class KeyedCountOperator(KeyedOperator):
@@ -342,7 +346,7 @@ class KeyedProcessOperator(KeyedOperator):
     def process(self, records: list[Any]) -> list[Any]:
         """All that the function emitted."""
         shown = self._Context(self.context)
-        return self._go_through(records, self.context, shown, self._check, self.copied)
+        return self._go_through(records, self.context, shown, self._nothing, self.copied)
 
     def _end_input(self) -> Iterator[list[Any]]:
         """What the function emits for each key that has state."""
