@@ -52,8 +52,9 @@ __all__ = ["measure"]
 
 WORKERS = 2
 MAX_PARALLELISM = 128
-#: Snapshots that fill the state for the first time.
-WARM_UP = 2
+#: Snapshots that fill the state for the first time, and the one after them: as most of the state
+#: changes it is kept by position from then on, so it is written anew.
+WARM_UP = 3
 #: So many cycles over a worker's keys lie between two barriers, to be sure of one.
 CYCLES = 1.3
 #: So many more snapshots are taken, for those that come too soon after a late one.

@@ -11,10 +11,10 @@ reads it, until the sink has it. `remote_*` is of those whose sink is not in the
 source; `due_*` begins when the schedule had the record, so it has in it what held up the source.
 `snapshot_*` is of records that arrived while a snapshot was being taken, `quiet_*` of all others.
 `steady_*` is of those that were not under way while the machine was slow by itself
-(`bench.steadiness`). The first second is left out. `kept_schedule` says whether the sources kept to
-the schedule to the end; if not, the job was overloaded. `others_cpu_percent` is how much of the
-machine other processes took meanwhile: with more than a few, latency is the time that records
-waited for a core.
+(`bench.steadiness`). The first second and a half is left out. `kept_schedule` says whether the
+sources kept to the schedule to the end; if not, the job was overloaded. `others_cpu_percent` is how
+much of the machine other processes took meanwhile: with more than a few, latency is the time that
+records waited for a core.
 
 `filter_*` (with `--load all`): a filter that passes one record in a million, before the shuffle, at
 90 % of what *it* sustains; of the records that pass. What the engine does with a record must not
@@ -59,8 +59,9 @@ FACTORS = (1, 31, 977)
 ONE_IN = 1_000_003
 FILTER_LOAD = 0.9
 LONGEST_SECONDS = 15.0
-#: The latency of the first records is that of code that runs for the first time.
-WARM_UP_SECONDS = 1.0
+#: The latency of the first records is that of code that runs for the first time, and so is that of
+#: records beside the first snapshot.
+WARM_UP_SECONDS = 1.5
 #: How long the engine runs at full speed, and for how long a rate is tried.
 FULL_SECONDS, TRY_SECONDS = 2.5, 2.5
 #: A source keeps to its schedule if in the last half second it is behind by less, at the median.

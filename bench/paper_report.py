@@ -124,13 +124,23 @@ def latency_table(latency: Figures) -> str:
             f"{run['load']:.0%}".replace("%", " %"),
             run["shuffles"],
             "yes" if run["snapshots"] else "no",
-            *(f"{run[name]:.2f}" for name in ("p50_ms", "p99_ms", "max_ms")),
+            *(
+                # Without one steady moment there is no figure of any.
+                f"{run[name]:.2f}" if name in run else "none"
+                for name in ("p50_ms", "p99_ms", "steady_p99_ms", "max_ms")
+            ),
+            f"{run['slow_percent']:.0f} %",
         )
         for run in latency["runs"]
     ]
-    heads = ("load", "shuffles", "snapshots", "median (ms)", "p99 (ms)", "longest (ms)")
-    when = f"Measured {latency['date']}.\n\n" if "date" in latency else ""
-    return f"# Results of `python -m bench latency --loads`\n\n{when}{_table(heads, rows)}\n"
+    values = ("median (ms)", "p99 (ms)", "p99, steady (ms)", "longest (ms)", "slow moments")
+    when = f"Measured {latency['date']}. " if "date" in latency else ""
+    what = (
+        f"{when}*Steady* leaves out what was under way while the machine was slow by itself "
+        "(bench/NOTES.md).\n\n"
+    )
+    table = _table(("load", "shuffles", "snapshots", *values), rows)
+    return f"# Results of `python -m bench latency --loads`\n\n{what}{table}\n"
 
 
 def _measured(measured: dict[str, Figures]) -> str:

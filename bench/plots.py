@@ -7,6 +7,7 @@ the line between its neighbours. This module measures nothing, and needs matplot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,12 @@ WAITS = {
     "longest_pause_ms": "longest time without arrivals\nat a sink (ms)",
 }
 LOGS = {"log_records": "records", "log_bytes": "bytes"}
-LATENCIES = {"p50_ms": "median", "p99_ms": "p99", "max_ms": "longest"}
+LATENCIES = {
+    "p50_ms": "median",
+    "p99_ms": "p99",
+    "steady_p99_ms": "p99 of steady moments'",
+    "max_ms": "longest",
+}
 
 
 def draw(paper: Figures | None, latency: Figures | None, folder: Path) -> list[Path]:
@@ -166,7 +172,7 @@ def plot_latency(results: Figures) -> Figure:
 
     Arguments:
         results: `runs`, a list of dicts with `load` (share of the highest sustainable rate),
-            `shuffles`, `snapshots`, `p50_ms`, `p99_ms` and `max_ms`.
+            `shuffles`, `snapshots`, `p50_ms`, `p99_ms`, `steady_p99_ms` and `max_ms`.
     """
     figure = _figure(len(LATENCIES))
     kinds = sorted({(run["shuffles"], run["snapshots"]) for run in results["runs"]})
@@ -174,7 +180,7 @@ def plot_latency(results: Figures) -> Figure:
     for axes, (figure_name, label) in zip(figure.axes, LATENCIES.items(), strict=True):
         for shuffles, snapshots in kinds:
             points = sorted(
-                (100 * run["load"], run[figure_name])
+                (100 * run["load"], run.get(figure_name, math.nan))
                 for run in results["runs"]
                 if (run["shuffles"], run["snapshots"]) == (shuffles, snapshots)
             )

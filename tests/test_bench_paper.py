@@ -237,6 +237,8 @@ def canned_latency() -> dict:
                 "snapshots": snapshots,
                 "p50_ms": 1.0 + load,
                 "p99_ms": 3.0 + load,
+                "steady_p99_ms": 2.0 + load,
+                "slow_percent": 5.0,
                 "max_ms": 9.0 + load,
             }
             for load in (0.1, 0.5, 0.9)
@@ -325,7 +327,16 @@ def test_plots_are_drawn_again_from_what_is_kept(tmp_path):
     written = [str(tmp_path / f"latency.{kind}") for kind in ("svg", "png", "md")]
     assert done.output.split() == written
     page = (tmp_path / "latency.md").read_text()
-    assert "| 90 % | 3 | no | 1.90 | 3.90 | 9.90 |" in page
+    assert "| 90 % | 3 | no | 1.90 | 3.90 | 2.90 | 9.90 | 5 % |" in page
+
+
+def test_a_run_without_a_steady_moment_is_shown_without_that_figure(tmp_path):
+    results = canned_latency()
+    del results["runs"][0]["steady_p99_ms"]
+    assert plots.draw(None, results, tmp_path)
+    assert "| 10 % | 1 | yes | 1.10 | 3.10 | none | 9.10 | 5 % |" in paper_report.latency_table(
+        results
+    )
 
 
 def test_the_page_of_the_evaluation_shows_the_plots_that_are_drawn(drawn):
