@@ -27,11 +27,11 @@ check: $(STAMP)
 
 # Twice as many processes as cores: half of what the tests do is waiting.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 4
+	$(BIN)/python -m pytest -q -n 6
 
 # The same with more of everything that is drawn at random, and other examples each time.
 test-long: $(STAMP)
-	PENSTOCK_LONG=1 $(BIN)/python -m pytest -q -n 4
+	PENSTOCK_LONG=1 $(BIN)/python -m pytest -q -n 6
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
