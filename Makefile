@@ -25,7 +25,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m bench.counts
 
-# Twice as many processes as cores: half of what the tests do is waiting.
+# Three times as many processes as two cores: most of what the tests do is waiting.
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 6
 

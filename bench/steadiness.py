@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -124,6 +125,8 @@ def piece() -> float:
 
 def _watch() -> None:
     """Look until the input is closed, then tell what was found."""
+    # Who measures is interrupted, and then closes it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     looks = []
     while not select.select([sys.stdin], [], [], EVERY_SECONDS)[0]:
         looks.append((time.monotonic(), piece()))
