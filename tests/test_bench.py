@@ -96,6 +96,26 @@ def test_every_key_changes_between_two_measured_snapshots(tmp_path):
         assert figures[f"{load}longest_pause_ms"] > 0
 
 
+def test_snapshots_that_come_too_soon_are_taken_again_at_a_longer_interval(monkeypatch):
+    asked = []
+
+    def run(load, *_):
+        asked.append(load.interval_seconds)
+        if len(asked) < 3:
+            raise checkpoint.TooSoonError
+        return {"records_per_second": 1}
+
+    monkeypatch.setattr(checkpoint, "_run", run)
+    figures = checkpoint._run_long_enough(checkpoint.Load(5, 1.0, 2), None, quiet)
+    assert asked == pytest.approx([1.0, 1.3, 1.69])
+    assert figures == {"records_per_second": 1, "interval_seconds": 1.69}
+    monkeypatch.setattr(checkpoint, "TRIES", 1)
+    asked.clear()
+    with pytest.raises(checkpoint.TooSoonError):
+        checkpoint._run_long_enough(checkpoint.Load(5, 1.0, 2), None, quiet)
+    assert asked == [1.0]
+
+
 def test_every_task_works_again_after_a_killed_worker_and_nothing_is_lost(tmp_path):
     sizes = recovery.Size(20, 10), recovery.Size(40, 100)
     figures = recovery.measure(1, 500, 100, 7, sizes, str(tmp_path), quiet)
