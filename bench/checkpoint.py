@@ -18,7 +18,7 @@ a sink subtask, from one hand-over of a batch to the next, which contains the en
 slices of work; `pause_ms_p99_per_snapshot`, the 99th percentile of the longest pause in each
 interval between two barriers; the medians of the bytes. Keys with the prefix `full_` are of full
 load. `steady_duration_ms_*` leave out the snapshots that were under way while the machine was slow
-by itself, `steady_longest_pause_ms` the pauses (`bench.steadiness`).
+by itself, `steady_longest_pause_ms` the pauses (`bench.steadiness`); it is never less than 2.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def measure(
         say: told what happens.
 
     Raises:
-        WrongResultError: if the sums are not those of the records that were read, or if
-            not every key had changed before each snapshot.
+        WrongResultError: if the sums are not those of the records that were read, or if not every
+            key had changed before enough snapshots, with intervals three times lengthened, too.
     """
     say("finding the rate of full load")
     rate = _run(Load(keys, interval, 12, all_keys=False), folder, say)["records_per_second"]
@@ -128,17 +128,18 @@ def measure(
 
 def _run_long_enough(load: Load, folder: str | None, say: Say) -> Figures:
     """Run, and again with a longer interval as long as too many snapshots come too soon."""
-    for left in reversed(range(TRIES)):
+    tries = TRIES
+    while True:
         try:
             figures = _run(load, folder, say)
         except TooSoonError:
-            if not left:
+            tries -= 1
+            if not tries:
                 raise
             load = replace(load, interval_seconds=LONGER * load.interval_seconds)
             say(f"the machine has become slower: again, with {load.interval_seconds:.2f} s")
         else:
             return {**figures, "interval_seconds": round(load.interval_seconds, 3)}
-    raise AssertionError
 
 
 def _run(load: Load, folder: str | None, say: Say) -> Figures:
@@ -228,7 +229,7 @@ def _steady(
             if durations
         },
         "steady_snapshots": len(durations),
-        "steady_longest_pause_ms": round(1e3 * max(pauses, default=0.0), 1),
+        "steady_longest_pause_ms": round(1e3 * max(pauses, default=LEAST_PAUSE_SECONDS), 1),
     }
 
 

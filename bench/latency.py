@@ -79,8 +79,11 @@ def measure(
         **percentiles_ms([arrived - made for _, made, arrived, _ in warm]),
         **percentiles_ms([arrived - made for _, made, arrived, _ in remote], "remote_"),
         **percentiles_ms([row[2] - schedule(row[0]) for row in warm], "due_"),
-        **percentiles_ms([arrived - made for _, made, arrived, _ in steady], "steady_"),
-        "slow_percent": watch.slow_percent(warm[0][1] / 1e9, warm[-1][2] / 1e9),
+        # On the slowest of machines there may be none.
+        **(percentiles_ms([row[2] - row[1] for row in steady], "steady_") if steady else {}),
+        "slow_percent": watch.slow_percent(
+            min(row[1] for row in warm) / 1e9, max(row[2] for row in warm) / 1e9
+        ),
         "records": len(warm),
         "steady_records": len(steady),
         "remote_records": len(remote),

@@ -461,8 +461,8 @@ def _latencies(done: _Run, rate: float) -> Figures:
         for began, ended in done.snapshots:
             during.update(took[bisect_left(arrived, began) : bisect_left(arrived, ended)])
     figures = distribution(every)
-    parts = {"remote_": remote, "due_": due, "snapshot_": during, "quiet_": every - during}
-    parts["steady_"] = steady
+    parts = {"remote_": remote, "due_": due, "steady_": steady}
+    parts |= {"snapshot_": during, "quiet_": every - during}
     for prefix, part in parts.items():
         # Of a filter's few records none may be among those that arrived during a snapshot.
         if part:

@@ -44,7 +44,7 @@ LOGS = {"log_records": "records", "log_bytes": "bytes"}
 LATENCIES = {
     "p50_ms": "median",
     "p99_ms": "p99",
-    "steady_p99_ms": "p99 of steady moments'",
+    "steady_p99_ms": "steady p99",
     "max_ms": "longest",
 }
 

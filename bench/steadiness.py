@@ -26,9 +26,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from types import TracebackType
 
+from bench.harness import WrongResultError
+
 __all__ = ["Watch", "slow_moments"]
 
-#: Between two looks; the watcher uses less than one percent of a core.
+#: Between two looks; the watcher uses about one percent of a core.
 EVERY_SECONDS = 0.01
 #: A piece that took so many times what it takes at the median was slow.
 SLOWER = 4.0
@@ -57,8 +59,14 @@ class Watch:
     ) -> None:
         # That its input is closed ends it, so it does not outlive this process.
         told, _ = self._watcher.communicate()
-        if kind is None:
-            self.take(json.loads(told))
+        if kind is not None:
+            return
+        if self._watcher.returncode:
+            raise WrongResultError(
+                "the process that watches how steady the machine is ended with code "
+                f"{self._watcher.returncode}: without it the figures say too little, so run again"
+            )
+        self.take(json.loads(told))
 
     def take(self, moments: Sequence[Sequence[float]]) -> None:
         """What the watcher found."""

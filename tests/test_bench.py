@@ -86,6 +86,22 @@ def test_the_watcher_ends_when_what_is_measured_fails():
     assert watch._watcher.returncode == 0
 
 
+def test_without_its_watcher_a_measurement_has_no_figures():
+    watch = steadiness.Watch()
+    with pytest.raises(harness.WrongResultError, match=r"ended with code -9: .* run again"), watch:
+        watch._watcher.kill()
+
+
+def test_on_a_machine_that_is_never_steady_there_is_latency_and_none_of_steady_moments(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(steadiness.Watch, "was_slow", lambda *_: True)
+    figures = latency.measure(500, 1.0, None, str(tmp_path), quiet)
+    assert figures["p99_ms"] > 0
+    assert figures["steady_records"] == 0
+    assert "steady_p99_ms" not in figures
+
+
 def test_every_key_changes_between_two_measured_snapshots(tmp_path):
     figures = checkpoint.measure(50, 2, 0.2, str(tmp_path), quiet)
     for load in ("", "full_"):
