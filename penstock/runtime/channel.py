@@ -75,7 +75,7 @@ class Channel:
         self.capacity = capacity
         self.blocked = False
         self.ended = False
-        #: How many records the task would like in a batch: about 10 ms of work in all that may
+        #: How many records the task would like in a batch: about 4 ms of work in all that may
         #: be under way, so that a slow function doesn't make a barrier wait for long.
         self.desired_records = 1 << 30
         #: Called when a batch was taken: gives its credit back to the sender.

@@ -10,8 +10,9 @@ __all__ = ["SLICE_SECONDS", "Pace"]
 #: How long user code runs before the engine looks up. So short that what one slice makes is
 #: still in the processor's cache when the next operator of the chain takes it.
 SLICE_SECONDS = 0.001
-#: Work that may wait in a channel, which bounds how long a barrier travels.
-IN_FLIGHT_SECONDS = 0.010
+#: Work that may wait in a channel, which bounds how long a barrier travels. As many slices as a
+#: channel has batches: in smaller ones a record costs more, and larger ones make barriers wait.
+IN_FLIGHT_SECONDS = 4 * SLICE_SECONDS
 #: A slice that took less than so many times what it should may only have been interrupted: other
 #: processes want the processor, too.
 INTERRUPTED = 8
