@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,9 @@ def text_of(function: Callable[..., Any]) -> str | None:
         (lambda a, b: b**a // 2 | a, "b ** a // 2 | a"),
         (lambda record: record, "record"),
         (lambda _: True, "True"),
+        (lambda n: n.strip().lower(), "n.strip().lower()"),
+        (lambda n: n.split(",", 1)[0], "n.split(',', 1)[0]"),
+        (lambda n: (n.get("a"), n["b"].replace("x", "")), "(n.get('a'), n['b'].replace('x', ''))"),
         (second, "record[1]"),
     ],
 )
@@ -101,6 +105,25 @@ def test_the_object_of_a_method_is_looked_at_each_time_and_is_its_own():
     assert [loop(None, iter(["abc"])) for loop in loops_of] == [["c"], ["b"]]
 
 
+class Splits:
+    """What its object holds may be anything, a queue for example: it is called."""
+
+    def __init__(self, by: Any) -> None:
+        self.by = by
+
+    def flat_map(self, line: str) -> list[str]:
+        return [part for part in line.split() if part]
+
+    def all(self, line: str) -> list[str]:
+        return [part + part for part in line.split(self.by)]
+
+    def asks(self, line: str) -> Any:
+        return (self.by.get(), line[0])
+
+    def asked(self, line: Any) -> Any:
+        return line.get(self.by.items())
+
+
 class Calls:
     count = 0
 
@@ -128,7 +151,14 @@ def with_cell(number: int) -> Callable[[Any], Any]:
         with_cell(0),
         lambda n: n + OUTSIDE,
         lambda n: len(n),
-        lambda n: n.lower(),
+        lambda n: n.pop(),
+        lambda n: n.lower(*n),
+        lambda n: n.encode(encoding="ascii"),
+        Splits(",").asks,
+        Splits(",").asked,
+        lambda n: lambda: 0,
+        lambda n: (lambda: 0, n),
+        lambda n: (lambda: 0)(),
         lambda n: f"{n}",
         lambda n: n if n else None,
         lambda n: n and n[0],
@@ -144,6 +174,80 @@ def with_cell(number: int) -> Callable[[Any], Any]:
 def test_everything_else_is_called(function: Any) -> None:
     assert text_of(function) is None
     assert inlined(loops.map_records, function=function) is loops.map_records
+
+
+def words(line: str) -> list[Any]:
+    """With a docstring."""
+    return [(word, 1) for word in line.split()]
+
+
+LINES = ["a b,c", "", "d", " e  f,"]
+#: A comprehension is a function of its own only in this version, and in others part of what is
+#: called.
+SEPARATE = sys.version_info[:2] == (3, 11)
+
+
+@pytest.mark.parametrize(
+    ("function", "records"),
+    [
+        (words, LINES),
+        (lambda line: [(word, 1) for word in line.split()], LINES),
+        (Splits(0).flat_map, LINES),
+        (lambda line: [line * 2 for line in line.split()], LINES),
+        (lambda out: [(out,) for out in out.split() if out > "b"], LINES),
+        (lambda record: [(b, a) for a, b in record.items() if b if not a], [{0: 1, 2: 3, "": 4}]),
+        (lambda line: [word.upper() for word in line.split() if not word.isdigit()], LINES),
+        (lambda pairs: [a + b for a, b in pairs], [[(1, 2), (3, 4)], []]),
+    ],
+)
+def test_a_comprehension_is_a_loop_in_the_loop(function: Any, records: list[Any]) -> None:
+    loop = inlined(loops.flat_map_records, function=function)
+    assert (loop is not loops.flat_map_records) == SEPARATE
+
+    def never(_: Any) -> Any:
+        raise AssertionError
+
+    expected = loops.flat_map_records(function, iter(records))
+    assert loop(never if SEPARATE else function, iter(records)) == expected
+    assert expression_of(function) is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda line: [(word, line) for word in line.split()],  # it sees the function's own
+        lambda line: [word + str(OUTSIDE) for word in line.split()],
+        lambda line: [a + b for a in line for b in line],
+        lambda line: [a for a, *b in line],
+        lambda line: [[-a for a in b] for b in line],
+        lambda line: [(a, a)[a and 1] for a in line],
+        lambda line: [-a for a in line] + [1],
+        lambda line: {-a for a in line},
+        lambda line: {a: -a for a in line},
+        lambda line: (a for a in line),
+        lambda line: [-a for a in line.pop()],
+        lambda line: [-a for a in line.split()[0:2]],
+        Splits(",").all,
+        lambda line: [a for a in line if a and len(a)],
+    ],
+)
+def test_other_comprehensions_are_called(function: Any) -> None:
+    assert inlined(loops.flat_map_records, function=function) is loops.flat_map_records
+
+
+def test_a_comprehension_is_put_nowhere_else() -> None:
+    for loop in (loops.map_records, loops.filter_records, loops.call_records):
+        assert inlined(loop, function=words) is loop
+
+
+def test_what_a_comprehension_raises_is_told_and_names_its_record() -> None:
+    function = lambda line: [1 // len_ for len_ in line]  # noqa: E731
+    loop = inlined(loops.flat_map_records, function=function)
+    records = iter([[1], [1, 0], [2]])
+    with pytest.raises(ZeroDivisionError) as caught:
+        loop(function, records)
+    assert was_inlined(caught.value) == SEPARATE
+    assert operator.length_hint(records) == 1
 
 
 class Random:

@@ -3,18 +3,21 @@
 A call from Python to Python takes about as long as what `lambda pair: pair[0]` does. So a loop of
 `penstock.runtime.loops` is compiled anew for an operator, with `pair[0]` in the place of the call.
 What is called for its effect only may also set attributes and items: `self.last[value[0]] = value`.
-The object of a method is found where the loop finds its globals.
+A list comprehension that a loop's list is extended by becomes a loop in that loop. The object of a
+method is found where the loop finds its globals.
 
 That needs a source, and a function has only code. It is read from the code by running that on
-names instead of values (`_read`), which knows a few instructions and none that jumps, calls or
-assigns to a name. It need not be trusted: what was read is compiled again, and is used only if that
-gives the very same instructions, names and constants (`_same`). Whatever is not recognised, on
-whatever version of Python, is called as before.
+names instead of values (`_read`), which knows a few instructions and none that jumps, assigns to a
+name or calls anything but methods that change nothing (`_HARMLESS`). It need not be trusted: what
+was read is compiled again, and is used only if that gives the very same instructions, names and
+constants (`_same`). Whatever is not recognised, on whatever version of Python, is called as before
+(Python 3.11 makes a comprehension a function of its own, and that is the only way known here).
 
 Where what is inlined raises, there is no frame of the user's function in the traceback:
 `was_inlined` tells, and the caller then runs the plain loop for that one record. So a body that
-raises half-way is begun a second time, before the job goes back to a snapshot. It calls nothing;
-only what a class of the user's does when an attribute or item is set is done twice then.
+raises half-way is begun a second time, before the job goes back to a snapshot. Only what a class of
+the user's does when an attribute or item is set, or in a method with one of those names, is done
+twice then.
 
 Nothing here knows operators. It takes about three milliseconds, so what was compiled is kept: tasks
 of one operator in one process have the same code.
@@ -35,6 +38,7 @@ from typing import Any, TypeVar
 __all__ = ["expression_of", "inlined", "was_inlined"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+A = TypeVar("A", bound=ast.AST)
 
 #: The file name of compiled loops, in tracebacks.
 FILE = "<penstock: a loop with the user's expressions in it>"
@@ -51,7 +55,17 @@ _UNUSUAL = (
 )
 #: Constants that are told apart by their type and `repr`.
 _CONSTANTS = frozenset({int, float, str, bytes, bool, type(None)})
-_SILENT = frozenset({"RESUME", "NOP", "CACHE"})
+_SILENT = frozenset({"RESUME", "NOP", "CACHE", "PRECALL"})
+#: Methods of strings and bytes, and of dicts, that change nothing.
+_HARMLESS = frozenset(
+    {
+        *("split", "rsplit", "splitlines", "partition", "rpartition", "join", "replace"),
+        *("strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "encode", "decode"),
+        *("lower", "upper", "casefold", "title", "capitalize", "zfill", "startswith", "endswith"),
+        *("find", "rfind", "index", "count", "isdigit", "isalpha", "isalnum", "isspace"),
+        *("items", "keys", "values", "get"),
+    }
+)
 _LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
 _PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"})
 _BINARY: dict[str, type[ast.operator]] = {
@@ -96,13 +110,18 @@ class _Body:
         parameters: their names; of a method without that of its object.
         owner: the name of a method's object in its code; None of a function.
         statements: what it does first.
-        result: what it returns.
+        result: what it returns; a comprehension only if there are no statements.
     """
 
     parameters: list[str]
     owner: str | None
     statements: list[ast.stmt]
     result: ast.expr
+
+    @property
+    def is_value(self) -> bool:
+        """Whether it may stand where a value is wanted."""
+        return not self.statements and not isinstance(self.result, ast.ListComp)
 
 
 def inlined(loop: F, **functions: Any) -> F:
@@ -164,7 +183,7 @@ def expression_of(function: Any) -> tuple[list[str], ast.expr] | None:
     """The names of a function's parameters and the expression it returns; None if not known."""
     plain = _plain_code(function)
     body = None if plain is None else _body(plain[0], plain[1] is not None)
-    return None if body is None or body.statements else (body.parameters, body.result)
+    return None if body is None or not body.is_value else (body.parameters, body.result)
 
 
 def _plain_code(function: Any) -> tuple[CodeType, Any] | None:
@@ -195,7 +214,22 @@ def _body(code: CodeType, is_method: bool) -> _Body | None:
     if read is None or not _same(code, parameters, *read):
         return None
     owner = parameters.pop(0) if is_method else None
-    return _Body(parameters, owner, *read)
+    body = _Body(parameters, owner, *read)
+    return body if _may_be_moved(body) else None
+
+
+def _may_be_moved(body: _Body) -> bool:
+    """Whether calls and comprehensions of a body are where they may be.
+
+    A record holds values, and their methods are known; what its object holds may be anything.
+    """
+    nodes = [node for each in (*body.statements, body.result) for node in ast.walk(each)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    names = {node.id for call in calls for node in ast.walk(call) if isinstance(node, ast.Name)}
+    inner = sum(isinstance(node, ast.ListComp) for node in nodes)
+    if isinstance(body.result, ast.ListComp):
+        return not body.statements and inner == 1 and body.owner not in names
+    return inner == 0 and body.owner not in names
 
 
 def _read(code: CodeType) -> tuple[list[ast.stmt], ast.expr] | None:
@@ -208,11 +242,78 @@ def _read(code: CodeType) -> tuple[list[ast.stmt], ast.expr] | None:
                 return statements, stack.pop()
             if step.opname == "RETURN_CONST":
                 return statements, ast.Constant(step.argval)
-            if not (_step(step, stack) or _store(step, stack, statements)):
+            known = _step(step, stack) or _call(step, stack) or _store(step, stack, statements)
+            if not known:
                 return None
     except IndexError:  # it took from an empty stack, so it was misread
         pass
     return None
+
+
+class _Inner(ast.expr):
+    """On its way to a call: a comprehension's code, an iterator, or a method that is harmless."""
+
+    _fields = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+def _call(step: dis.Instruction, stack: list[ast.expr]) -> bool:
+    """As `_step`, for harmless methods and for comprehensions."""
+    name, value, count = step.opname, step.argval, step.arg or 0
+    if name == "LOAD_METHOD" and value in _HARMLESS:
+        stack.append(_Inner(ast.Attribute(stack.pop(), value, ast.Load())))
+    elif (name == "LOAD_CONST" and isinstance(value, CodeType)) or name == "GET_ITER":
+        stack.append(_Inner(value if name == "LOAD_CONST" else stack.pop()))
+    elif name == "MAKE_FUNCTION":
+        return count == 0
+    elif name == "CALL" and len(stack) > count:
+        arguments = stack[len(stack) - count :]
+        del stack[len(stack) - count :]
+        called = stack.pop()
+        what = called.value if isinstance(called, _Inner) else None
+        if isinstance(what, ast.Attribute):
+            stack.append(ast.Call(what, arguments, []))
+            return True
+        inner = stack.pop()
+        if not (isinstance(what, ast.expr) and isinstance(inner, _Inner)):
+            return False
+        found = _comprehension(inner.value, what)
+        if found is not None:
+            stack.append(found)
+        return found is not None
+    else:
+        return False
+    return True
+
+
+def _comprehension(code: Any, iterable: ast.expr) -> ast.ListComp | None:
+    """What code of a list comprehension seems to make of what it goes through."""
+    if not isinstance(code, CodeType) or code.co_freevars or code.co_cellvars:
+        return None
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _SILENT]
+    names: list[ast.expr] = []
+    tests: list[ast.expr] = []
+    stack: list[ast.expr] = []
+    body = iter(steps[3:-3])  # around it: a list is made, the loop begins, and is closed
+    step = next(body, None)
+    wide = step is not None and step.opname == "UNPACK_SEQUENCE"
+    stores = [next(body, None) for _ in range(step.argval)] if wide and step else [step]
+    for store in stores:
+        if store is None or store.opname != "STORE_FAST":
+            return None
+        names.append(ast.Name(store.argval, ast.Store()))
+    for step in body:
+        if step.opname == "POP_JUMP_BACKWARD_IF_FALSE":
+            tests.append(stack.pop())
+        elif step.opname == "POP_JUMP_BACKWARD_IF_TRUE":
+            tests.append(ast.UnaryOp(ast.Not(), stack.pop()))
+        elif not (_step(step, stack) or _call(step, stack)):
+            return None
+    target = ast.Tuple(names, ast.Store()) if wide else names[0]
+    return ast.ListComp(stack.pop(), [ast.comprehension(target, iterable, tests, 0)])
 
 
 class _InPlace(ast.BinOp):
@@ -304,7 +405,7 @@ def _same(
             break  # what is in it is not ours to walk through
     try:
         outer = compile(ast.fix_missing_locations(tree), FILE, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError):  # names that no source can have
+    except (SyntaxError, ValueError, TypeError, RecursionError):  # what no source can have
         return False
     (again,) = (const for const in outer.co_consts if isinstance(const, CodeType))
     return _meaning(again) == _meaning(code)
@@ -313,11 +414,15 @@ def _same(
 def _meaning(code: CodeType) -> tuple[Any, ...]:
     """All that code computes with: its instructions, and what their arguments stand for."""
     steps = [
-        (step.opname, step.arg, type(step.argval), repr(step.argval))
+        (step.opname, step.arg, type(step.argval), _shown(step.argval))
         for step in dis.get_instructions(code)
     ]
     handlers = getattr(code, "co_exceptiontable", b"")
     return code.co_code, handlers, code.co_argcount, code.co_posonlyargcount, steps
+
+
+def _shown(argument: Any) -> Any:
+    return _meaning(argument) if isinstance(argument, CodeType) else repr(argument)
 
 
 class _Replace(ast.NodeTransformer):
@@ -330,8 +435,9 @@ class _Replace(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.AST]:
         """A call for its effect: all that the function does. What it returns is made, too."""
         found = self._called(node.value)
-        if found is None:
-            return self.generic_visit(node)
+        if found is None or isinstance(found[0].result, ast.ListComp):
+            extended = self._extended(node.value)
+            return self.generic_visit(node) if extended is None else extended
         self.done = True
         body, names = found
         return [_renamed(each, names) for each in (*body.statements, ast.Expr(body.result))]
@@ -340,11 +446,35 @@ class _Replace(ast.NodeTransformer):
         """A call for its value: the expression of a function that has nothing else."""
         self.generic_visit(node)
         found = self._called(node)
-        if found is None or found[0].statements:
+        if found is None or not found[0].is_value:
             return node
         self.done = True
         body, names = found
         return _renamed(body.result, names)
+
+    def _extended(self, node: ast.expr) -> ast.For | None:
+        """A loop that appends to a list what the list is extended by, if that is one's items."""
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "extend"
+        ):
+            return None
+        found = self._called(node.args[0])
+        items = found[0].result if found is not None else None
+        if found is None or not isinstance(items, ast.ListComp):
+            return None
+        self.done = True
+        (over,) = items.generators
+        # It is a function of its own, which sees none of the parameters.
+        variables = [each.id for each in ast.walk(over.target) if isinstance(each, ast.Name)]
+        own = {name: f"{name}_of_an_item" for name in variables}
+        append = ast.Attribute(node.func.value, "append", ast.Load())
+        inner: ast.stmt = ast.Expr(ast.Call(append, [_renamed(items.elt, own)], []))
+        for test in reversed(over.ifs):
+            inner = ast.If(_renamed(test, own), [inner], [])
+        target, iterable = _renamed(over.target, own), _renamed(over.iter, found[1])
+        return ast.For(target, iterable, [inner], [])
 
     def _called(self, node: ast.expr) -> tuple[_Body, dict[str, str]] | None:
         """What is called, and what its parameters are called here."""
@@ -360,8 +490,8 @@ class _Replace(ast.NodeTransformer):
         return body, names
 
 
-def _renamed(node: ast.AST, names: dict[str, str]) -> ast.AST:
-    renamed: ast.AST = _Rename(names).visit(copy.deepcopy(node))
+def _renamed(node: A, names: dict[str, str]) -> A:
+    renamed: A = _Rename(names).visit(copy.deepcopy(node))
     return renamed
 
 
@@ -373,4 +503,4 @@ class _Rename(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """The name that stands for it."""
-        return ast.Name(self._names[node.id], ast.Load())
+        return ast.Name(self._names[node.id], node.ctx)
