@@ -289,6 +289,17 @@ def test_a_loop_with_an_expression_gives_what_the_function_gives(seed: int) -> N
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@pytest.mark.parametrize("seed", range(100))
+def test_a_loop_with_a_comprehension_gives_what_the_function_gives(seed: int) -> None:
+    make = Random(seed)
+    function = eval(f"lambda rs: [{make(2)} for r in rs.values() if {make(1)} if {make(1)}]")
+    loop = inlined(loops.flat_map_records, function=function)
+    records = [{n: (n, n % 3, -n) for n in range(length)} for length in (3, 0, 9)]
+    expected = loops.flat_map_records(function, iter(records))
+    assert list(map(repr, loop(function, iter(records)))) == list(map(repr, expected))
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
 def test_most_random_expressions_are_found() -> None:
     functions = [eval(f"lambda r: {Random(seed)(1)}") for seed in range(60)]
     assert sum(expression_of(function) is not None for function in functions) > 30
