@@ -355,6 +355,8 @@ def test_what_a_keyed_process_function_emitted_does_not_change_with_its_state() 
     [
         (OperatorKind.MAP, lambda r: (r[0], 1 // r[1])),
         (OperatorKind.FLAT_MAP, lambda r: [1 // r[1]]),
+        (OperatorKind.FLAT_MAP, lambda r: [1 // n for n in (1, r[1])]),
+        (OperatorKind.MAP, lambda r: (r[0].upper(), 1 // r[1])),
         (OperatorKind.FILTER, lambda r: 1 // r[1]),
         (OperatorKind.KEYED_REDUCE, lambda a, b: ("a", 1 // b[1])),
     ],

@@ -16,8 +16,8 @@ constants (`_same`). Whatever is not recognised, on whatever version of Python, 
 Where what is inlined raises, there is no frame of the user's function in the traceback:
 `was_inlined` tells, and the caller then runs the plain loop for that one record. So a body that
 raises half-way is begun a second time, before the job goes back to a snapshot. Only what a class of
-the user's does when an attribute or item is set, or in a method with one of those names, is done
-twice then.
+the user's does when an attribute or item is set, as an iterator, or in a method with one of those
+names, is done twice then.
 
 Nothing here knows operators. It takes about three milliseconds, so what was compiled is kept: tasks
 of one operator in one process have the same code.
@@ -226,10 +226,9 @@ def _may_be_moved(body: _Body) -> bool:
     nodes = [node for each in (*body.statements, body.result) for node in ast.walk(each)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     names = {node.id for call in calls for node in ast.walk(call) if isinstance(node, ast.Name)}
-    inner = sum(isinstance(node, ast.ListComp) for node in nodes)
-    if isinstance(body.result, ast.ListComp):
-        return not body.statements and inner == 1 and body.owner not in names
-    return inner == 0 and body.owner not in names
+    lists = [node for node in nodes if isinstance(node, ast.ListComp)]
+    alone = not lists or (lists == [body.result] and not body.statements)
+    return alone and body.owner not in names
 
 
 def _read(code: CodeType) -> tuple[list[ast.stmt], ast.expr] | None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 __all__ = ["SLICE_SECONDS", "Pace"]
 
 #: How long user code runs before the engine looks up. So short that what one slice makes is
-#: still in the processor's cache when the next operator of the chain takes it.
+#: still in the processor's cache when the next operator of the chain takes it. A batch is as long:
+#: in smaller ones a record costs more, and a barrier waits for all that a channel may hold.
 SLICE_SECONDS = 0.001
-#: Work that may wait in a channel, which bounds how long a barrier travels. As many slices as a
-#: channel has batches: in smaller ones a record costs more, and larger ones make barriers wait.
-IN_FLIGHT_SECONDS = 4 * SLICE_SECONDS
 #: A slice that took less than so many times what it should may only have been interrupted: other
 #: processes want the processor, too.
 INTERRUPTED = 8
@@ -40,7 +38,6 @@ class Pace:
         """
         per_record = max(seconds, 1e-7) / records
         fit = int(SLICE_SECONDS / per_record)
-        batch = max(1, int(IN_FLIGHT_SECONDS / 4 / per_record))
         # Down at once, but by half only if it may have been an interruption: if it goes on like
         # that, three halves are there as well. Up by doubling, on evidence of a full slice.
         half = 2 if seconds < INTERRUPTED * SLICE_SECONDS else 1 << 30
@@ -48,4 +45,4 @@ class Pace:
             self.slice = max(1, fit, self.slice // half)
         elif records >= self.slice:
             self.slice = min(fit, self.slice * 2, MOST)
-        self.batch = max(batch, self.batch // half)
+        self.batch = max(1, fit, self.batch // half)
