@@ -16,6 +16,12 @@ class Node:
         self.itself = self
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_by_others():
+    """What other tests of this process left in cycles must not count as found here."""
+    gc.collect()
+
+
 @pytest.fixture
 def passes():
     """The number of objects that each pass of Python's collector went through."""
