@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.runtime.codec import Codec, TypeTable, UnsupportedTypeError
+from tests.sizes import sized
 
 PARIS = ZoneInfo("Europe/Paris")
 T = TypeVar("T")
@@ -220,14 +221,14 @@ uniform_batches = st.one_of(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=sized(300, 3000), deadline=None)
 @given(values)
 def test_a_value_comes_back_equal_in_value_and_type(value: Any) -> None:
     codec = Codec(TypeTable(CLASSES))
     assert same(codec.decode_value(codec.encode_value(value)), value)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=sized(200, 2000), deadline=None)
 @given(st.lists(values, max_size=4) | uniform_batches)
 def test_a_batch_comes_back_equal_in_value_and_type(batch: list[Any]) -> None:
     codec = Codec(TypeTable(CLASSES))
@@ -236,7 +237,7 @@ def test_a_batch_comes_back_equal_in_value_and_type(batch: list[Any]) -> None:
     assert same(codec.decode_batch(memoryview(data)), batch)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(100, 1000), deadline=None)
 @given(uniform_batches)
 def test_batches_by_column_and_by_row_hold_the_same(batch: list[Any]) -> None:
     codec = Codec(TypeTable(CLASSES))
@@ -244,7 +245,7 @@ def test_batches_by_column_and_by_row_hold_the_same(batch: list[Any]) -> None:
     assert same(codec.decode_batch(codec.encode_batch(batch)), by_row)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(100, 1000), deadline=None)
 @given(st.lists(values, max_size=4) | uniform_batches)
 def test_many_values_are_encoded_as_each_is(batch: list[Any]) -> None:
     codec = Codec(TypeTable(CLASSES))
@@ -703,7 +704,7 @@ def _spoil(value: Any) -> None:
         value.append(0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sized(100, 1000), deadline=None)
 @given(st.lists(values, max_size=4) | uniform_batches)
 def test_copies_are_equal_and_only_immutable_batches_are_shared(batch: list[Any]) -> None:
     codec = Codec(TypeTable(CLASSES))
@@ -766,7 +767,7 @@ def test_a_class_whose_hash_says_nothing_is_looked_into(value: Any) -> None:
 samples = st.lists(values, max_size=3) | uniform_batches
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sized(250, 2500), deadline=None)
 @given(samples, st.data())
 def test_damaged_bytes_are_an_error_or_another_value(batch: list[Any], data: st.DataObject) -> None:
     codec = Codec(TypeTable(CLASSES))
@@ -783,7 +784,7 @@ def test_damaged_bytes_are_an_error_or_another_value(batch: list[Any], data: st.
             pass
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sized(250, 2500), deadline=None)
 @given(st.binary(max_size=40), st.sampled_from([b"", b"\xc1", b"\xc1\xc1"]))
 def test_random_bytes_are_an_error_or_some_value(noise: bytes, mark: bytes) -> None:
     codec = Codec(TypeTable(CLASSES))

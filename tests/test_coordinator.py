@@ -34,6 +34,7 @@ from penstock.snapshot.coordinator import (
     Tick,
 )
 from penstock.snapshot.events import SnapshotKind
+from tests.sizes import sized
 
 TASKS = ("s", "t")
 
@@ -471,5 +472,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(set(self.completed)) == len(self.completed)
 
 
-AnyOrder.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+AnyOrder.TestCase.settings = settings(
+    max_examples=sized(120, 1200), stateful_step_count=50, deadline=None
+)
 TestAnyOrder = AnyOrder.TestCase

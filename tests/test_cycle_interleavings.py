@@ -22,6 +22,7 @@ from tests.simulation.interleavings import Search
 from tests.simulation.lineage import Op, Program
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.tasks import Mode, Violation
+from tests.sizes import sized
 
 
 def rows(*parts: tuple[int, ...]) -> Any:
@@ -67,7 +68,10 @@ SCENARIOS: dict[str, tuple[Program, Mode]] = {
         f"{name}, one task each": (Program(rows(HOPS[name]), ops), SMALL)
         for name, ops in SINGLE.items()
     },
-    "self-loop, two tasks, forward": (Program(rows((2,), (1,)), FORWARD["self-loop"]), SMALL),
+    "self-loop, two tasks, forward": (
+        Program(rows((sized(1, 2),), (1,)), FORWARD["self-loop"]),
+        SMALL,
+    ),
     "self-loop, two tasks, hash": (Program(rows((1,), ()), HASH["self-loop"]), SMALL),
     "two tasks, twice, forward": (Program(rows((1,), ()), FORWARD["two tasks"]), SMALL),
     "self-loop, an abort": (SELF, TWICE),

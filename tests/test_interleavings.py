@@ -34,6 +34,7 @@ from penstock.snapshot.events import (
 from tests.simulation.interleavings import Search
 from tests.simulation.lineage import Op, Program
 from tests.simulation.tasks import Kit, Mode, Recording, Violation
+from tests.sizes import sized
 
 
 def sources(**rows: str) -> dict[str, Any]:
@@ -59,7 +60,7 @@ EACH = Mode(snapshots=2, aborts=1)
 SCENARIOS = {
     "two sources of two records": (JOIN, Mode()),
     "two sources, cuts written late": (ONE_EACH, Mode(lazy=True)),
-    "two sources, two barriers, an abort": (ONE_EACH, TWICE),
+    "two sources, two barriers, an abort": (sized(HALF, ONE_EACH), TWICE),
     "two sources, an abort that each hears by itself": (HALF, Mode(aborts=1)),
     "diamond, two records, two barriers": (DIAMOND, Mode(snapshots=2)),
     "shuffle, two tasks, one sink": (SHUFFLE, Mode(by_slot=True)),

@@ -32,6 +32,7 @@ from penstock.dataflow.keys import (
     key_group,
     subtask_of_group,
 )
+from tests.sizes import sized
 
 PARIS = ZoneInfo("Europe/Paris")
 OSLO = ZoneInfo("Europe/Oslo")
@@ -152,7 +153,7 @@ def near_pairs(draw: st.DrawFn) -> tuple[Any, Any]:
     return wrap(a), wrap_b(b)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=sized(600, 6000), deadline=None)
 @given(near_pairs())
 def test_keys_are_equal_exactly_when_their_bytes_are(pair: tuple[Any, Any]) -> None:
     a, b = pair

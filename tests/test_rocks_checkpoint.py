@@ -29,7 +29,7 @@ from penstock.snapshot.state.version import (
 from tests.sizes import sized
 
 GROUP = b"\0\1"
-CHECKPOINTS = sized(1500, 6000)
+CHECKPOINTS = sized(700, 6000)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from penstock.snapshot.state import tables as tables_module
 from tests.sizes import sized
 from tests.test_state_backend import GROUPS, PlainCodec, drive
 
-SEEDS = sized(2000, 100_000)
+SEEDS = sized(1000, 100_000)
 
 
 class Batch(dict):

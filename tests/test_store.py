@@ -22,6 +22,7 @@ from penstock.snapshot.handles import FileRecord, KeyedHandle, OperatorHandle, S
 from penstock.snapshot.log import BATCH, Range, Segment, frame, read_log, write_log
 from penstock.snapshot.manifest import Manifest, Paths, SnapshotKind, SnapshotNumber, encode
 from penstock.snapshot.store import MemoryStore, Store
+from tests.sizes import sized
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -747,11 +748,11 @@ def crash_everywhere(
 
 
 def test_a_crash_at_any_step_leaves_the_old_or_the_new_snapshot_whole() -> None:
-    assert crash_everywhere(range(10)) > 100
+    assert crash_everywhere(range(sized(5, 20))) > 100
 
 
 def test_what_a_killed_process_left_is_durable_once_another_has_taken_over() -> None:
-    assert crash_everywhere(range(5), between=take_over) > 100
+    assert crash_everywhere(range(sized(3, 10)), between=take_over) > 100
 
 
 @pytest.mark.parametrize(
