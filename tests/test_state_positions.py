@@ -25,8 +25,8 @@ def busy(make):
     return backend
 
 
-@pytest.mark.parametrize("changed", [499, 500])
-def test_it_begins_when_half_have_changed_while_a_capture_was_written(make, changed):
+@pytest.mark.parametrize("changed", [249, 250])
+def test_it_begins_when_a_quarter_has_changed_while_a_capture_was_written(make, changed):
     backend = make(inline_threshold=0)
     table = backend.table("s")
     table.expect_immutable()
@@ -34,22 +34,22 @@ def test_it_begins_when_half_have_changed_while_a_capture_was_written(make, chan
     capture = backend.capture(1)
     fill(backend, changed, lambda i: -i)
     handle, _ = drive(capture.write(make.root / "1"))
-    assert (table.positions is not None) == (changed == 500)
+    assert (table.positions is not None) == (changed == 250)
     assert contents(make.restored(handle)) == {f"k{i}": i for i in range(1000)}
     expected = {f"k{i}": -i if i < changed else i for i in range(1000)}
     assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend) == expected
 
 
-def test_it_begins_when_half_of_all_entries_have_changed(make):
+def test_it_begins_when_a_quarter_of_all_entries_has_changed(make):
     backend = make(inline_threshold=0)
     table = backend.table("s")
     table.expect_immutable()
     fill(backend, 1000)
     make.snapshot(backend, 1)
-    for number, changed in ((2, 499), (3, 499), (4, 500)):
+    for number, changed in ((2, 249), (3, 249), (4, 250)):
         fill(backend, changed, lambda i, n=number: -i * n)
         make.snapshot(backend, number)
-        assert (table.positions is not None) == (changed == 500)
+        assert (table.positions is not None) == (changed == 250)
     assert table.dirty == contents(backend) and not table.clean and not table.captured
 
 
@@ -285,7 +285,7 @@ def test_what_was_written_ahead_and_changed_again_counts_once(make):
     backend = make(inline_threshold=0)
     table = backend.table("s")
     table.expect_immutable()
-    fill(backend, 4000)
+    fill(backend, 8000)
     make.snapshot(backend, 1)
     for number in range(2, 6):
         for turn in range(2):

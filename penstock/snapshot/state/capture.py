@@ -191,10 +191,10 @@ class Capture:
         for table, entries in self._maps:
             table.captured.pop(0)
             changed = len(entries) + backend.count_lasting(table, entries)
-            half = BEGIN_SHARE * max(1, len(table.clean))
+            many = BEGIN_SHARE * max(1, len(table.clean))
             # Or in the meantime, of which the next capture will have all.
-            table.turned_over = len(table.dirty) >= half or (
-                table in self._turnover and changed >= half
+            table.turned_over = len(table.dirty) >= many or (
+                table in self._turnover and changed >= many
             )
             if backend.blocks is not None:
                 backend.blocks.begin_positions(table)

@@ -1,7 +1,7 @@
-"""A state of which most changes between two snapshots: one level, written by position.
+"""A state of which much changes between two snapshots: one level, written by position.
 
 A table's levels cost each entry that changes a look-up in one, an insertion in another and a move
-between two, once per snapshot. That is little if few change; if most do, it is more than what is
+between two, once per snapshot. That is little if few change; if many do, it is more than what is
 done with the record. Such a table has one level only, `dirty`, which is never replaced. A dict
 keeps the order in which keys came, and nothing is removed, so that the n-th value always belongs
 to the n-th key. A capture is a list of all values. What changed is found by comparing it, object
@@ -30,10 +30,11 @@ __all__ = ["BEGIN_SHARE", "MAX_ENTRIES", "Positions", "goes_on", "start"]
 
 #: The list of so many values takes 2 to 3 ms.
 MAX_ENTRIES = 1 << 17
-#: It begins when a capture had half of all entries, or so many changed while one was written, and
-#: ends when less than a quarter changed: both write the state once as a whole, which must not
-#: alternate.
-BEGIN_SHARE, END_SHARE = 1 / 2, 1 / 4
+#: It begins when a capture had a quarter of all entries, or so many changed while one was written,
+#: and ends when less than a twelfth changed: both write the state once as a whole, which must not
+#: alternate. An entry that changes costs about ten times as much with levels as one that is only
+#: written again because it is in a block with others that changed.
+BEGIN_SHARE, END_SHARE = 1 / 4, 1 / 12
 # Of each block so many values are compared to estimate how many changed.
 _SAMPLE = 32
 #: A block is written ahead if nearly all of it changed: whoever goes through the keys in some order

@@ -99,7 +99,7 @@ class KeyedTable:
         self.positions: Positions | None = None
         # Nothing is deleted, and no value can change in place; see `expect_immutable`.
         self.only_immutable = False
-        # The last capture had most of all entries.
+        # The last capture had many of all entries.
         self.turned_over = False
         # Mean bytes of an encoded value, from samples.
         self.encoded_bytes = 0.0
