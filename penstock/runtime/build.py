@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.compile import (
     Chain,
@@ -29,8 +28,10 @@ from penstock.runtime.back_edge import BackEdge
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectWriter
+from penstock.runtime.columns import Records
 from penstock.runtime.control.code import JobCode
 from penstock.runtime.control.world import Signal, World, quiet
+from penstock.runtime.fused import fused
 from penstock.runtime.gate import InputGate
 from penstock.runtime.logged import EdgeIdentity, LoggedChannel
 from penstock.runtime.operators import (
@@ -337,6 +338,9 @@ class Builder:
         routers = [self._router(link, senders, outlets, wake) for link in links]
         children = [self._node(child, senders, outlets, backends, wake) for child in node.children]
         loop_of = self.plan.loop_of
+        alone = fused(operator, routers[0]) if len(routers) == 1 and not children else None
+        if alone is not None:
+            return ChainNode(alone, [], [])
         inner = (
             router
             for link, router in zip(links, routers, strict=True)
@@ -415,11 +419,11 @@ class Builder:
                     method_of(edge.partitioner, "partition"),
                 )
 
-    def _encoder(self, link: Link) -> Callable[[list[Any]], bytes]:
+    def _encoder(self, link: Link) -> Callable[[Records], bytes]:
         """The codec, with errors that name the producer: batches are encoded long after it ran."""
         name = self.plan.info(link.producer).name
 
-        def encode(records: list[Any]) -> bytes:
+        def encode(records: Records) -> bytes:
             try:
                 return self.codec.encode_batch(records)
             except JobError as error:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any
 
 import msgpack
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.columns import Columns, Records
 from penstock.runtime.extensions import (
     ATOMS,
     IMMUTABLE,
@@ -135,7 +136,7 @@ class Codec:
 
     # Batches
 
-    def encode_batch(self, records: list[Any]) -> bytes:
+    def encode_batch(self, records: Records) -> bytes:
         """A batch of records as bytes."""
         try:
             return self._pack(self._arrange(records, False, _MAX_LEVELS))
@@ -151,11 +152,26 @@ class Codec:
         except Exception as error:
             raise _corrupt("batch", data, error) from error
 
-    def _arrange(self, values: Sequence[Any], careful: bool, levels: int) -> list[Any]:
+    def decode_columns(self, data: bytes | memoryview) -> Records:
+        """As `decode_batch`; tuples come by column."""
+        try:
+            parts = self._unpack(data)
+            if parts[0] == _TUPLES:
+                return Columns(self._items_of(parts[1:], _MAX_LEVELS))
+            return self._restore(parts, _MAX_LEVELS)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            raise _corrupt("batch", data, error) from error
+
+    def _arrange(self, values: Records | Sequence[Any], careful: bool, levels: int) -> list[Any]:
         """What to pack for a batch, or for a column that is a batch of its own.
 
         `careful`: some atom can't be packed plainly, so each column is tried before it is.
         """
+        if isinstance(values, Columns):
+            packed = [self._column(column, careful, levels - 1) for column in values.columns]
+            return [_TUPLES, *packed]
         kinds = list(map(type, values))
         kind = kinds[0] if kinds else NotImplemented
         if levels and kinds.count(kind) == len(kinds):
@@ -238,20 +254,32 @@ class Codec:
         raise ProtocolError(f"a batch is of unknown kind {kind!r}")
 
     def _rows(self, columns: list[Any], levels: int) -> Iterable[tuple[Any, ...]]:
+        return zip(*self._items_of(columns, levels), strict=True)
+
+    def _items_of(self, columns: list[Any], levels: int) -> list[list[Any]]:
+        """The items of each column; they are put into the list that is given."""
         if not columns or levels == 0:
             raise ProtocolError("a batch by column has no columns, or is nested too deeply")
+        sizes: list[int] = []
         for index, column in enumerate(columns):
             kind = type(column)
+            if kind is dict:
+                (size,) = column
+                sizes.append(size)
+                continue
             if kind is str:
                 columns[index] = column.split(_SEPARATOR)
-            elif kind is dict:
-                ((size, value),) = column.items()
-                if not 0 <= size <= _MOST:
-                    raise ProtocolError(f"a column of {size!r} equal items")
-                columns[index] = repeat(value, size)
             elif kind is not list:
                 columns[index] = self._restore(self._unpack(column), levels - 1)
-        return zip(*columns, strict=True)
+            sizes.append(len(columns[index]))
+        # Before there is room made for equal items: a damaged number may be a large one.
+        size = sizes[0]
+        if sizes.count(size) != len(sizes) or not 0 <= size <= _MOST:
+            raise ProtocolError(f"the columns of a batch have {sizes} items")
+        for index, column in enumerate(columns):
+            if type(column) is dict:
+                columns[index] = [*column.values()] * size
+        return columns
 
     # Copies
 

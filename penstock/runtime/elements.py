@@ -7,19 +7,19 @@ not the channel: barriers still follow it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from penstock.runtime.columns import Records
 from penstock.snapshot.events import SnapshotKind
 
 __all__ = ["Barrier", "Batch", "Element", "EncodedBatch", "EndOfInput", "count_of"]
 
 
 class Batch:
-    """A list of records. The list belongs to whoever takes it from the channel."""
+    """Records. The list, or the columns, belong to whoever takes it from the channel."""
 
     __slots__ = ("records",)
 
-    def __init__(self, records: list[Any]) -> None:
+    def __init__(self, records: Records) -> None:
         self.records = records
 
     def __repr__(self) -> str:

@@ -29,13 +29,25 @@ import ast
 import copy
 import dis
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
-__all__ = ["expression_of", "inlined", "was_inlined"]
+__all__ = [
+    "FILE",
+    "Body",
+    "Unpacked",
+    "body_of",
+    "expression_of",
+    "inlined",
+    "inlined_by_column",
+    "owner_name",
+    "plain_code",
+    "renamed",
+    "was_inlined",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 A = TypeVar("A", bound=ast.AST)
@@ -103,7 +115,7 @@ _TESTS: dict[str, tuple[type[ast.cmpop], type[ast.cmpop]]] = {
 
 
 @dataclass(frozen=True)
-class _Body:
+class Body:
     """What a function does.
 
     Arguments:
@@ -135,14 +147,34 @@ def inlined(loop: F, **functions: Any) -> F:
     Returns a function of the same parameters; `loop` itself if nothing can be replaced, or if its
     source is not there.
     """
-    found = {name: _plain_code(function) for name, function in functions.items()}
+    return _with(loop, None, functions) or loop
+
+
+def inlined_by_column(loop: F, width: int, **functions: Any) -> F | None:
+    """As `inlined`, for records that are tuples: the loop goes through tuples of their items.
+
+    So it may be given a `zip` of columns, whose tuples are taken apart at once: `record[0]` is a
+    name in it. Where the loop needs a record as a whole, it puts a tuple together.
+
+    Arguments:
+        loop: one whose records are called `record`, a name that it gives to nothing else.
+        width: of the tuples.
+        functions: as of `inlined`.
+
+    Returns None if the loop looks at fewer items than it needs whole records.
+    """
+    return _with(loop, width, functions)
+
+
+def _with(loop: F, width: int | None, functions: dict[str, Any]) -> F | None:
+    found = {name: plain_code(function) for name, function in functions.items()}
     known = {name: plain for name, plain in found.items() if plain is not None}
     codes = tuple((name, code, owner is not None) for name, (code, owner) in known.items())
-    compiled = _compiled(loop, codes)
+    compiled = _compiled(loop, width, codes)
     if compiled is None:
-        return loop
+        return None
     scope = dict(loop.__globals__)
-    scope |= {_owner(name): owner for name, (_, owner) in known.items() if owner is not None}
+    scope |= {owner_name(name): owner for name, (_, owner) in known.items() if owner is not None}
     exec(compiled, scope)
     result: F = scope[loop.__name__]
     return result
@@ -150,10 +182,10 @@ def inlined(loop: F, **functions: Any) -> F:
 
 @lru_cache(maxsize=256)
 def _compiled(
-    loop: Callable[..., Any], codes: tuple[tuple[str, CodeType, bool], ...]
+    loop: Callable[..., Any], width: int | None, codes: tuple[tuple[str, CodeType, bool], ...]
 ) -> CodeType | None:
     """The code of a module with the loop in it; None if nothing can be replaced."""
-    found = ((name, _body(code, is_method)) for name, code, is_method in codes)
+    found = ((name, body_of(code, is_method)) for name, code, is_method in codes)
     bodies = {name: body for name, body in found if body is not None}
     if not bodies:
         return None
@@ -162,11 +194,18 @@ def _compiled(
     except (OSError, SyntaxError):
         return None
     replace = _Replace(bodies)
-    replaced = ast.fix_missing_locations(replace.visit(tree))
-    return compile(replaced, FILE, "exec", dont_inherit=True) if replace.done else None
+    replaced = replace.visit(tree)
+    if not replace.done:
+        return None
+    if width is not None:
+        unpack = Unpacked("record", [ast.Name(f"record_{index}") for index in range(width)])
+        replaced = unpack.visit(replaced)
+        if unpack.whole > unpack.items:
+            return None
+    return compile(ast.fix_missing_locations(replaced), FILE, "exec", dont_inherit=True)
 
 
-def _owner(name: str) -> str:
+def owner_name(name: str) -> str:
     """What the object of a method is called in the loop's scope."""
     return f"_owner_of_{name}"
 
@@ -181,12 +220,12 @@ def was_inlined(error: BaseException) -> bool:
 
 def expression_of(function: Any) -> tuple[list[str], ast.expr] | None:
     """The names of a function's parameters and the expression it returns; None if not known."""
-    plain = _plain_code(function)
-    body = None if plain is None else _body(plain[0], plain[1] is not None)
+    plain = plain_code(function)
+    body = None if plain is None else body_of(plain[0], plain[1] is not None)
     return None if body is None or not body.is_value else (body.parameters, body.result)
 
 
-def _plain_code(function: Any) -> tuple[CodeType, Any] | None:
+def plain_code(function: Any) -> tuple[CodeType, Any] | None:
     """Code that has nothing but its parameters, and the object whose method it is, if any."""
     owner = None
     if type(function) is MethodType:
@@ -198,7 +237,8 @@ def _plain_code(function: Any) -> tuple[CodeType, Any] | None:
     return function.__code__, owner
 
 
-def _body(code: CodeType, is_method: bool) -> _Body | None:
+def body_of(code: CodeType, is_method: bool) -> Body | None:
+    """What code does that has nothing but its parameters; None if that is not known."""
     if (
         code.co_flags & _UNUSUAL
         or code.co_kwonlyargcount
@@ -214,11 +254,11 @@ def _body(code: CodeType, is_method: bool) -> _Body | None:
     if read is None or not _same(code, parameters, *read):
         return None
     owner = parameters.pop(0) if is_method else None
-    body = _Body(parameters, owner, *read)
+    body = Body(parameters, owner, *read)
     return body if _may_be_moved(body) else None
 
 
-def _may_be_moved(body: _Body) -> bool:
+def _may_be_moved(body: Body) -> bool:
     """Whether calls and comprehensions of a body are where they may be.
 
     A record holds values, and their methods are known; what its object holds may be anything.
@@ -427,7 +467,7 @@ def _shown(argument: Any) -> Any:
 class _Replace(ast.NodeTransformer):
     """Puts what functions do in the place of their calls; `done` says whether there was one."""
 
-    def __init__(self, bodies: dict[str, _Body]) -> None:
+    def __init__(self, bodies: dict[str, Body]) -> None:
         self._bodies = bodies
         self.done = False
 
@@ -439,7 +479,7 @@ class _Replace(ast.NodeTransformer):
             return self.generic_visit(node) if extended is None else extended
         self.done = True
         body, names = found
-        return [_renamed(each, names) for each in (*body.statements, ast.Expr(body.result))]
+        return [renamed(each, names) for each in (*body.statements, ast.Expr(body.result))]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """A call for its value: the expression of a function that has nothing else."""
@@ -449,7 +489,7 @@ class _Replace(ast.NodeTransformer):
             return node
         self.done = True
         body, names = found
-        return _renamed(body.result, names)
+        return renamed(body.result, names)
 
     def _extended(self, node: ast.expr) -> ast.For | None:
         """A loop that appends to a list what the list is extended by, if that is one's items."""
@@ -469,27 +509,28 @@ class _Replace(ast.NodeTransformer):
         variables = [each.id for each in ast.walk(over.target) if isinstance(each, ast.Name)]
         own = {name: f"{name}_of_an_item" for name in variables}
         append = ast.Attribute(node.func.value, "append", ast.Load())
-        inner: ast.stmt = ast.Expr(ast.Call(append, [_renamed(items.elt, own)], []))
+        inner: ast.stmt = ast.Expr(ast.Call(append, [renamed(items.elt, own)], []))
         for test in reversed(over.ifs):
-            inner = ast.If(_renamed(test, own), [inner], [])
-        target, iterable = _renamed(over.target, own), _renamed(over.iter, found[1])
+            inner = ast.If(renamed(test, own), [inner], [])
+        target, iterable = renamed(over.target, own), renamed(over.iter, found[1])
         return ast.For(target, iterable, [inner], [])
 
-    def _called(self, node: ast.expr) -> tuple[_Body, dict[str, str]] | None:
+    def _called(self, node: ast.expr) -> tuple[Body, dict[str, str]] | None:
         """What is called, and what its parameters are called here."""
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return None
         body = self._bodies.get(node.func.id)
         if body is None or len(body.parameters) != len(node.args):
             return None  # or it is to be refused by the function itself, when it is called
-        names = {} if body.owner is None else {body.owner: _owner(node.func.id)}
+        names = {} if body.owner is None else {body.owner: owner_name(node.func.id)}
         for parameter, argument in zip(body.parameters, node.args, strict=True):
             assert isinstance(argument, ast.Name), "loops give names to functions"
             names[parameter] = argument.id
         return body, names
 
 
-def _renamed(node: A, names: dict[str, str]) -> A:
+def renamed(node: A, names: dict[str, str]) -> A:
+    """A copy with other names, all of them given."""
     renamed: A = _Rename(names).visit(copy.deepcopy(node))
     return renamed
 
@@ -503,3 +544,45 @@ class _Rename(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """The name that stands for it."""
         return ast.Name(self._names[node.id], node.ctx)
+
+
+class Unpacked(ast.NodeTransformer):
+    """Gives the items of a tuple in the place of the tuple; where it is bound, they are.
+
+    Arguments:
+        name: of the tuple.
+        items: what stands for each of its items; names, and constants if it is bound nowhere.
+    """
+
+    def __init__(self, name: str, items: Sequence[ast.expr]) -> None:
+        self._name, self._items = name, items
+        #: How often an item is asked for, and how often the tuple.
+        self.items = self.whole = 0
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """An item, if its place is known and there is one."""
+        read = isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name)
+        if read and node.value.id == self._name:  # type: ignore[attr-defined]
+            place = _place(node.slice)
+            if place is not None and -len(self._items) <= place < len(self._items):
+                self.items += 1
+                return _loaded(self._items[place])
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """The tuple."""
+        if node.id != self._name:
+            return node
+        if isinstance(node.ctx, ast.Store):
+            names = [item.id for item in self._items if isinstance(item, ast.Name)]
+            return ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
+        self.whole += 1
+        return ast.Tuple([_loaded(item) for item in self._items], ast.Load())
+
+
+def _place(index: ast.expr) -> int | None:
+    return index.value if isinstance(index, ast.Constant) and type(index.value) is int else None
+
+
+def _loaded(item: ast.expr) -> ast.expr:
+    return ast.Name(item.id, ast.Load()) if isinstance(item, ast.Name) else copy.deepcopy(item)

@@ -8,12 +8,13 @@ and what a barrier overtook.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.dataflow.compile import ChannelId
 from penstock.runtime.channel import Channel
+from penstock.runtime.columns import Records
 from penstock.runtime.elements import Barrier, Batch, Element, EncodedBatch, count_of
 from penstock.runtime.spill import Hold
 from penstock.snapshot.log import LogPart
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchLog", "ChannelLog", "EdgeIdentity", "Entry", "Log", "LoggedChannel"]
 
-Encode = Callable[[list[Any]], bytes]
+Encode = Callable[[Records], bytes]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class BatchLog:
         edge: EdgeIdentity,
         source: int,
         target: int,
-        batches: list[list[Any]],
+        batches: Sequence[Records],
         encode: Encode,
         keep: bool,
     ) -> None:

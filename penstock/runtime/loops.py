@@ -75,13 +75,15 @@ def reduce_records(
         key = key_of(record)
         value = get(key)
         if value is not None or (value := find(key)) is not missing:
-            record = combine(value, record)
-        dirty[key] = record
+            value = combine(value, record)
+        else:
+            value = record
+        dirty[key] = value
         try:
-            record in nothing  # noqa: B015 - see above
+            value in nothing  # noqa: B015 - see above
         except TypeError:
-            record = copied(record)
-        out.append(record)
+            value = copied(value)
+        out.append(value)
     return out
 
 

@@ -29,7 +29,8 @@ from penstock.dataflow.sink import SinkWriter
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
 from penstock.runtime import loops
 from penstock.runtime.codec import Codec
-from penstock.runtime.inline import inlined, was_inlined
+from penstock.runtime.columns import Columns, Records
+from penstock.runtime.inline import inlined, inlined_by_column, was_inlined
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
 __all__ = ["OperatorContext", "RunningOperator", "SinkOperator", "make_operator"]
@@ -133,6 +134,9 @@ class RunningOperator(ABC):
         context: where it runs.
     """
 
+    #: Whether what it processes may be `Columns`.
+    takes_columns = False
+
     def __init__(self, function: Any, context: OperatorContext) -> None:
         self.function = function
         self.context = context
@@ -155,8 +159,8 @@ class RunningOperator(ABC):
             self.function.close()
 
     @abstractmethod
-    def process(self, records: list[Any]) -> list[Any]:
-        """What the operator emits for these records."""
+    def process(self, records: Any) -> list[Any]:
+        """What the operator emits for these records: a list, or `Columns` if it takes them."""
 
     def end_input(self) -> Iterator[list[Any]]:
         """What the user's function emits when the input has ended, piece by piece."""
@@ -179,25 +183,61 @@ class LoopOperator(RunningOperator):
     Its `_loop` has the user's expressions in it where they are known, and `_plain` has not.
     """
 
+    takes_columns = True
+    #: What it calls for each record; not set before `open`, if that needs state.
+    called: Any = None
     _loop: Callable[..., list[Any]]
     _plain: Callable[..., list[Any]]
+    #: By the width of tuples, the loop over their items; None if that would be no quicker.
+    _by_column: dict[int, Callable[..., list[Any]] | None]
+    _inlined_by_column: Callable[[int], Callable[..., list[Any]] | None]
 
     def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:
         """The loop is `plain`; the functions are for its first parameters, in their order."""
-        self._plain = partial(plain, *functions.values())
-        self._loop = partial(inlined(plain, **functions), *functions.values())
+        given = tuple(functions.values())
+        self.called = given[0]
+        self._plain = partial(plain, *given)
+        self._loop = partial(inlined(plain, **functions), *given)
+        self._by_column = {}
 
-    def _go_through(self, records: list[Any], *arguments: Any) -> list[Any]:
+        def by_column(width: int) -> Callable[..., list[Any]] | None:
+            loop = inlined_by_column(plain, width, **functions)
+            return None if loop is None else partial(loop, *given)
+
+        self._inlined_by_column = by_column
+
+    def plainly(self, record: Any) -> list[Any]:
+        """What is made of one record by calling the user's functions; not for keyed state."""
+        return self._plain(iter([record]))
+
+    def _go_through(self, records: Records, *arguments: Any) -> list[Any]:
         """Run the loop over the records."""
-        self.iterator = iterator = iter(records)
+        loop = self._loop
+        rows: Iterator[Any]
+        if isinstance(records, Columns):
+            first, *others = records.columns
+            width = len(records.columns)
+            if width not in self._by_column:
+                self._by_column[width] = self._inlined_by_column(width)
+            found = self._by_column[width]
+            if found is None:
+                records = records.rows()
+                rows = iterator = iter(records)
+            else:
+                loop = found
+                iterator = iter(first)
+                rows = zip(iterator, *others, strict=False)
+        else:
+            rows = iterator = iter(records)
+        self.iterator = iterator
         try:
-            return self._loop(iterator, *arguments)
+            return loop(rows, *arguments)
         except Exception as error:
             if was_inlined(error):
                 self._raise_again(records, arguments)
             raise
 
-    def _raise_again(self, records: list[Any], arguments: tuple[Any, ...]) -> None:
+    def _raise_again(self, records: Records, arguments: tuple[Any, ...]) -> None:
         """Have the user's own function raise, so that the traceback has its line."""
         index = index_at_hand(self.iterator, records)
         if index is not None:
@@ -370,6 +410,7 @@ class SinkOperator(LoopOperator):
     def __init__(self, writer: SinkWriter, context: OperatorContext) -> None:
         super().__init__(None, context)
         self.writer = writer
+        self.takes_columns = writer.per_record is not None
         if writer.per_record is not None:
             self._set_loop(loops.call_records, function=writer.per_record)
 
@@ -436,7 +477,7 @@ def make_operator(
     return _KEYED[kind](function, context, method_of(key_selector, "get_key"))
 
 
-def index_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> int | None:
+def index_at_hand(iterator: Iterator[Any] | None, records: Records) -> int | None:
     """Which of the records was being processed, if it can be told."""
     hint = getattr(iterator, "__length_hint__", None)
     if hint is None:
@@ -445,7 +486,7 @@ def index_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> int | N
     return index if 0 <= index < len(records) else None
 
 
-def record_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> str | None:
+def record_at_hand(iterator: Iterator[Any] | None, records: Records) -> str | None:
     """A short rendering of the record that was being processed, if it can be told."""
     index = index_at_hand(iterator, records)
     if index is None:
@@ -457,7 +498,7 @@ def record_at_hand(iterator: Iterator[Any] | None, records: list[Any]) -> str | 
     return text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)"
 
 
-def explain(error: Exception, operator: RunningOperator, records: list[Any]) -> JobError:
+def explain(error: Exception, operator: RunningOperator, records: Records) -> JobError:
     """The user's exception as a `JobError` that names operator and record."""
     import traceback
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from operator import length_hint
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.keys import canonical, key_group, subtask_of_group
 from penstock.runtime.channel import Channel
+from penstock.runtime.columns import ColumnPending, Pending, Records
 from penstock.runtime.elements import Barrier, Batch, Element
 from penstock.runtime.inline import inlined, was_inlined
 from penstock.runtime.logged import EdgeIdentity
@@ -39,15 +40,6 @@ __all__ = [
     "Sender",
     "ShuffleRouter",
 ]
-
-
-class Pending:
-    """Records that are not yet sealed. Routers keep this object; the list in it is given away."""
-
-    __slots__ = ("records",)
-
-    def __init__(self) -> None:
-        self.records: list[Any] = []
 
 
 class Outlet(ABC):
@@ -72,7 +64,7 @@ class Outlet(ABC):
 
     @property
     def buffer(self) -> list[Any]:
-        """The records that are not yet sealed."""
+        """The records that are not yet sealed; of tuples by column the first that varies."""
         return self.pending.records
 
     def seal(self) -> None:
@@ -95,25 +87,25 @@ class Outlet(ABC):
         Cutting touches every record, which takes as long as routing it if they have left the
         processor's cache. So a batch may be half as large again.
         """
-        buffer, limit = self.pending.records, self.limit
-        most = limit + limit // 2
+        pending, limit = self.pending, self.limit
+        count, most = len(pending.records), limit + limit // 2
         start = 0
-        while len(buffer) - start > most:
-            self._sealed.append(Batch(buffer[start : start + limit]))
+        while count - start > most:
+            self._sealed.append(Batch(pending.copy(start, start + limit)))
             start += limit
-        del buffer[:start]
+        if start:
+            pending.drop(start)
 
     def _give(self) -> None:
         """Make a batch of the very list, and begin another."""
-        self._sealed.append(Batch(self.pending.records))
-        self.pending.records = []
+        self._sealed.append(Batch(self.pending.give()))
 
     def mark(self, element: Element) -> None:
         """Put a marker behind everything that was emitted."""
         self.seal()
         self._sealed.append(element)
 
-    def overtake(self, barrier: Barrier) -> list[list[Any]]:
+    def overtake(self, barrier: Barrier) -> list[Records]:
         """Send a barrier ahead of everything that waits, or of what waits before it if it is there.
 
         Returns the batches that it has overtaken, in order; they wait on. If it has been sent on
@@ -122,7 +114,7 @@ class Outlet(ABC):
         if barrier.number <= self._barrier:
             return []
         self.seal()
-        overtaken: list[list[Any]] = []
+        overtaken: list[Records] = []
         for element in self._sealed:
             if isinstance(element, Barrier) and element.number == barrier.number:
                 self._sealed.remove(element)
@@ -219,7 +211,7 @@ class RemoteOutlet(Outlet):
     def __init__(
         self,
         sender: Sender,
-        encode: Callable[[list[Any]], bytes],
+        encode: Callable[[Records], bytes],
         batch_records: int,
         batch_bytes: int,
     ) -> None:
@@ -368,7 +360,7 @@ class HashRouter(Router):
         parallelism: int,
     ) -> None:
         super().__init__(outlets)
-        self._selector = selector
+        self.selector = selector
         self._max, self._parallelism = max_parallelism, parallelism
         self._pending = [outlet.pending for outlet in outlets]
         self._memo = _Memo(self._find)
@@ -378,12 +370,30 @@ class HashRouter(Router):
         """Append each record to the outlet of its key."""
         self.iterator = iterator = iter(records)
         try:
-            self._loop(self._selector, iterator, self._memo)
+            self._loop(self.selector, iterator, self._memo)
         except Exception as error:
             if isinstance(error, TypeError) or was_inlined(error):
                 self._refuse(records[len(records) - length_hint(iterator) - 1])
             raise
         self.iterator = None
+
+    def by_column(self, layout: Sequence[tuple[Any] | None]) -> Mapping[Any, Any]:
+        """Take columns from now on, in the place of `route`.
+
+        Arguments:
+            layout: as of `ColumnPending`.
+
+        Returns what is pending for each key.
+        """
+        for outlet in self.outlets:
+            outlet.pending = ColumnPending(layout)
+        self._pending = [outlet.pending for outlet in self.outlets]
+        return self._memo
+
+    def refuse(self, record: Any) -> None:
+        """Raise what routing a record raises; it goes nowhere."""
+        self._refuse(record)
+        self._memo[self.selector(record)]
 
     def _find(self, key: Any) -> Pending:
         group = key_group(canonical(key), self._max)
@@ -392,7 +402,7 @@ class HashRouter(Router):
     def _refuse(self, record: Any) -> None:
         """Raise what the selector raises, or why the key is refused if it has no hash."""
         try:
-            key = self._selector(record)
+            key = self.selector(record)
         except Exception as error:
             raise error from None
         try:

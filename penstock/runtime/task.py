@@ -21,6 +21,7 @@ from penstock.dataflow.source import Split
 from penstock.runtime.chain import ChainNode, SnapshotProtocol, TaskListener
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
+from penstock.runtime.columns import Records, rows_of
 from penstock.runtime.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.ending import Ending
 from penstock.runtime.gate import InputGate
@@ -108,6 +109,8 @@ class Task:
         self.backends = backends or {}
         self._protocol = protocol
         self._codec = codec
+        self._by_column = root.operator.takes_columns
+        self._decode = codec.decode_columns if self._by_column else codec.decode_batch
         self._listener = listener
         self._clock, self._timer = clock, timer
         self._buffer_timeout = buffer_timeout
@@ -118,7 +121,7 @@ class Task:
         #: Barriers and splits from the JobManager, in the order in which it sent them.
         self._inbox: deque[tuple[str, Any]] = deque()
         #: A batch that is processed in slices, from here on; empty when all of it is.
-        self._rest: list[Any] = []
+        self._rest: Records = []
         self._at = 0
         self._pace = Pace()
         self.ending = Ending(gate.channels, outside, self._operators)
@@ -281,10 +284,10 @@ class Task:
 
     def _receive(self, channel: Channel | None, element: Element) -> None:
         if isinstance(element, EncodedBatch):
-            self._rest = self._codec.decode_batch(element.payload)
+            self._rest = self._decode(element.payload)
             self._process_slice()
         elif isinstance(element, Batch):
-            self._rest = element.records
+            self._rest = element.records if self._by_column else rows_of(element.records)
             self._process_slice()
         elif channel is None:
             raise ProtocolError(f"{element} was replayed")
@@ -398,7 +401,7 @@ class Task:
             elif now - outlet.since >= self._buffer_timeout:
                 outlet.seal()
 
-    def _run(self, node: ChainNode, records: list[Any]) -> None:
+    def _run(self, node: ChainNode, records: Records) -> None:
         operator = node.operator
         operator.records_in += len(records)
         try:

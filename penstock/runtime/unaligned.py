@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from penstock.runtime.channel import Channel
+from penstock.runtime.columns import Records
 from penstock.runtime.elements import Barrier
 from penstock.runtime.logged import BatchLog, EdgeIdentity, Encode, Log, LoggedChannel
 from penstock.runtime.output import Outlet
@@ -84,7 +84,7 @@ class Unaligned:
                 logs.append(self._log(outlet.edge, self._subtask, outlet.target, batches))
         return logs
 
-    def in_hand(self, batches: Iterable[tuple[Channel | None, list[Any]]]) -> list[Log]:
+    def in_hand(self, batches: Iterable[tuple[Channel | None, Records]]) -> list[Log]:
         """Logs of what the task has taken and not processed, with the channels it came from.
 
         In this order: the rest of a batch, and what is left of the logs that are replayed.
@@ -101,6 +101,6 @@ class Unaligned:
         return [log for log in logs if log.records]
 
     def _log(
-        self, edge: EdgeIdentity, source: int, target: int, batches: list[list[Any]]
+        self, edge: EdgeIdentity, source: int, target: int, batches: Sequence[Records]
     ) -> BatchLog:
         return BatchLog(edge, source, target, batches, self._encode, self._keep)

@@ -88,7 +88,9 @@ def counting_job(settings: Settings) -> StreamExecutionEnvironment:
     env.config.heartbeat_seconds = min(1.0, settings.heartbeat_timeout / 4)
     source = PartedSource(settings.gate, settings.parts, lambda i: i, settings.count, settings.rate)
     numbers = env.from_source(source, None, "Source: Generator").uid("numbers")
-    pairs = numbers.map(lambda i, words=WORDS: (f"word{i * 7919 % words}", 1))
+    words = numbers.map(lambda i, words=WORDS: f"word{i * 7919 % words}")
+    # Which are routed by column.
+    pairs = words.flat_map(lambda text: [(word, 1) for word in text.split()])
     counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
     counted.uid("count").sink_to(FileSink(settings.output, JsonLines())).uid("files")
     return env

@@ -102,7 +102,9 @@ def slow_job(settings: Settings) -> StreamExecutionEnvironment:
     """Words counted, then handed round to an operator that is slower than all before it."""
     env = environment(settings)
     numbers = env.from_generator(lambda i: i, settings.count).uid("numbers")
-    pairs = numbers.map(lambda i, words=WORDS: (f"word{i * 7919 % words}", 1))
+    words = numbers.map(lambda i, words=WORDS: f"word{i * 7919 % words}")
+    # Which are routed by column.
+    pairs = words.flat_map(lambda text: [(word, 1) for word in text.split()])
     counted = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
     rounds = counted.uid("count").key_by(lambda pair: f"{pair[0]}{pair[1] % 7}")
 
