@@ -492,6 +492,11 @@ def looping(tmp_path_factory, request) -> _Outcome:
     told = seeds.union(rounds).key_by(lambda v: v[0]).process(Rounds())
     rounds.close_with(told)
     outcome.add("rounds", told)
+    # The same, with what would be routed by column if it did not stay inside the loop.
+    again = env.create_feedback("again by column")
+    told = seeds.union(again).key_by(lambda v: v[0]).process(Rounds())
+    again.close_with(told.map(lambda v: (v[0], v[1], v[2])))
+    outcome.add("rounds by column", told)
     env.execute("looping")
     return outcome
 
@@ -522,4 +527,4 @@ def test_end_input_is_called_once_in_each_subtask(looping: _Outcome):
 def test_hooks_of_a_loop_run_again_until_they_emit_nothing_into_it(looping: _Outcome):
     # What a round emits has been processed when the next one begins.
     rounds = [("a", 1, 2), ("a", 2, 3), ("b", 1, 1), ("b", 2, 2)]
-    assert looping.counter("rounds") == Counter(rounds)
+    assert looping.counter("rounds") == looping.counter("rounds by column") == Counter(rounds)

@@ -18,12 +18,12 @@ from penstock.dataflow.graph import OperatorKind
 from penstock.dataflow.sink import WriterContext
 from penstock.runtime import loops
 from penstock.runtime.chain import ChainNode
-from penstock.runtime.columns import ColumnPending, Columns, Pending, rows_of
+from penstock.runtime.columns import WIDEST, ColumnPending, Columns, Pending, rows_of
 from penstock.runtime.elements import Barrier, Batch, EncodedBatch
 from penstock.runtime.fused import FusedOperator, fused
 from penstock.runtime.gate import InputGate
 from penstock.runtime.inline import inlined_by_column
-from penstock.runtime.operators import RunningOperator, SinkOperator
+from penstock.runtime.operators import LoopOperator, RunningOperator, SinkOperator
 from penstock.runtime.output import HashRouter, LocalOutlet, Outlet
 from tests.sizes import sized
 from tests.test_operators import CODEC, operator, task_of
@@ -151,6 +151,8 @@ FUSED: list[tuple[OperatorKind, Any, Callable[[Any], Any], list[Any]]] = [
     (OperatorKind.MAP, lambda row: (1, row[1], row, row[0] + 1), lambda made: made[3], TUPLES),
     (OperatorKind.MAP, lambda row: (row, row), lambda made: made[0][0], TUPLES),
     (OperatorKind.MAP, lambda row: (7, row[0]), lambda made: made[0], TUPLES),
+    # What would be warned of if the constant stood in the place of the item.
+    (OperatorKind.MAP, lambda row: (row[0], 1), lambda made: (made[0], made[1] is None), TUPLES),
 ]
 
 
@@ -379,7 +381,52 @@ def test_a_record_that_is_a_tuple_cannot_be_written_to() -> None:
     assert "does not support item assignment" in str(error)
 
 
+@needs_comprehensions
+def test_what_is_fused_tells_rows_even_if_it_is_given_columns() -> None:
+    def of(running: RunningOperator, outlets: list[Outlet], rows: Any) -> JobError:
+        return told(ChainNode(running, [], []), outlets, by_column(rows))
+
+    for bad, key in ((("b", 0), lambda made: made[0]), (("b", 1, [2]), lambda made: made[2])):
+        _, outlets = outlets_of(1)
+        router = HashRouter(outlets, key, 128, 1)
+        one = fused(operator(OperatorKind.MAP, lambda row: (row[0], 1 // row[1], row[-1])), router)
+        assert one is not None and not one.takes_columns
+        rows = [("a", 1, 1)[: len(bad)], bad, ("c", 3, 4)[: len(bad)]]
+        error = of(one, outlets, rows)
+        assert error.record in (repr(bad), repr((bad[0], 1, bad[-1]))), error.record
+        assert "ZeroDivisionError" in str(error) or "list can't be a key" in str(error)
+
+
+class Property:
+    """Fails the first time that it is asked."""
+
+    asked = 0
+
+    @property
+    def value(self) -> int:
+        self.asked += 1
+        if self.asked == 1:
+            raise OSError("once")
+        return 1
+
+
+def test_an_error_in_a_class_of_the_users_is_raised_once_and_has_its_record() -> None:
+    record = Property()
+    error = failing(lambda n: (n.value, 1), second, [record], OperatorKind.MAP)
+    assert "once" in str(error) and "Property" in str(error.record) and record.asked == 1
+
+
+def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
+    running = opened(lambda: operator(OperatorKind.MAP, lambda row: row[0]))
+    assert isinstance(running, LoopOperator)
+    for width in (1, 2, WIDEST, WIDEST + 1, 1000):
+        rows = [tuple(range(width)), tuple(range(1, width + 1))]
+        assert running.process(by_column(rows)) == [0, 1]
+    assert set(running._by_column) == {1, 2, WIDEST}
+
+
 def test_a_loop_that_wants_whole_records_goes_through_rows() -> None:
+    assert inlined_by_column(loops.filter_records, 2, function=lambda row: row[1] > 2) is None
     assert inlined_by_column(loops.map_records, 2, function=lambda row: row) is None
     assert inlined_by_column(loops.map_records, 2, function=max) is None
     assert inlined_by_column(loops.map_records, 2, function=lambda row: row[2]) is None

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.runtime import loops
-from penstock.runtime.inline import expression_of, inlined, was_inlined
+from penstock.runtime.bodies import expression_of
+from penstock.runtime.inline import inlined, was_inlined
 from penstock.snapshot.state import MISSING
 
 OUTSIDE = 3

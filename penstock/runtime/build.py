@@ -338,15 +338,17 @@ class Builder:
         routers = [self._router(link, senders, outlets, wake) for link in links]
         children = [self._node(child, senders, outlets, backends, wake) for child in node.children]
         loop_of = self.plan.loop_of
-        alone = fused(operator, routers[0]) if len(routers) == 1 and not children else None
-        if alone is not None:
-            return ChainNode(alone, [], [])
-        inner = (
+        inner = frozenset(
             router
             for link, router in zip(links, routers, strict=True)
             if loop_of(link.source) is not None and loop_of(link.source) == loop_of(link.target)
         )
-        return ChainNode(operator, children, routers, frozenset(inner))
+        # Of what stays inside a loop the task has to see whether a hook has emitted it.
+        if len(routers) == 1 and not children and not inner:
+            alone = fused(operator, routers[0])
+            if alone is not None:
+                return ChainNode(alone, [], [])
+        return ChainNode(operator, children, routers, inner)
 
     def _operator(self, node: Node, backends: dict[str, KeyedBackend]) -> RunningOperator:
         info = node.operator

@@ -4,7 +4,7 @@ A loop that puts tuples together only for them to be routed, encoded and taken a
 columns at once (`penstock.runtime.fused`), and one that only looks at items of its records reads
 them (`penstock.runtime.inline`). Whoever knows nothing of columns gets the rows. The items are the
 very objects that the tuples would hold; the tuples are made anew each time they are asked for,
-which nobody can tell, as they are of exactly the type `tuple`.
+which only `is` can tell, as they are of exactly the type `tuple`.
 
 What is sent by column is in `penstock.runtime.codec`; who makes and who takes columns is not here.
 """

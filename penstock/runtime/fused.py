@@ -9,9 +9,9 @@ by the word, becomes
         there.records.append(word)
 
 and the ones are one number for the whole batch. What functions do is read from their code, and
-checked, by `penstock.runtime.inline`; if it is not known, or is anything else, operator and router
-are two loops as before. It is also they who raise: what fails here is run again by them, for the
-one record, so that operator, record and traceback are theirs.
+checked, by `penstock.runtime.bodies`; if it is not known, or is anything else, operator and router
+are two loops as before. It is also they who raise: where what was put into the loop fails, or a key
+is refused, they are run for the one record, so that operator, record and traceback are theirs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType
 from typing import Any
 
+from penstock.dataflow.errors import JobError
+from penstock.runtime.bodies import Body, body_of, plain_code
 from penstock.runtime.columns import WIDEST
 from penstock.runtime.inline import (
-    FILE,
-    Body,
     Unpacked,
-    body_of,
+    compiled,
     owner_name,
-    plain_code,
     renamed,
+    unrolled,
+    was_inlined,
 )
 from penstock.runtime.operators import (
     FlatMapOperator,
@@ -41,7 +42,7 @@ from penstock.runtime.operators import (
     explain,
     index_at_hand,
 )
-from penstock.runtime.output import HashRouter
+from penstock.runtime.output import HashRouter, Router
 
 __all__ = ["FusedOperator", "fused"]
 
@@ -70,10 +71,13 @@ class FusedOperator(LoopOperator):
 
     Arguments:
         made_by: the operator.
-        router: all that takes its output.
+        router: all that takes its output; its outlets are empty yet.
         loop: called with an iterator over records, and what is pending for each key.
         layout: of what the loop appends.
     """
+
+    #: It calls for whole records, or its error could not tell which was at hand.
+    takes_columns = False
 
     def __init__(
         self,
@@ -88,19 +92,20 @@ class FusedOperator(LoopOperator):
         self._pending = router.by_column(layout)
         self._outlets = router.outlets
 
-    def process(self, records: Any) -> list[Any]:
+    def process(self, records: list[Any]) -> list[Any]:
         """Route all; nothing is left to be emitted."""
         before = sum([len(outlet.buffer) for outlet in self._outlets])
         self.iterator = iterator = iter(records)
         try:
             self._route(iterator, self._pending)
-        except Exception:
-            self._raise_as_two(records)
+        except Exception as error:
+            if was_inlined(error) or isinstance(error, JobError):
+                self._raise_as_two(records)
             raise
         self.records_out += sum([len(outlet.buffer) for outlet in self._outlets]) - before
         return []
 
-    def _raise_as_two(self, records: Any) -> None:
+    def _raise_as_two(self, records: list[Any]) -> None:
         """Have the operator or the router raise, if one does."""
         index = index_at_hand(self.iterator, records)
         if index is None:
@@ -108,38 +113,40 @@ class FusedOperator(LoopOperator):
         try:
             out = self._made_by.plainly(records[index])
         except Exception as error:
-            raise error from None
-        self.iterator = iterator = iter(out)
-        for record in iterator:
+            raise error from error.__cause__
+        before, self.iterator = self.iterator, iter(out)
+        for record in self.iterator:
             try:
                 self._router.refuse(record)
             except Exception as error:
                 raise explain(error, self, out) from None
-        self.iterator = None
+        self.iterator = before
 
 
-def fused(operator: RunningOperator, router: Any) -> FusedOperator | None:
+def fused(operator: RunningOperator, router: Router) -> FusedOperator | None:
     """Both as one operator, if it is known what they do.
 
     Arguments:
         operator: one that only the router takes the output of.
         router: whose outlets are empty yet.
     """
-    if type(router) is not HashRouter or type(operator) not in (MapOperator, FlatMapOperator):
+    if not isinstance(router, HashRouter) or not isinstance(
+        operator, MapOperator | FlatMapOperator
+    ):
         return None
-    assert isinstance(operator, LoopOperator)
     found, selector = plain_code(operator.called), plain_code(router.selector)
     if found is None or selector is None:
         return None
     (code, owner), (key_code, key_owner) = found, selector
-    many = type(operator) is FlatMapOperator
-    compiled = _compile(many, code, owner is not None, key_code, key_owner is not None)
-    if compiled is None:
+    many = isinstance(operator, FlatMapOperator)
+    known = _compile(many, code, owner is not None, key_code, key_owner is not None)
+    if known is None:
         return None
     scope: dict[str, Any] = {"__name__": __name__}
+    scope |= {_item(index): item[0] for index, item in enumerate(known.layout) if item}
     scope |= {owner_name("function"): owner, owner_name("key_of"): key_owner}
-    exec(compiled.code, scope)
-    return FusedOperator(operator, router, scope["loop"], compiled.layout)
+    exec(known.code, scope)
+    return FusedOperator(operator, router, scope["loop"], known.layout)
 
 
 @lru_cache(maxsize=256)
@@ -151,31 +158,26 @@ def _compile(
         return None
     if len(body.parameters) != 1 or body.statements:
         return None
-    names = _names(body, "function", "record")
-    over: ast.comprehension | None = None
     made = body.result
-    if many:
-        if not isinstance(made, ast.ListComp):
-            return None
-        (over,) = made.generators
-        made, iterable = made.elt, renamed(over.iter, names)
-        # A comprehension is a function of its own, which sees none of the parameters.
-        variables = [each.id for each in ast.walk(over.target) if isinstance(each, ast.Name)]
-        names = {name: f"{name}_of_an_item" for name in variables}
+    if many != isinstance(made, ast.ListComp):
+        return None
+    if isinstance(made, ast.ListComp):
+        made = made.elt
     if not isinstance(made, ast.Tuple) or not 1 <= len(made.elts) <= WIDEST:
         return None
-    layout = [(e.value,) if isinstance(e, ast.Constant) else None for e in made.elts]
+    layout = [(item.value,) if isinstance(item, ast.Constant) else None for item in made.elts]
     if all(layout):
         return None
-    statements = _appends([renamed(item, names) for item in made.elts], key)
-    if over is not None:
-        for test in reversed(over.ifs):
-            statements = [ast.If(renamed(test, names), statements, [])]
-        statements = [ast.For(renamed(over.target, names), iterable, statements, [])]
+    names = _names(body, "function", "record")
+    if isinstance(body.result, ast.ListComp):
+        statements: list[ast.stmt] = [unrolled(body.result, names, partial(_appends, key))]
+    else:
+        statements = _appends(key, renamed(body.result, names))
     module = ast.parse(_LOOP)
     (loop,) = (node for node in ast.walk(module) if isinstance(node, ast.For))
     loop.body = statements
-    return _Compiled(compile(ast.fix_missing_locations(module), FILE, "exec"), layout)
+    done = compiled(module)
+    return None if done is None else _Compiled(done, layout)
 
 
 def _names(body: Body, parameter: str, argument: str) -> dict[str, str]:
@@ -184,23 +186,26 @@ def _names(body: Body, parameter: str, argument: str) -> dict[str, str]:
     return names if body.owner is None else {**names, body.owner: owner_name(parameter)}
 
 
-def _appends(items: list[ast.expr], key: Body) -> list[ast.stmt]:
+def _item(index: int) -> str:
+    """What an item of the tuple is called; one that is a constant is a global name."""
+    return f"item{index}"
+
+
+def _appends(key: Body, made: ast.expr) -> list[ast.stmt]:
     """Statements that append the items of a tuple to what is pending for its key."""
-    statements: list[ast.stmt] = []
-    for index, item in enumerate(items):
-        if not isinstance(item, ast.Name | ast.Constant):
-            name = f"item{index}"
-            statements.append(ast.Assign([ast.Name(name, ast.Store())], item))
-            items[index] = ast.Name(name, ast.Load())
+    assert isinstance(made, ast.Tuple)
+    varying = [n for n, item in enumerate(made.elts) if not isinstance(item, ast.Constant)]
+    statements: list[ast.stmt] = [
+        ast.Assign([ast.Name(_item(index), ast.Store())], made.elts[index]) for index in varying
+    ]
     found = renamed(key.result, _names(key, "key_of", "made"))
-    found = Unpacked("made", items).visit(found)
+    found = Unpacked("made", [_item(index) for index in range(len(made.elts))]).visit(found)
     there = ast.Subscript(ast.Name("pending", ast.Load()), found, ast.Load())
     statements.append(ast.Assign([ast.Name("there", ast.Store())], there))
     column = "records"
-    varying = [item for item in items if not isinstance(item, ast.Constant)]
-    for number, item in enumerate(varying, start=1):
+    for number, index in enumerate(varying, start=1):
         held = ast.Attribute(ast.Name("there", ast.Load()), column, ast.Load())
         append = ast.Attribute(held, "append", ast.Load())
-        statements.append(ast.Expr(ast.Call(append, [item], [])))
+        statements.append(ast.Expr(ast.Call(append, [ast.Name(_item(index), ast.Load())], [])))
         column = f"column{number}"
     return statements

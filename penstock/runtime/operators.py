@@ -29,7 +29,7 @@ from penstock.dataflow.sink import SinkWriter
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
 from penstock.runtime import loops
 from penstock.runtime.codec import Codec
-from penstock.runtime.columns import Columns, Records
+from penstock.runtime.columns import WIDEST, Columns, Records
 from penstock.runtime.inline import inlined, inlined_by_column, was_inlined
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
@@ -160,7 +160,7 @@ class RunningOperator(ABC):
 
     @abstractmethod
     def process(self, records: Any) -> list[Any]:
-        """What the operator emits for these records: a list, or `Columns` if it takes them."""
+        """What the operator emits for records, which are a list; or `Columns`, if it takes them."""
 
     def end_input(self) -> Iterator[list[Any]]:
         """What the user's function emits when the input has ended, piece by piece."""
@@ -184,18 +184,15 @@ class LoopOperator(RunningOperator):
     """
 
     takes_columns = True
-    #: What it calls for each record; not set before `open`, if that needs state.
-    called: Any = None
     _loop: Callable[..., list[Any]]
     _plain: Callable[..., list[Any]]
-    #: By the width of tuples, the loop over their items; None if that would be no quicker.
+    #: By the width of tuples, the loop over their items; None if that would hardly be quicker.
     _by_column: dict[int, Callable[..., list[Any]] | None]
     _inlined_by_column: Callable[[int], Callable[..., list[Any]] | None]
 
     def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:
         """The loop is `plain`; the functions are for its first parameters, in their order."""
         given = tuple(functions.values())
-        self.called = given[0]
         self._plain = partial(plain, *given)
         self._loop = partial(inlined(plain, **functions), *given)
         self._by_column = {}
@@ -216,10 +213,7 @@ class LoopOperator(RunningOperator):
         rows: Iterator[Any]
         if isinstance(records, Columns):
             first, *others = records.columns
-            width = len(records.columns)
-            if width not in self._by_column:
-                self._by_column[width] = self._inlined_by_column(width)
-            found = self._by_column[width]
+            found = self._over_items(len(records.columns))
             if found is None:
                 records = records.rows()
                 rows = iterator = iter(records)
@@ -237,6 +231,13 @@ class LoopOperator(RunningOperator):
                 self._raise_again(records, arguments)
             raise
 
+    def _over_items(self, width: int) -> Callable[..., list[Any]] | None:
+        if width > WIDEST:
+            return None
+        if width not in self._by_column:
+            self._by_column[width] = self._inlined_by_column(width)
+        return self._by_column[width]
+
     def _raise_again(self, records: Records, arguments: tuple[Any, ...]) -> None:
         """Have the user's own function raise, so that the traceback has its line."""
         index = index_at_hand(self.iterator, records)
@@ -244,7 +245,7 @@ class LoopOperator(RunningOperator):
             try:
                 self._plain(iter([records[index]]), *arguments)
             except Exception as error:
-                raise error from None
+                raise error from error.__cause__
 
 
 class MapOperator(LoopOperator):
@@ -252,7 +253,8 @@ class MapOperator(LoopOperator):
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        self._set_loop(loops.map_records, function=method_of(function, "map"))
+        self.called = method_of(function, "map")
+        self._set_loop(loops.map_records, function=self.called)
 
     def process(self, records: list[Any]) -> list[Any]:
         """The mapped records."""
@@ -264,7 +266,8 @@ class FlatMapOperator(LoopOperator):
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        self._set_loop(loops.flat_map_records, function=method_of(function, "flat_map"))
+        self.called = method_of(function, "flat_map")
+        self._set_loop(loops.flat_map_records, function=self.called)
 
     def process(self, records: list[Any]) -> list[Any]:
         """All records of what the function returned, in order."""

@@ -378,12 +378,12 @@ class HashRouter(Router):
         self.iterator = None
 
     def by_column(self, layout: Sequence[tuple[Any] | None]) -> Mapping[Any, Any]:
-        """Take columns from now on, in the place of `route`.
+        """Have columns appended from now on, by others; `route` is not to be called any more.
 
         Arguments:
             layout: as of `ColumnPending`.
 
-        Returns what is pending for each key.
+        Returns what is pending for each key, for tuples of that layout. The outlets must be empty.
         """
         for outlet in self.outlets:
             outlet.pending = ColumnPending(layout)
@@ -392,23 +392,23 @@ class HashRouter(Router):
 
     def refuse(self, record: Any) -> None:
         """Raise what routing a record raises; it goes nowhere."""
-        self._refuse(record)
-        self._memo[self.selector(record)]
+        self._find(self._refuse(record))
 
     def _find(self, key: Any) -> Pending:
         group = key_group(canonical(key), self._max)
         return self._pending[subtask_of_group(group, self._max, self._parallelism)]
 
-    def _refuse(self, record: Any) -> None:
-        """Raise what the selector raises, or why the key is refused if it has no hash."""
+    def _refuse(self, record: Any) -> Any:
+        """The key; raises what the selector raises, or why a key without a hash is refused."""
         try:
             key = self.selector(record)
         except Exception as error:
-            raise error from None
+            raise error from error.__cause__
         try:
             hash(key)
         except TypeError:
             canonical(key)
+        return key
 
 
 class CustomRouter(Router):
