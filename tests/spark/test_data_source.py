@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -235,6 +235,21 @@ def run_part(settings: Settings, snapshots: int, resume: str | None = None) -> N
     job.end()
 
 
+def patiently(ask: Callable[[], Any]) -> Any:
+    """What a query of a stream gives.
+
+    Spark waits ten seconds for the Python process of a stream to start and to import what it needs,
+    which cannot be set, and is not always enough beside five other tests.
+    """
+    for _ in range(9):
+        try:
+            return ask()
+        except Exception as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return ask()
+
+
 def test_a_stream_follows_the_output_over_stops_of_both(reader: SparkSession, tmp_path: Path):
     settings = Settings(tmp_path, count=40_000, rate=40_000, interval_ms=50)
     run_part(settings, 4)
@@ -259,7 +274,7 @@ def test_a_stream_follows_the_output_over_stops_of_both(reader: SparkSession, tm
         rows = reader.read.schema(stream.schema).json(str(tmp_path / "followed")).collect()
         return rows, progress.sources[0].endOffset if progress is not None else {}
 
-    first, offset = follow()
+    first, offset = patiently(follow)
     number = Store(settings.job).newest().number
     assert json.loads(str(offset).replace("'", '"')) == {"snapshot": number}
     assert Counter(row.value for row in first) == Counter(
@@ -267,7 +282,7 @@ def test_a_stream_follows_the_output_over_stops_of_both(reader: SparkSession, tm
     )
     with run_options(RunOptions(resume="newest")):
         counting_job(settings).execute("counting")
-    rows, _ = follow()
+    rows, _ = patiently(follow)
     assert len(rows) > len(first) > 0
     records = [json.loads(row.value) for row in rows]
     assert lost_and_doubled(records, expected_words(settings)) == (0, 0)
@@ -375,4 +390,4 @@ def test_what_cannot_be_read_is_told(
 def test_state_is_not_followed(reader: SparkSession, counted: Settings):
     with pytest.raises(Exception, match="one snapshot at a time"):
         stream = reader.readStream.format("penstock").load(str(counted.job))
-        stream.writeStream.format("noop").start().processAllAvailable()
+        patiently(lambda: stream.writeStream.format("noop").start().processAllAvailable())
