@@ -16,11 +16,12 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import warnings
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["FILE", "Body", "body_of", "expression_of", "plain_code"]
+__all__ = ["FILE", "Body", "body_of", "compiled", "expression_of", "plain_code"]
 
 #: The file name of code that was read and compiled again, in tracebacks.
 FILE = "<penstock: a loop with the user's expressions in it>"
@@ -330,12 +331,24 @@ def _same(
             text: list[ast.stmt] = [ast.Expr(ast.Constant(first))] if type(first) is str else []
             node.body = [*text, *statements, ast.Return(result)]
             break  # what is in it is not ours to walk through
-    try:
-        outer = compile(ast.fix_missing_locations(tree), FILE, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, TypeError, RecursionError):  # what no source can have
+    outer = compiled(tree)
+    if outer is None:
         return False
     (again,) = (const for const in outer.co_consts if isinstance(const, CodeType))
     return _meaning(again) == _meaning(code)
+
+
+def compiled(module: ast.Module) -> CodeType | None:
+    """The code of a module; None of what no source can have.
+
+    Python warned of the user's code where that was compiled; here it would name no line of theirs.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return compile(ast.fix_missing_locations(module), FILE, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, TypeError, RecursionError):
+            return None
 
 
 def _meaning(code: CodeType) -> tuple[Any, ...]:

@@ -62,7 +62,7 @@ Records = list[Any] | Columns
 
 def rows_of(records: Records) -> list[Any]:
     """A list of the records."""
-    return records.rows() if type(records) is Columns else records  # type: ignore[return-value]
+    return records.rows() if isinstance(records, Columns) else records
 
 
 class Pending:
@@ -99,20 +99,20 @@ class ColumnPending(Pending):
             always is. At least one varies.
     """
 
-    __slots__ = ("_layout", "_others", *(f"column{number}" for number in range(1, WIDEST)))
+    __slots__ = ("_layout", "_names", *(f"column{number}" for number in range(1, WIDEST)))
 
     def __init__(self, layout: Sequence[tuple[Any] | None]) -> None:
         super().__init__()
         self._layout = layout
-        self._others = [f"column{number}" for number in range(1, layout.count(None))]
-        self._renew()
+        self._names = ["records", *(f"column{n}" for n in range(1, layout.count(None)))]
+        self._begin()
 
-    def _renew(self) -> list[list[Any]]:
-        """Begin new columns; the ones so far, but for the first."""
-        before = [getattr(self, name, []) for name in self._others]
-        for name in self._others:
+    def _begin(self) -> None:
+        for name in self._names:
             setattr(self, name, [])
-        return before
+
+    def _varying(self) -> list[list[Any]]:
+        return [getattr(self, name) for name in self._names]
 
     def _arranged(self, varying: list[list[Any]]) -> Columns:
         count, left = len(varying[0]), iter(varying)
@@ -120,16 +120,15 @@ class ColumnPending(Pending):
 
     def copy(self, begin: int, end: int) -> Columns:
         """Some of the tuples."""
-        others = [getattr(self, name)[begin:end] for name in self._others]
-        return self._arranged([self.records[begin:end], *others])
+        return self._arranged([column[begin:end] for column in self._varying()])
 
     def drop(self, count: int) -> None:
         """Forget the first ones."""
-        del self.records[:count]
-        for name in self._others:
-            del getattr(self, name)[:count]
+        for column in self._varying():
+            del column[:count]
 
     def give(self) -> Columns:
         """All tuples; it is empty afterwards."""
-        records, self.records = self.records, []
-        return self._arranged([records, *self._renew()])
+        given = self._arranged(self._varying())
+        self._begin()
+        return given

@@ -24,11 +24,10 @@ from types import CodeType
 from typing import Any
 
 from penstock.dataflow.errors import JobError
-from penstock.runtime.bodies import Body, body_of, plain_code
+from penstock.runtime.bodies import Body, body_of, compiled, plain_code
 from penstock.runtime.columns import WIDEST
 from penstock.runtime.inline import (
     Unpacked,
-    compiled,
     owner_name,
     renamed,
     unrolled,
@@ -66,7 +65,7 @@ class _Compiled:
     layout: Sequence[tuple[Any] | None]
 
 
-class FusedOperator(LoopOperator):
+class FusedOperator(RunningOperator):
     """A map or flat map that routes what it makes; it emits nothing.
 
     Arguments:
@@ -75,9 +74,6 @@ class FusedOperator(LoopOperator):
         loop: called with an iterator over records, and what is pending for each key.
         layout: of what the loop appends.
     """
-
-    #: It calls for whole records, or its error could not tell which was at hand.
-    takes_columns = False
 
     def __init__(
         self,
@@ -194,18 +190,22 @@ def _item(index: int) -> str:
 def _appends(key: Body, made: ast.expr) -> list[ast.stmt]:
     """Statements that append the items of a tuple to what is pending for its key."""
     assert isinstance(made, ast.Tuple)
-    varying = [n for n, item in enumerate(made.elts) if not isinstance(item, ast.Constant)]
-    statements: list[ast.stmt] = [
-        ast.Assign([ast.Name(_item(index), ast.Store())], made.elts[index]) for index in varying
-    ]
+    names, varying = [], []
+    statements: list[ast.stmt] = []
+    for index, item in enumerate(made.elts):
+        names.append(item.id if isinstance(item, ast.Name) else _item(index))
+        if not isinstance(item, ast.Constant):
+            varying.append(names[index])
+            if not isinstance(item, ast.Name):
+                statements.append(ast.Assign([ast.Name(names[index], ast.Store())], item))
     found = renamed(key.result, _names(key, "key_of", "made"))
-    found = Unpacked("made", [_item(index) for index in range(len(made.elts))]).visit(found)
+    found = Unpacked("made", names).visit(found)
     there = ast.Subscript(ast.Name("pending", ast.Load()), found, ast.Load())
     statements.append(ast.Assign([ast.Name("there", ast.Store())], there))
     column = "records"
-    for number, index in enumerate(varying, start=1):
+    for number, name in enumerate(varying, start=1):
         held = ast.Attribute(ast.Name("there", ast.Load()), column, ast.Load())
         append = ast.Attribute(held, "append", ast.Load())
-        statements.append(ast.Expr(ast.Call(append, [ast.Name(_item(index), ast.Load())], [])))
+        statements.append(ast.Expr(ast.Call(append, [ast.Name(name, ast.Load())], [])))
         column = f"column{number}"
     return statements

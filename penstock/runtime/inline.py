@@ -22,17 +22,15 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any, TypeVar
 
-from penstock.runtime.bodies import FILE, Body, body_of, plain_code
+from penstock.runtime.bodies import FILE, Body, body_of, compiled, plain_code
 
 __all__ = [
     "Unpacked",
-    "compiled",
     "inlined",
     "inlined_by_column",
     "owner_name",
@@ -113,19 +111,6 @@ def _compiled(
         if unpack.whole >= unpack.items:
             return None
     return compiled(replaced)
-
-
-def compiled(module: ast.Module) -> CodeType | None:
-    """The code of a module; None if Python would warn of it, or refuse it.
-
-    What stands in another place than it was written in may look like a mistake.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            return compile(ast.fix_missing_locations(module), FILE, "exec", dont_inherit=True)
-        except SyntaxError:
-            return None
 
 
 def owner_name(name: str) -> str:
@@ -250,12 +235,11 @@ class Unpacked(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """An item, if its place is known and there is one."""
-        read = isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name)
-        if read and node.value.id == self._name:  # type: ignore[attr-defined]
-            place = _place(node.slice)
-            if place is not None and -len(self._items) <= place < len(self._items):
-                self.items += 1
-                return ast.Name(self._items[place], ast.Load())
+        match node:
+            case ast.Subscript(ast.Name(self._name), ast.Constant(int(place)), ast.Load()):
+                if -len(self._items) <= place < len(self._items):
+                    self.items += 1
+                    return ast.Name(self._items[place], ast.Load())
         return self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
@@ -264,7 +248,3 @@ class Unpacked(ast.NodeTransformer):
             return node
         self.whole += isinstance(node.ctx, ast.Load)
         return ast.Tuple([ast.Name(name, node.ctx) for name in self._items], node.ctx)
-
-
-def _place(index: ast.expr) -> int | None:
-    return index.value if isinstance(index, ast.Constant) and type(index.value) is int else None

@@ -184,43 +184,44 @@ class LoopOperator(RunningOperator):
     """
 
     takes_columns = True
-    _loop: Callable[..., list[Any]]
     _plain: Callable[..., list[Any]]
+    _functions: dict[str, Any]
+    _loop: Callable[..., list[Any]]
     #: By the width of tuples, the loop over their items; None if that would hardly be quicker.
-    _by_column: dict[int, Callable[..., list[Any]] | None]
-    _inlined_by_column: Callable[[int], Callable[..., list[Any]] | None]
+    _loops: dict[int, Callable[..., list[Any]] | None]
 
     def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:
         """The loop is `plain`; the functions are for its first parameters, in their order."""
-        given = tuple(functions.values())
-        self._plain = partial(plain, *given)
-        self._loop = partial(inlined(plain, **functions), *given)
-        self._by_column = {}
+        self._plain, self._functions, self._loops = plain, functions, {}
+        self._loop = partial(inlined(plain, **functions), *functions.values())
 
-        def by_column(width: int) -> Callable[..., list[Any]] | None:
-            loop = inlined_by_column(plain, width, **functions)
-            return None if loop is None else partial(loop, *given)
+    def plainly(self, record: Any, *arguments: Any) -> list[Any]:
+        """What is made of one record by calling the user's functions."""
+        return self._plain(*self._functions.values(), iter([record]), *arguments)
 
-        self._inlined_by_column = by_column
-
-    def plainly(self, record: Any) -> list[Any]:
-        """What is made of one record by calling the user's functions; not for keyed state."""
-        return self._plain(iter([record]))
+    def _over_items(self, width: int) -> Callable[..., list[Any]] | None:
+        if width > WIDEST:
+            return None
+        if width not in self._loops:
+            loop = inlined_by_column(self._plain, width, **self._functions)
+            given = self._functions.values()
+            self._loops[width] = None if loop is None else partial(loop, *given)
+        return self._loops[width]
 
     def _go_through(self, records: Records, *arguments: Any) -> list[Any]:
         """Run the loop over the records."""
         loop = self._loop
-        rows: Iterator[Any]
         if isinstance(records, Columns):
-            first, *others = records.columns
             found = self._over_items(len(records.columns))
             if found is None:
                 records = records.rows()
-                rows = iterator = iter(records)
             else:
                 loop = found
-                iterator = iter(first)
-                rows = zip(iterator, *others, strict=False)
+        rows: Iterator[Any]
+        if isinstance(records, Columns):
+            first, *others = records.columns
+            iterator = iter(first)
+            rows = zip(iterator, *others, strict=False)
         else:
             rows = iterator = iter(records)
         self.iterator = iterator
@@ -231,19 +232,12 @@ class LoopOperator(RunningOperator):
                 self._raise_again(records, arguments)
             raise
 
-    def _over_items(self, width: int) -> Callable[..., list[Any]] | None:
-        if width > WIDEST:
-            return None
-        if width not in self._by_column:
-            self._by_column[width] = self._inlined_by_column(width)
-        return self._by_column[width]
-
     def _raise_again(self, records: Records, arguments: tuple[Any, ...]) -> None:
         """Have the user's own function raise, so that the traceback has its line."""
         index = index_at_hand(self.iterator, records)
         if index is not None:
             try:
-                self._plain(iter([records[index]]), *arguments)
+                self.plainly(records[index], *arguments)
             except Exception as error:
                 raise error from error.__cause__
 
