@@ -7,7 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 import trio
+import trio.testing
 
+from penstock.runtime.control.world import Signal
 from penstock.runtime.persist import Persister
 from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state import checkpoint as checkpoint_module
@@ -116,11 +118,8 @@ def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch
     assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend)
 
 
-def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
-    monkeypatch.setattr(backend_module, "SUM_AHEAD_BYTES", 0)
-    backend = make(inline_threshold=0)
-    make.snapshot(backend, 1)
-    persister = Persister(
+def persister_of(backend, quiet=lambda: True):
+    return Persister(
         subtask=0,
         lineage="l",
         attempt=1,
@@ -128,7 +127,46 @@ def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
         reporter=Mock(),
         paths=Mock(),
         clock=time.monotonic,
+        quiet=quiet,
     )
+
+
+# Which of two that are runnable trio runs first is a matter of chance, so many times.
+@pytest.mark.parametrize("turn", range(30))
+def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
+    slices, waiting, wake = [], True, Signal()
+
+    def prewrite():
+        for number in range(5):
+            slices.append(number)
+            wake.set()
+            yield None
+
+    async def sleeper():
+        nonlocal waiting
+        await wake.wait()
+        waiting = False
+        for _ in range(9):
+            await trio.lowlevel.checkpoint()
+
+    async def work():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper)
+            await trio.testing.wait_all_tasks_blocked()
+            await persister.work(None, trio.lowlevel.checkpoint)
+
+    backend = Mock(must_relieve=False, wants_prewrite=True, prewrite=prewrite)
+    persister = persister_of(backend, quiet=lambda: waiting)
+    persister.idle = True
+    trio.run(work)
+    assert slices == [0]
+
+
+def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
+    monkeypatch.setattr(backend_module, "SUM_AHEAD_BYTES", 0)
+    backend = make(inline_threshold=0)
+    make.snapshot(backend, 1)
+    persister = persister_of(backend)
     asked = Mock(side_effect=[True, True, False])
     monkeypatch.setattr(backend.files, "sum_ahead", asked)
 

@@ -253,6 +253,38 @@ def test_a_block_of_which_a_part_changed_is_written_ahead_when_it_is_still(busy,
     assert look() == "a"
 
 
+def test_a_block_of_which_nearly_all_changed_is_written_ahead_when_it_is_still(busy, monkeypatch):
+    monkeypatch.setattr(positions_module, "PASS_SECONDS", 0.0)
+    monkeypatch.setattr(positions_module, "MAX_PASS_SECONDS", 0.0)
+    table = busy.table("s")
+    size = table.positions.size
+    written = []
+    real = busy.store.write
+    monkeypatch.setattr(busy.store, "write", lambda batch: (written.append(1), real(batch)))
+    # One that is in no sample is still to come: written now, all of it would be written again.
+    fill(busy, size, lambda i: (i, "a"))
+    table.put("k1", (1, 3))
+    table.positions.written[1] = table.dirty["k1"]
+    drive(busy.prewrite())
+    assert not written
+    table.put("k1", (1, "a"))
+    drive(busy.prewrite())
+    assert len(written) == 1
+
+
+def test_the_last_block_is_written_ahead_though_it_is_not_full(make, busy):
+    table = busy.table("s")
+    assert COUNT % table.positions.size
+    fill(busy, COUNT, lambda i: (i, "a"))
+    drive(busy.prewrite())
+    assert all(values[-1][1] == "a" for _, values, _ in stored(busy).values())
+    # More keys come, and it is written again.
+    fill(busy, COUNT + 1, lambda i: (i, "a"))
+    handle = make.snapshot(busy, 4)
+    assert contents(make.restored(handle)) == contents(busy)
+    assert len(contents(busy)) == COUNT + 1
+
+
 def test_no_entry_of_a_block_is_written_ahead_more_than_twice_for_a_change(busy, monkeypatch):
     monkeypatch.setattr(positions_module, "PASS_SECONDS", 0.0)
     monkeypatch.setattr(positions_module, "MAX_PASS_SECONDS", 0.0)

@@ -124,6 +124,7 @@ class Builder:
         self.unaligned = self.config.checkpointing_mode is CheckpointingMode.CHANDY_LAMPORT
         self._relay = Relay()
         self.gates: dict[int, InputGate] = {}
+        self._tasks: list[Task] = []
         self.signals: dict[int, tuple[Signal, Signal]] = {}
         self.chains = [chain for chain in self.plan.chains if slot < chain.parallelism]
         keyed = [c for c in self.chains if c.root.operator.kind.keyed]
@@ -267,7 +268,7 @@ class Builder:
             reporter=reporter,
             paths=self.paths,
             clock=self.world.clock,
-            quiet=quiet,
+            quiet=self._quiet,
             inline_threshold=self.config.inline_threshold,
         )
         task = Task(
@@ -289,7 +290,12 @@ class Builder:
             keep_state=self.keep,
             unaligned=self._unaligned(chain.root.operator),
         )
+        self._tasks.append(task)
         return BuiltTask(task, wake, persist, pump)
+
+    def _quiet(self) -> bool:
+        """Whether nothing else in the process has anything to do now."""
+        return quiet() and all(task.waiting for task in self._tasks)
 
     def _protocol(self, gate: InputGate) -> SnapshotProtocol:
         inputs, back_edges = gate.channels, gate.back_edges

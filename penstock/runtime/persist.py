@@ -248,6 +248,9 @@ class Persister:
             elif self.idle and backend.wants_prewrite:
                 # It may be given up after any slice, and is when the task has records again.
                 for _ in backend.prewrite():
+                    # Twice: who has slept until now is awake after the first, and at work after
+                    # the second.
+                    await pause()
                     await pause()
                     if not self.idle or self._cuts or not self._quiet():
                         break

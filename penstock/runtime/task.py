@@ -146,6 +146,8 @@ class Task:
         self.ended = False
         #: A final barrier has passed: the source does not emit any more.
         self.paused = False
+        #: There is nothing that it could do now.
+        self.waiting = False
         self.busy_seconds = self.blocked_seconds = 0.0
         self._blocked_since: float | None = None
 
@@ -569,9 +571,9 @@ class Task:
                 continue
             if self.flush() and self._can_go_on():
                 continue
-            self.persister.idle = not self.gate.ready
+            self.persister.idle, self.waiting = not self.gate.ready, True
             await wait(self._wake_at())
-            self.persister.idle = False
+            self.persister.idle = self.waiting = False
             yielded = self._timer()
 
     def _wake_at(self) -> float | None:

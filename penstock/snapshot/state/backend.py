@@ -219,15 +219,15 @@ class KeyedBackend:
 
     def _prewrite_blocks(self, table: KeyedTable, positions: Positions) -> Work[None]:
         assert self.blocks is not None
-        timer = self.timer()
-        for begin, values in positions.settled(table.dirty, self._clock()):
-            self.blocks.write_block(table, positions, begin, values)
-            self._policy.wrote(table.table_id, [begin])
-            if timer.is_over(len(values)):
-                yield None
-                if self.captures:
-                    return
-                timer.restart()
+        for block in positions.settled(table.dirty, self._clock()):
+            if block is not None:
+                begin, values = block
+                self.blocks.write_block(table, positions, begin, values)
+                self._policy.wrote(table.table_id, [begin])
+            # A record that comes now should not wait for a second one.
+            yield None
+            if self.captures:
+                return
         yield None
 
     def restore(self, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:

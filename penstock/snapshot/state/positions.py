@@ -37,14 +37,13 @@ MAX_ENTRIES = 1 << 17
 BEGIN_SHARE, END_SHARE = 1 / 4, 1 / 12
 # Of each block so many values are compared to estimate how many changed.
 _SAMPLE = 32
-#: A block is written ahead if nearly all of it changed: whoever goes through the keys in some order
-#: has left it behind. Looking for such blocks costs 5 us for each of them.
-SETTLED_SHARE = 0.97
-#: Or if that much of it changed, and nothing since the last look: there are several who go through
-#: the keys, not side by side, and one of them has been there.
+#: A block is written ahead if all of it changed: whoever goes through the keys in some order has
+#: left it behind. Or if about so much of it changed, and nothing since the last look: there are
+#: several who go through the keys, not side by side, and one of them has been there. Looking for
+#: such blocks costs 5 us for each, and 100 us for one of which so much has changed.
 STILL_SHARE = 0.25
 #: Between two such looks; longer each time that there was nothing.
-PASS_SECONDS, MAX_PASS_SECONDS = 0.03, 2.0
+PASS_SECONDS, MAX_PASS_SECONDS = 0.015, 2.0
 
 
 class Positions:
@@ -70,10 +69,9 @@ class Positions:
         self._packed_keys: dict[int, bytes] = {}
         #: Where blocks begin that were written since the last capture was.
         self._rewritten: set[int] = set()
-        self._pass: Iterator[tuple[int, list[Any]]] | None = None
-        #: By where a block begins: how many of its sample, and of all of it, had changed by the
-        #: last look. The second is counted only if the first was the same twice.
-        self._changed: dict[int, tuple[int, int | None]] = {}
+        self._pass: Iterator[tuple[int, list[Any]] | None] | None = None
+        #: By where a block begins: how much of it had changed by the last look.
+        self._changed: dict[int, int] = {}
         #: By where a block begins: how often its entries were written ahead since the last capture
         #: was taken; half, if half of them had changed.
         self._ahead: dict[int, float] = {}
@@ -133,8 +131,10 @@ class Positions:
         """Whether it is time to look for blocks to write ahead, in seconds on some clock."""
         return self.alone and now >= self._pass_after
 
-    def settled(self, live: dict[Any, Any], now: float) -> Iterator[tuple[int, list[Any]]]:
+    def settled(self, live: dict[Any, Any], now: float) -> Iterator[tuple[int, list[Any]] | None]:
         """As `changes`, but only blocks that are worth writing ahead; goes on where it was left.
+
+        None after a longer look that found nothing.
 
         Arguments:
             live: the table's entries.
@@ -145,35 +145,36 @@ class Positions:
             self._pass = self._settled(live)
         for block in self._pass:
             yield block
-            self._pass_seconds = PASS_SECONDS
+            if block is not None:
+                self._pass_seconds = PASS_SECONDS
         self._pass, self._pass_after = None, now + self._pass_seconds
 
-    def _settled(self, live: dict[Any, Any]) -> Iterator[tuple[int, list[Any]]]:
+    def _settled(self, live: dict[Any, Any]) -> Iterator[tuple[int, list[Any]] | None]:
         value_of = live.__getitem__
         stride = max(1, self.size // _SAMPLE)
-        for begin in range(0, len(self.written) - self.size + 1, self.size):
-            end = begin + self.size
+        # The last block, which is not full, is written ahead as well; if keys come, it changes.
+        for begin in range(0, len(self.written), self.size):
+            end = min(begin + self.size, len(self.written))
             old = self.written[begin:end:stride]
             changed = sum(map(is_not, map(value_of, self.keys[begin:end:stride]), old))
             share, ahead = changed / len(old), self._ahead.get(begin, 0.0)
-            if share < STILL_SHARE or ahead >= PASSES * SETTLED_SHARE:
+            if share < STILL_SHARE or ahead > PASSES - STILL_SHARE:
                 continue
             values = list(map(value_of, self.keys[begin:end]))
-            if share < SETTLED_SHARE and not self._is_still(begin, changed, values):
+            if not self._has_settled(begin, values):
+                yield None
                 continue
             self._ahead[begin] = ahead + share
             self._changed.pop(begin, None)
             self._rewrite(begin, values)
             yield begin, values
 
-    def _is_still(self, begin: int, sampled: int, values: list[Any]) -> bool:
-        """Whether nothing has changed in a block since the last look at it."""
-        sampled_before, before = self._changed.get(begin, (0, None))
-        total = None
-        if sampled == sampled_before:
-            total = sum(map(is_not, values, self.written[begin : begin + self.size]))
-        self._changed[begin] = sampled, total
-        return total is not None and total == before
+    def _has_settled(self, begin: int, values: list[Any]) -> bool:
+        """Whether all of a block has changed, or nothing of it since the last look."""
+        before = self._changed.get(begin)
+        changed = sum(map(is_not, values, self.written[begin : begin + self.size]))
+        self._changed[begin] = changed
+        return changed in (len(values), before)
 
     def packed_keys(self, begin: int, count: int, pack: Any) -> bytes:
         """The bytes of the keys of a block, which are made once when it is full."""
