@@ -23,6 +23,7 @@ from penstock.snapshot.coordinator import (
     Inject,
     InputEnded,
     NumbersReserved,
+    Prepare,
     Publish,
     Published,
     PublishFailed,
@@ -88,6 +89,45 @@ def test_a_slow_snapshot_is_followed_after_the_minimum_pause() -> None:
     assert c.next_tick() == 28.0
     assert hear(c, Tick(27.9)) == []
     assert hear(c, Tick(28.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+
+
+def test_a_snapshot_is_announced_once_before_it_is_due() -> None:
+    c = coordinator(interval=1.0, announce=True)
+    assert c.next_tick() == pytest.approx(0.85)
+    assert hear(c, Tick(0.8)) == []
+    (announced,) = hear(c, Tick(0.9))
+    assert isinstance(announced, Prepare)
+    assert announced.number == 1
+    assert announced.seconds == pytest.approx(0.1)
+    assert c.next_tick() == 1.0
+    assert hear(c, Tick(0.95)) == []
+    assert hear(c, Tick(1.0)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    hear(c, *acknowledge(1), Published(1))
+    assert c.next_tick() == pytest.approx(1.85)
+    assert hear(c, Tick(1.9)) == [Prepare(2, pytest.approx(0.1))]
+
+
+def test_a_snapshot_that_was_announced_may_be_begun_for_another_reason() -> None:
+    c = coordinator(interval=1.0, announce=True)
+    assert hear(c, Tick(0.9)) == [Prepare(1, pytest.approx(0.1))]
+    assert hear(c, SavepointRequested()) == [Inject(1, SnapshotKind.SAVEPOINT)]
+    hear(c, *acknowledge(1), Published(1))
+    # The interval counts from its start.
+    assert hear(c, Tick(1.8)) == [Prepare(2, pytest.approx(0.1))]
+
+
+def test_what_is_not_due_by_the_clock_or_soon_is_not_announced() -> None:
+    for changes in (
+        {"interval": None, "announce": True},
+        {"interval": 0.1, "announce": True},
+        {"interval": 1.0},
+        {"interval": 1.0, "announce": True, "numbers": range(0)},
+    ):
+        assert hear(coordinator(**changes), Tick(0.09)) == []
+        assert hear(coordinator(**changes), Tick(0.9))[:1] in (
+            [],
+            [Inject(1, SnapshotKind.CHECKPOINT)],
+        )
 
 
 def test_only_one_snapshot_is_in_flight() -> None:
@@ -342,7 +382,9 @@ class AnyOrder(RuleBasedStateMachine):
             min_pause=1.0,
             tolerable_failures=3,
             numbers=range(1, 5),
+            announce=True,
         )
+        self.announced = 0
         self.injected: list[int] = []
         self.in_flight: int | None = None
         self.acknowledged: set[str] = set()
@@ -363,8 +405,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     def obey(self, command: CoordinatorCommand) -> None:
         match command:
+            case Prepare(number, seconds):
+                assert self.in_flight is None, "nobody waits for one while another is in flight"
+                assert number > max([self.announced, *self.injected]), "once"
+                assert 0 <= seconds <= 0.15
+                self.announced = number
             case Inject(number, kind):
                 assert self.in_flight is None, "one in flight"
+                assert number >= self.announced, "the next one has the number announced"
                 assert not self.injected or number > self.injected[-1], "a number is used once"
                 final = self.stopping or self.ended == set(self.tasks)
                 assert (kind is SnapshotKind.FINAL) == final

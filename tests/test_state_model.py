@@ -259,6 +259,18 @@ class KeyedStateMachine(RuleBasedStateMachine):
         if give_up or self.ahead.done:
             self.ahead = None
 
+    @rule(seconds=st.sampled_from([0.0, 1.0]))
+    def prepare(self, seconds):
+        self.backend.prepare(seconds)
+
+    @precondition(lambda self: self.active is None and self.ahead is None)
+    @rule()
+    def flush_ahead(self):
+        work = Driver(self.backend.flush_ahead())
+        while not work.done:
+            work.advance()
+        assert not self.backend.wants_flush
+
     @precondition(lambda self: self.active is None and not self.pending)
     @rule(steps=st.integers(0, 10))
     def relieve(self, steps):

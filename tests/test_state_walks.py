@@ -99,6 +99,8 @@ class Walk:
                     given_up.abort()
                     self.expected.pop(given_up.number, None)
                 if not self.pending and self.chance.random() < 0.2:
+                    if self.chance.random() < 0.5:
+                        self.backend.prepare(0.0)
                     drive(self.backend.prewrite())
             self.capture(number)
         while self.pending:

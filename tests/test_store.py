@@ -559,6 +559,41 @@ def test_debris_that_a_dying_worker_still_adds_to_waits(
 # --- in memory
 
 
+def test_a_folder_that_was_made_durable_ahead_is_not_synced_again() -> None:
+    class Counting(MemoryFiles):
+        synced: list[str]
+
+        def sync(self, path: Path) -> None:
+            self.synced.append(path.name)
+            super().sync(path)
+
+    files = Counting()
+    files.synced = []
+    store = Store(Path("/words"), files)
+    store.open("words")
+    store.lock()
+    times = []
+    for number in store.reserve_numbers(3):
+        store.create(number)
+        if number == 2:
+            store.anchor(number)
+        files.synced.clear()
+        store.publish(make_manifest(number))
+        times.append(files.synced.count("checkpoints"))
+    assert times == [1, 0, 1]
+
+
+def test_a_folder_that_is_not_there_is_not_taken_for_durable() -> None:
+    store = MemoryStore()
+    store.open("words")
+    store.lock()
+    store.anchor(1)
+    take(store, 1)
+    store.crash()
+    store.unlock()
+    assert store.newest() == make_manifest(1)
+
+
 def test_a_store_in_memory_behaves_like_one_on_disk() -> None:
     store = MemoryStore()
     store.open("words")
@@ -666,6 +701,8 @@ def live(files: MemoryFiles, life: Life) -> None:
         for number in store.reserve_numbers(3):
             life.given = number
             folder = store.create(number)
+            if number % 2:
+                store.anchor(number)
             # What a worker does before it acknowledges.
             name = Paths.task_name("count", 0, 1)
             data = f"state {number}".encode()

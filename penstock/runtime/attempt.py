@@ -113,6 +113,8 @@ class Attempt:
         self._rescheduled = Signal()
         self._numbers = numbers[1:]
         self._dealer = SplitDealer(job.code, job.plan)
+        #: The snapshot whose folder was made last; held while one is being made.
+        self._made, self._making = -1, trio.Lock()
         #: Held while a split is on its way from its enumerator to the task that it is for.
         self._dealing = trio.Lock()
         self._loops = t.LoopWatch(
@@ -330,6 +332,7 @@ class Attempt:
             min_pause=config.min_pause_seconds,
             tolerable_failures=config.tolerable_failures,
             numbers=self._numbers,
+            announce=job.keep,
         )
         self._started = True
         self._job.observe({"event": "running", "attempt": self._ordinal})
@@ -376,6 +379,9 @@ class Attempt:
             self._rescheduled.set()  # its next tick may be due earlier now
         for command in commands:
             match command:
+                case c.Prepare(number, seconds):
+                    self._send_all(m.Prepare(seconds))
+                    self._nursery.start_soon(self._prepare, number)
                 case c.Inject(number, kind):
                     self._flights[number] = _Flight(
                         number, kind, self._world.clock(), int(time.time() * 1000)
@@ -399,10 +405,22 @@ class Attempt:
                 case c.Fail(reason):
                     self._fail(StoreError(reason))
 
+    async def _prepare(self, number: int) -> None:
+        """Make a snapshot's folder ahead; what fails is tried again when it begins."""
+        with contextlib.suppress(StoreError):
+            await self._make_folder(number)
+            await self._job.in_store(partial(self._job.store.anchor, number))
+
+    async def _make_folder(self, number: int) -> None:
+        async with self._making:
+            if self._made != number:
+                await self._job.in_store(partial(self._job.store.create, number))
+                self._made = number
+
     async def _inject(self, number: int, kind: SnapshotKind) -> None:
         if self._job.keep:
             try:
-                await self._job.in_store(lambda: self._job.store.create(number))
+                await self._make_folder(number)
             except PenstockError as error:
                 reason = str(error)
                 self.post(lambda: self._coordinate(c.Declined("the store", number, reason)))

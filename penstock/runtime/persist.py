@@ -9,6 +9,7 @@ snapshot staged is acknowledged again with the next one.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,9 @@ from penstock.snapshot.state import Capture, KeyedBackend
 from penstock.snapshot.termination import LoopStatus
 
 __all__ = ["Acknowledgement", "Cut", "Persister", "Reporter", "drive"]
+
+#: An announced snapshot that has not come so long after it was due is not waited for any more.
+LATE_SECONDS = 0.1
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -172,6 +176,8 @@ class Persister:
         #: Cuts whose state is written, and whose logs are being taken or are to be written.
         self._logging: deque[Cut] = deque()
         self._uncommitted: list[Committable] = []
+        #: When a snapshot was last announced for.
+        self._due = -math.inf
         #: Set by the task while it has nothing else to do.
         self.idle = False
 
@@ -182,6 +188,12 @@ class Persister:
 
     def _log_is_complete(self) -> bool:
         return bool(self._logging) and not self._logging[0].logging
+
+    def prepare(self, seconds: float) -> None:
+        """A snapshot is due in so many seconds: what can be done ahead is done, idle or not."""
+        self._due = self._clock() + seconds
+        for backend in self._backends.values():
+            backend.prepare(seconds)
 
     def add(self, cut: Cut) -> None:
         """Take over a cut."""
@@ -219,11 +231,14 @@ class Persister:
         backends = self._backends.values()
         if any(backend.must_relieve for backend in backends):
             return True
-        return (
-            self.idle
-            and any(backend.wants_prewrite or backend.wants_sums for backend in backends)
-            and self._quiet()
-        )
+        ahead = any(backend.wants_prewrite or backend.wants_sums for backend in backends)
+        if self._is_due() and (ahead or any(backend.wants_flush for backend in backends)):
+            return True
+        return ahead and self.idle and self._quiet()
+
+    def _is_due(self) -> bool:
+        """Whether a snapshot is about to be taken, so that nobody waits until the task is idle."""
+        return self._clock() < self._due + LATE_SECONDS and not self._cuts
 
     async def work(self, offload: Offload, pause: Callable[[], Awaitable[None]]) -> None:
         """Do what there is to do now: a cut, relief of memory, or something ahead of a cut."""
@@ -245,18 +260,22 @@ class Persister:
         for backend in self._backends.values():
             if backend.must_relieve:
                 await drive(backend.relieve(), offload, pause)
-            elif self.idle and backend.wants_prewrite:
+            elif backend.wants_prewrite and (self.idle or self._is_due()):
                 # It may be given up after any slice, and is when the task has records again.
                 for _ in backend.prewrite():
+                    await pause()
+                    if self._is_due():
+                        continue
                     # Twice: who has slept until now is awake after the first, and at work after
                     # the second.
                     await pause()
-                    await pause()
                     if not self.idle or self._cuts or not self._quiet():
                         break
-            elif self.idle and backend.wants_sums:
+            elif backend.wants_flush and self._is_due():
+                await drive(backend.flush_ahead(), offload, pause)
+            elif backend.wants_sums and (self.idle or self._is_due()):
                 while await drive(backend.sum_ahead(), offload, pause):
-                    if not self.idle or self._cuts:
+                    if self._cuts or not (self.idle or self._is_due()):
                         break
 
     async def _persist(

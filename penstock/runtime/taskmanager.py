@@ -184,6 +184,10 @@ class TaskManager:
                 case m.NoMoreSplits(chain, _):
                     self._tasks[chain].task.no_more_splits()
                     self._wake(chain)
+                case m.Prepare(seconds):
+                    for built in self._built:
+                        built.task.persister.prepare(seconds)
+                        built.persist.set()
                 case m.Inject(number, kind):
                     for built in self._built:
                         if built.task.feed is not None:

@@ -37,6 +37,7 @@ __all__ = [
     "InputEnded",
     "Inject",
     "NumbersReserved",
+    "Prepare",
     "Publish",
     "PublishFailed",
     "Published",
@@ -47,6 +48,11 @@ __all__ = [
     "StopRequested",
     "Tick",
 ]
+
+
+#: A snapshot is announced so many seconds before it is due, or this share of the interval, if that
+#: is less; not with intervals that leave too little time to do anything in.
+LEAD_SECONDS, LEAD_SHARE, LEAST_LEAD_SECONDS = 0.15, 1 / 4, 0.05
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,17 @@ class SnapshotWanted:
 
 
 @dataclass(frozen=True)
+class Prepare:
+    """Snapshot `number` is due in so many seconds: do what can be done ahead of it.
+
+    Nothing is begun by it. Another snapshot may come first, which has that number then.
+    """
+
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Inject:
     """Send barrier `number` to every source."""
 
@@ -184,7 +201,7 @@ CoordinatorEvent = (
     | SavepointRequested
     | SnapshotWanted
 )
-CoordinatorCommand = Inject | Publish | Complete | Abort | Fail | Finish | ReserveNumbers
+CoordinatorCommand = Prepare | Inject | Publish | Complete | Abort | Fail | Finish | ReserveNumbers
 
 
 class State(Enum):
@@ -209,6 +226,7 @@ class Coordinator:
             clock or wanted; without an interval there is none.
         tolerable_failures: so many failures in a row are borne.
         numbers: reserved snapshot numbers.
+        announce: whether a snapshot that is due by the clock is announced before.
     """
 
     LOW_WATER = 8
@@ -223,10 +241,14 @@ class Coordinator:
         min_pause: float = 0.0,
         tolerable_failures: int = 0,
         numbers: range,
+        announce: bool = False,
     ) -> None:
         self.tasks = frozenset(tasks)
         self.interval, self.timeout, self.min_pause = interval, timeout, min_pause
         self.tolerable_failures = tolerable_failures
+        lead = min(LEAD_SECONDS, (interval or 0.0) * LEAD_SHARE)
+        #: So many seconds ahead; 0: not at all.
+        self.lead = lead if announce and lead >= LEAST_LEAD_SECONDS else 0.0
         self.state = State.WAITING
         #: The number in flight and its kind; None exactly while WAITING or FINISHED.
         self.number: int | None = None
@@ -246,6 +268,8 @@ class Coordinator:
         self._pause_until = now
         self._stopping = False
         self._savepoints = 0
+        #: The number that was announced last.
+        self._announced = -1
         #: Whether the snapshot in flight ends the job.
         self._final = False
 
@@ -286,7 +310,7 @@ class Coordinator:
                 self._wanted = at if self._wanted is None else min(at, self._wanted)
                 commands = []
         if self.state is State.WAITING:
-            commands += self._begin()
+            commands += self._begin() or self._announce()
         return commands
 
     def next_tick(self) -> float | None:
@@ -294,8 +318,22 @@ class Coordinator:
         if self.state is State.COLLECTING:
             return self._started + self.timeout
         if self.state is State.WAITING:
-            return self._next_checkpoint()
+            times = (self._announcement(), self._next_checkpoint())
+            return min((at for at in times if at is not None), default=None)
         return None
+
+    def _announcement(self) -> float | None:
+        """When the next snapshot is to be announced; None: it need not be."""
+        if not self.lead or self._due is None or not self._numbers:
+            return None
+        return None if self._announced == self._numbers[0] else self._due - self.lead
+
+    def _announce(self) -> list[CoordinatorCommand]:
+        at = self._announcement()
+        if at is None or self._due is None or self._now < at:
+            return []
+        self._announced = self._numbers[0]
+        return [Prepare(self._announced, max(0.0, self._due - self._now))]
 
     def _next_checkpoint(self) -> float | None:
         """When the next checkpoint is due, by the clock or because it is wanted."""

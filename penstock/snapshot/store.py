@@ -80,6 +80,8 @@ class Store:
         self._files = Files() if files is None else files
         self._clock = clock
         self._token: int | None = None
+        #: The snapshot of which the folder's name is known to be durable.
+        self._anchored: int | None = None
 
     def open(self, job_name: str) -> None:
         """Make the folder if there is none, and see that it is this job's and fit for use.
@@ -201,6 +203,14 @@ class Store:
                 raise _fenced(number, folder) from None
         return folder
 
+    def anchor(self, number: int) -> None:
+        """Make the name of a snapshot's folder durable ahead, which `publish` does else."""
+        self._require_lock()
+        with _faults(f"create snapshot {number}", self.paths.checkpoints):
+            if self._files.exists(self.paths.snapshot(number)):
+                self._files.sync(self.paths.checkpoints)
+                self._anchored = number
+
     def publish(self, manifest: Manifest) -> Path:
         """Make a snapshot complete: write its manifest, durably, and return its path.
 
@@ -233,7 +243,8 @@ class Store:
             try:
                 files.remove(temporary)
                 files.sync(folder)
-                files.sync(self.paths.checkpoints)
+                if self._anchored != number:
+                    files.sync(self.paths.checkpoints)
             except OSError:
                 # Nobody was told of it, so it can be taken back.
                 self._remove_if_possible(final)

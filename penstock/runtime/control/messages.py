@@ -30,6 +30,7 @@ __all__ = [
     "Metrics",
     "NoMoreSplits",
     "OutsideEnded",
+    "Prepare",
     "Ready",
     "Shutdown",
     "SplitAssigned",
@@ -117,6 +118,13 @@ class NoMoreSplits:
 
     chain: int
     subtask: int
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """A snapshot is due in so many seconds."""
+
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -270,6 +278,7 @@ Message = (
     | SplitWanted
     | SplitAssigned
     | NoMoreSplits
+    | Prepare
     | Inject
     | Abort
     | Complete

@@ -16,6 +16,7 @@ This module does no scheduling: see `values.Work`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -32,7 +33,7 @@ from penstock.snapshot.state.checkpoint import CheckpointFiles
 from penstock.snapshot.state.positions import Positions
 from penstock.snapshot.state.prewrite import PrewritePolicy
 from penstock.snapshot.state.restore import restore_into
-from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch
+from penstock.snapshot.state.rocks import SUM_AHEAD_BYTES, RocksStore, SharedMemory, new_batch
 from penstock.snapshot.state.rows import (
     REMEMBERED_BYTES,
     ROW_PREFIX,
@@ -55,8 +56,8 @@ __all__ = ["KeyedBackend"]
 
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
 PREWRITE_ENTRIES = 1024
-#: After so much was written there are new table files.
-SUM_AHEAD_BYTES = 1024 * 1024
+#: So long before a snapshot is due what was written ahead is flushed, if it is so much.
+FLUSH_LEAD_SECONDS, FLUSH_AHEAD_BYTES = 0.06, 64 * 1024
 #: A batch has rarely more entries, and an operator rarely more than one for each record of it.
 BATCH_ENTRIES = 4096
 MOST_UNWATCHED = 64
@@ -120,6 +121,8 @@ class KeyedBackend:
         # Whether an entry may be in RocksDB only.
         self.cold_possible = False
         self._policy = PrewritePolicy()
+        # When to flush ahead of a snapshot that was announced.
+        self._flush_at = math.inf
         # So often `must_relieve` need not look.
         self._calm = 0
 
@@ -160,6 +163,7 @@ class KeyedBackend:
                 if had_levels and not whole:
                     turnover.add(table)
         self._policy.captured(_written_again(maps, lists))
+        self._flush_at = math.inf
         capture = Capture(self, number, maps, lists, turnover)
         self.captures.append(capture)
         return capture
@@ -190,6 +194,30 @@ class KeyedBackend:
                 return
             self._policy.wrote(table.table_id, self._move_slice(table))
             yield None
+
+    def prepare(self, seconds: float) -> None:
+        """A snapshot is due in so many seconds. What is written ahead now is judged by itself."""
+        self._policy.prepare()
+        self._flush_at = self._clock() + seconds - FLUSH_LEAD_SECONDS
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether it is time for `flush_ahead`."""
+        return (
+            self.store is not None
+            and not self.captures
+            and self._clock() >= self._flush_at
+            and self.store.unflushed_bytes >= FLUSH_AHEAD_BYTES
+        )
+
+    def flush_ahead(self) -> Work[None]:
+        """Makes a table file of what was written ahead, once per snapshot that was announced.
+
+        To be driven to its end. The snapshot then has little left to flush.
+        """
+        self._flush_at = math.inf
+        if self.store is not None:
+            yield from self.offload(self.store.flush)
 
     @property
     def wants_sums(self) -> bool:

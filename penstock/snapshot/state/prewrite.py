@@ -9,7 +9,7 @@ are left out as it takes to make it rare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable
+from collections.abc import Callable, Collection, Container, Hashable, Sequence
 from itertools import islice
 
 __all__ = ["PASSES", "PrewritePolicy"]
@@ -18,22 +18,56 @@ __all__ = ["PASSES", "PrewritePolicy"]
 PASSES = 2
 MAX_SKIPPED = 16
 SAMPLE = 64
+#: Of what is written at a time, each so-manieth may get into the sample.
+JUDGED = 16
+
+
+class _Brake:
+    """Leaves intervals out when what was written ahead in one has changed again."""
+
+    def __init__(self) -> None:
+        #: Per table, some of the keys that were written in this interval.
+        self.written: dict[int, list[Hashable]] = {}
+        self.left = 0
+        self._skip = 0
+
+    def judge(self, is_dirty: Callable[[int, Hashable], bool]) -> None:
+        """A snapshot was taken."""
+        if self.left:
+            self.left -= 1
+        elif self.written:
+            wasted = taken = 0
+            for table, written in self.written.items():
+                for key in _sample(written):
+                    taken += 1
+                    wasted += is_dirty(table, key)
+            self._skip = min(MAX_SKIPPED, self._skip * 2 or 1) if wasted > taken // 2 else 0
+            self.left = self._skip
+        self.written = {}
 
 
 class PrewritePolicy:
-    """Decides for one backend, from what became of the entries that were written ahead."""
+    """Decides for one backend, from what became of the entries that were written ahead.
+
+    What is written shortly before a snapshot is judged by itself: less of it changes again.
+    """
 
     def __init__(self) -> None:
         #: Per table, how often each key was written ahead in this interval.
         self._written: dict[int, dict[Hashable, int]] = {}
         self._before: dict[int, dict[Hashable, int]] = {}
         self._stopped = False
-        self._skip = self._left = 0
+        self._early, self._late = _Brake(), _Brake()
+        self._brake = self._early
 
     @property
     def allowed(self) -> bool:
         """Whether to write ahead at all now."""
-        return not self._stopped and not self._left
+        return not self._stopped and not self._brake.left
+
+    def prepare(self) -> None:
+        """A snapshot is due soon."""
+        self._brake = self._late
 
     def may_write(self, table: int, oldest: Hashable) -> bool:
         """Whether to write a slice that begins with this key; if not, none until the snapshot."""
@@ -41,11 +75,12 @@ class PrewritePolicy:
             self._stopped = True
         return self.allowed
 
-    def wrote(self, table: int, keys: Iterable[Hashable]) -> None:
+    def wrote(self, table: int, keys: Sequence[Hashable]) -> None:
         """These were written ahead."""
         written = self._written.setdefault(table, {})
         for key in keys:
             written[key] = written.get(key, 0) + 1
+        self._brake.written.setdefault(table, []).extend(keys[::JUDGED])
 
     def captured(self, is_dirty: Callable[[int, Hashable], bool]) -> None:
         """A snapshot was taken; a sample tells how many writes were for nothing.
@@ -53,19 +88,9 @@ class PrewritePolicy:
         Arguments:
             is_dirty: whether an entry, by table and key, has to be written again.
         """
-        if self._left:
-            self._left -= 1
-        elif self._written:
-            wasted = taken = 0
-            for table, written in self._written.items():
-                for key in _sample(written):
-                    taken += 1
-                    wasted += is_dirty(table, key)
-            if wasted > taken // 2:
-                self._skip = min(MAX_SKIPPED, self._skip * 2 or 1)
-                self._left = self._skip
-            else:
-                self._skip = 0
+        self._early.judge(is_dirty)
+        self._late.judge(is_dirty)
+        self._brake = self._early
         self._before, self._written, self._stopped = self._written, {}, False
 
     def written_before(self, table: int) -> Container[Hashable]:
@@ -84,6 +109,6 @@ class PrewritePolicy:
         self._before = {}
 
 
-def _sample(written: dict[Hashable, int]) -> list[Hashable]:
+def _sample(written: Collection[Hashable]) -> list[Hashable]:
     """Some keys; spread, since the newest ones are the likeliest to have lasted."""
     return list(islice(written, 0, None, max(1, len(written) // SAMPLE)))

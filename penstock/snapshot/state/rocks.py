@@ -66,6 +66,10 @@ MAX_MANIFEST_BYTES = 512 * 1024
 LINK_ATTEMPTS = 10
 
 
+#: After so much was written there are table files that were not there before.
+SUM_AHEAD_BYTES = 1024 * 1024
+
+
 class SharedMemory:
     """The block cache and the write-buffer limit that all backends of a process share.
 
@@ -164,8 +168,10 @@ class RocksStore:
         # The package's stub takes this property for a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
         self._warned = False
-        #: Bytes that were written since `tables` or `checkpoint` was called.
+        #: Bytes that were written since the names of table files were asked for.
         self.written_bytes = 0
+        #: Bytes that were written since the last flush that was asked for.
+        self.unflushed_bytes = 0
         self._database = self._open()
 
     @classmethod
@@ -191,7 +197,9 @@ class RocksStore:
             StoreError: if they can't be written; after that, nothing can.
         """
         try:
-            self.written_bytes += batch.size_in_bytes()
+            size = batch.size_in_bytes()
+            self.written_bytes += size
+            self.unflushed_bytes += size
             self._database.write(batch, self._write_options)
         except Exception as error:
             raise self._explain("write", error) from error
@@ -247,6 +255,16 @@ class RocksStore:
             self._manifest = ManifestReader(self.folder)
             raise OSError(str(error)) from error
 
+    def flush(self) -> None:
+        """Makes a table file of what is in memory; slow. The next checkpoint tells of faults."""
+        self.unflushed_bytes = 0
+        # So that the checksum of what is made is computed ahead, too.
+        self.written_bytes = max(self.written_bytes, SUM_AHEAD_BYTES)
+        try:
+            self._database.flush()
+        except Exception as error:
+            logger.debug("what was written ahead was not flushed: %s", error)
+
     def checkpoint(self, folder: Path) -> CheckpointContent:
         """Flushes, and links the table files of the database into `folder`; slow.
 
@@ -259,7 +277,7 @@ class RocksStore:
             Exception: if RocksDB can't flush, or can't make the checkpoint where we couldn't.
         """
         self._database.flush()
-        self.written_bytes = 0
+        self.written_bytes = self.unflushed_bytes = 0
         folder.mkdir()
         try:
             return self._link_newest(folder)
