@@ -18,9 +18,11 @@ import pytest
 import trio
 import trio.testing
 
+from penstock.dataflow.errors import StoreError
 from penstock.dataflow.source import ListEnumerator, Split
 from penstock.runtime import jobmanager
 from penstock.runtime.control.world import World, seed_scheduler
+from penstock.snapshot.store import Store
 from tests.simulation.cluster import Fault, Outcome, Simulation
 from tests.simulation.processes import Machine
 from tests.sizes import sized
@@ -198,6 +200,55 @@ def test_folders_that_are_removed_do_not_hold_up_the_event_loop(
     monkeypatch.setattr(jobmanager.shutil, "rmtree", rmtree)
     check(5, Simulation(5, faults=[]))
     assert set(removed) == {("work", True)}
+
+
+# Snapshots are announced in every other simulation.
+ANNOUNCED = range(1, 20, 2)
+
+
+def test_the_folder_of_an_announced_snapshot_is_made_ahead_and_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: Counter[str] = Counter()
+    create, anchor = Store.create, Store.anchor
+    made = set[int]()
+
+    def create_once(store: Store, number: int) -> Path:
+        assert number not in made
+        made.add(number)
+        return create(store, number)
+
+    def note(store: Store, number: int) -> None:
+        calls["anchored"] += number in made
+        anchor(store, number)
+
+    monkeypatch.setattr(Store, "create", create_once)
+    monkeypatch.setattr(Store, "anchor", note)
+    for seed in ANNOUNCED:
+        made.clear()
+        check(seed, Simulation(seed, faults=[]))
+    assert calls["anchored"] > 10
+
+
+def test_a_folder_that_cannot_be_made_ahead_is_made_when_its_snapshot_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create, tried, made_later = Store.create, set[int](), 0
+
+    def create_second(store: Store, number: int) -> Path:
+        nonlocal made_later
+        # Not each, since the last one of a run is not announced.
+        if number % 2 and number not in tried:
+            tried.add(number)
+            raise StoreError("the disk is full for a moment")
+        made_later += number in tried
+        return create(store, number)
+
+    monkeypatch.setattr(Store, "create", create_second)
+    for seed in ANNOUNCED:
+        tried.clear()
+        check(seed, Simulation(seed, faults=[]))
+    assert made_later > 5
 
 
 def test_output_that_cannot_be_staged_is_produced_again() -> None:
