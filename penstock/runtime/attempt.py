@@ -113,7 +113,7 @@ class Attempt:
         self._rescheduled = Signal()
         self._numbers = numbers[1:]
         self._dealer = SplitDealer(job.code, job.plan)
-        #: The snapshot whose folder was made last; held while one is being made.
+        #: The snapshot whose folder was made last, and what is held while one is being made.
         self._made, self._making = -1, trio.Lock()
         #: Held while a split is on its way from its enumerator to the task that it is for.
         self._dealing = trio.Lock()

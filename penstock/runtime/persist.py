@@ -231,10 +231,13 @@ class Persister:
         backends = self._backends.values()
         if any(backend.must_relieve for backend in backends):
             return True
-        ahead = any(backend.wants_prewrite or backend.wants_sums for backend in backends)
-        if self._is_due() and (ahead or any(backend.wants_flush for backend in backends)):
+        due = self._is_due()
+        if not (due or self.idle):
+            return False
+        if due and any(backend.wants_flush for backend in backends):
             return True
-        return ahead and self.idle and self._quiet()
+        ahead = any(backend.wants_prewrite or backend.wants_sums for backend in backends)
+        return ahead and (due or self._quiet())
 
     def _is_due(self) -> bool:
         """Whether a snapshot is about to be taken, so that nobody waits until the task is idle."""

@@ -18,7 +18,7 @@ __all__ = ["PASSES", "PrewritePolicy"]
 PASSES = 2
 MAX_SKIPPED = 16
 SAMPLE = 64
-#: Of what is written at a time, each so-manieth may get into the sample.
+#: Of the keys that are written at a time, one in so many may get into the sample.
 JUDGED = 16
 
 

@@ -64,9 +64,7 @@ MIN_WRITE_BUFFER_BYTES = 256 * 1024
 MAX_MANIFEST_BYTES = 512 * 1024
 # Each takes one edit that removes files while they are being linked.
 LINK_ATTEMPTS = 10
-
-
-#: After so much was written there are table files that were not there before.
+# After so much was written there are table files that were not there before.
 SUM_AHEAD_BYTES = 1024 * 1024
 
 
