@@ -231,6 +231,40 @@ def test_checkpoints_are_consistent_whatever_rocksdb_does_meanwhile(
     assert not caplog.records, "RocksDB had to make a checkpoint itself"
 
 
+def test_a_checkpoint_with_a_log_is_consistent_whatever_rocksdb_does_meanwhile(
+    restless, make, memory_path
+):
+    store = make(memory_path / "db")
+    expected: dict[int, int] = {}
+    chance = random.Random(4)
+    added = lacking = 0
+    for number in range(sized(120, 1500)):
+        folder = memory_path / str(number)
+
+        def change(counts: list[int]) -> None:
+            for count in counts:
+                changes = rows(chance.getrandbits(60), count)
+                write(store, changes)
+                expected.update(changes)
+
+        change([chance.randrange(1500)])
+        finish(store, folder)
+        name = store.begin_log()
+        # A buffer holds about a thousand.
+        change([chance.randrange(1, 500)] * chance.randrange(9))
+        data = store.end_log()
+        at_the_end = dict(expected)
+        change([10])  # is in no log
+        if data is None:
+            lacking += 1
+        else:
+            added += 1
+            (folder / name).write_bytes(data)
+            assert content(folder) == at_the_end
+        shutil.rmtree(folder)
+    assert added > 10 and lacking > 10
+
+
 def _keys(number: int) -> range:
     """What batch `number` writes, besides row 0."""
     return range(1 + number % 7, 700, 7)

@@ -1,14 +1,19 @@
-"""What is done ahead of a snapshot, while a task is idle: entries written, checksums computed."""
+"""What is done ahead of a snapshot: entries written, checksums computed, checkpoints begun."""
 
+import os
 import random
+import shutil
 import time
 from pathlib import Path
 from unittest.mock import Mock
 
+import msgpack
 import pytest
 import trio
 import trio.testing
+from rocksdict import Options, Rdict
 
+from penstock.dataflow.errors import StoreError
 from penstock.runtime.control.world import Signal
 from penstock.runtime.persist import Cut, Persister
 from penstock.snapshot.events import SnapshotKind
@@ -16,7 +21,7 @@ from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state import checkpoint as checkpoint_module
 from penstock.snapshot.state.prewrite import PrewritePolicy
 from penstock.snapshot.state.version import ManifestReader, UnknownManifestError
-from tests.test_state_backend import contents, drive, fill, make
+from tests.test_state_backend import GROUPS, PlainCodec, as_rows, contents, drive, fill, make
 
 __all__ = ["make"]
 
@@ -87,7 +92,7 @@ def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeyp
     expected = {}
     for number in range(1, 5):
         for i in range(12_000):
-            expected[f"key{i}"] = f"{number} {random.random()}" * 5
+            expected[f"key{i}"] = f"{number} {random.random()}" * 10
             table.put(f"key{i}", expected[f"key{i}"])
         drive(backend.prewrite())
         ahead = 0
@@ -126,55 +131,259 @@ def announced(make):
     fill(backend, 12_000)
     make.snapshot(backend, 1)
     fill(backend, 12_000, lambda i: -i)
-    assert not backend.wants_flush
-    backend.prepare(0.0)
+    assert not backend.wants_checkpoint
+    backend.prepare(0.0, target(make))
     return backend, {f"k{i}": -i for i in range(12_000)}
 
 
-def test_what_was_written_ahead_is_flushed_once_before_a_snapshot_that_is_announced(make):
+def target(make, number=2):
+    """Where the files of a snapshot are to be."""
+    return make.root / str(number)
+
+
+def finished(make, backend, number=2):
+    """The handle of a snapshot in that folder."""
+    handle, size = drive(backend.capture(number).write(target(make, number)))
+    assert size.total == sum(file.size for file in handle.files)
+    for file in handle.files:
+        path = make.root / file.name
+        assert path.stat().st_size == file.size
+        assert checkpoint_module._checksum(path) == file.checksum
+    names = {path.name for path in target(make, number).iterdir()}
+    assert names == {Path(file.name).name for file in handle.files}
+    return handle
+
+
+def logs(handle):
+    """The sizes of a handle's logs."""
+    return [file.size for file in handle.files if file.name.endswith(".log")]
+
+
+def files_of(handle):
+    return {Path(file.name).name for file in handle.files}
+
+
+def test_a_snapshot_that_was_announced_adds_a_log_to_a_checkpoint_that_is_there(make):
     backend, expected = announced(make)
-    assert not backend.wants_flush  # there is nothing to flush
+    drive(backend.prewrite())
+    assert backend.wants_checkpoint
+    drive(backend.checkpoint_ahead())
+    assert not backend.wants_checkpoint
+    begun = {path.name: path.read_bytes() for path in target(make).iterdir()}
+    assert [name for name, data in begun.items() if not data] == [*backend_logs(backend)]
+    fill(backend, 100, lambda i: i)
+    handle = finished(make, backend)
+    assert logs(handle) and all(logs(handle))
+    assert files_of(handle) == begun.keys()
+    for name, data in begun.items():
+        assert not data or (target(make) / name).read_bytes() == data
+    expected |= {f"k{i}": i for i in range(100)}
+    restored = make.restored(handle)
+    assert contents(restored) == expected
+    # The next one is as any other, and so is that of who was restored.
+    for each in (backend, restored):
+        fill(each, 50, lambda i: -7)
+        handle = make.snapshot(each, 3)
+        assert not any(logs(handle))
+        assert contents(make.restored(handle)) == expected | {f"k{i}": -7 for i in range(50)}
+
+
+def backend_logs(backend):
+    return {path.name for path in backend.store.folder.glob("*.log")}
+
+
+def test_a_log_is_opened_by_plain_rocksdict_and_restored_at_another_parallelism(make, tmp_path):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    fill(backend, 10, lambda i: i)
+    backend.table("s").delete("k7")
+    handle = finished(make, backend)
+    assert all(logs(handle))
+    expected |= {f"k{i}": i for i in range(10)}
+    del expected["k7"]
+    shutil.copytree(target(make), tmp_path / "copy")
+    database = Rdict(str(tmp_path / "copy"), Options(raw_mode=True))
+    found = {}
+    for value in database.values():
+        keys, values, deleted = map(PlainCodec().decode_batch, msgpack.unpackb(value))
+        found.update(zip(keys, values, strict=True))
+        for each in deleted:
+            del found[each]
+    database.close()
+    assert found == expected
+    half = GROUPS // 2
+    parts = [make.restored(handle, groups=g) for g in (range(half), range(half, GROUPS))]
+    assert contents(parts[0]) | contents(parts[1]) == expected
+    assert all(map(contents, parts))
+
+
+def test_a_snapshot_of_rows_adds_a_log_too(make):
+    backend = make(inline_threshold=0)
+    fill(backend, 2000)
+    as_rows(backend)
+    make.snapshot(backend, 1)
+    backend.prepare(0.0, target(make))
+    drive(backend.checkpoint_ahead())
+    fill(backend, 100, lambda i: -i)
+    backend.table("s").delete("k1500")
+    handle = finished(make, backend)
+    assert all(logs(handle)) and logs(handle)
+    expected = {f"k{i}": i for i in range(100, 2000) if i != 1500}
+    assert contents(make.restored(handle)) == expected | {f"k{i}": -i for i in range(100)}
+
+
+def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
+    backend, _ = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    # More than a write buffer holds, so that RocksDB makes a table file and begins another log.
+    fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
+    handle = finished(make, backend)
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == contents(backend)
+    # So much is not to be expected to fit next time either, and what is there is flushed only.
+    fill(backend, 12_000, lambda i: random.Random(-i).randbytes(100).hex())
+    backend._policy = PrewritePolicy()  # it has learnt that all was for nothing
+    backend.prepare(0.0, target(make, 3))
+    assert not backend.wants_checkpoint
     drive(backend.prewrite())
     tables = set(backend.store.tables())
-    assert backend.wants_flush
-    drive(backend.flush_ahead())
-    assert not backend.wants_flush
+    assert backend.wants_checkpoint
+    drive(backend.checkpoint_ahead())
+    assert not target(make, 3).exists()
     new = set(backend.store.tables()) - tables
     assert new
     fill(backend, 100, lambda i: i)
-    handle = make.snapshot(backend, 2)
-    assert new <= {Path(file.name).name for file in handle.files}
-    assert contents(make.restored(handle)) == expected | {f"k{i}": i for i in range(100)}
+    handle = finished(make, backend, 3)
+    assert new <= files_of(handle)
+    assert contents(make.restored(handle)) == contents(backend)
+    # Little had to be written then, so that the next one is begun ahead again.
+    backend.prepare(0.0, target(make, 4))
+    drive(backend.checkpoint_ahead())
+    assert target(make, 4).exists()
+    assert contents(make.restored(finished(make, backend, 4))) == contents(backend)
 
 
-def test_it_is_not_flushed_long_before(make):
+def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
     backend, _ = announced(make)
-    backend.prepare(60.0)
+    (first,) = make.root.glob("1-*")
+    before = {path.name for path in first.iterdir()}
     drive(backend.prewrite())
-    assert not backend.wants_flush
+    drive(backend.checkpoint_ahead())
+    fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
+    handle, size = drive(backend.capture(2).write(target(make)))
+    assert not logs(handle)
+    tables = [file for file in handle.files if file.name.endswith(".sst")]
+    new = sum(file.size for file in tables if Path(file.name).name not in before)
+    assert 0 < new <= size.new
 
 
-def test_a_capture_may_come_amid_a_flush(make):
+@pytest.mark.parametrize("other", [3, None])
+def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, other):
     backend, expected = announced(make)
     drive(backend.prewrite())
-    work = backend.flush_ahead()
-    flush = next(work)
+    drive(backend.checkpoint_ahead())
+    capture = backend.capture(other or 2)
+    if other is None:
+        capture.abort()
+        assert drive(capture.write(None)) is None
+    else:
+        handle, _ = drive(capture.write(target(make, other)))
+        assert not logs(handle) and contents(make.restored(handle)) == expected
+    assert not target(make).exists()
+    fill(backend, 10)
+    handle = finished(make, backend, 4)
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == expected | {f"k{i}": i for i in range(10)}
+
+
+def test_what_was_begun_for_blocks_is_in_no_snapshot_of_rows(make):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    handle = finished(make, as_rows(backend))
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == expected
+
+
+def test_a_checkpoint_is_not_begun_long_before(make):
+    backend, _ = announced(make)
+    backend.prepare(60.0, target(make))
+    drive(backend.prewrite())
+    assert not backend.wants_checkpoint
+
+
+def test_it_is_begun_again_if_it_is_announced_again(make):
+    backend, expected = announced(make)
+    for _ in range(2):
+        backend.prepare(0.0, target(make))
+        drive(backend.checkpoint_ahead())
+        drive(backend.prewrite())
+    assert contents(make.restored(finished(make, backend))) == expected
+
+
+def test_a_capture_may_come_while_a_checkpoint_is_begun(make):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    work = backend.checkpoint_ahead()
+    begin = next(work)
     capture = backend.capture(2)
     fill(backend, 12_000)
-    flush()
+    begin()
     assert list(work) == []
-    handle, _ = drive(capture.write(make.root / "2"))
+    handle, _ = drive(capture.write(target(make)))
+    assert logs(handle)
     assert contents(make.restored(handle)) == expected
-    assert not backend.wants_flush
+    assert not backend.wants_checkpoint
 
 
-def test_a_flush_ahead_that_fails_is_left_to_the_checkpoint(make, monkeypatch):
+def break_sync(patch, backend):
+    patch.setattr(checkpoint_module, "_fsync", Mock(side_effect=OSError("no")))
+
+
+def break_flush(patch, backend):
+    patch.setattr(backend.store, "_database", Mock(flush=Mock(side_effect=Exception("no"))))
+
+
+def break_log(patch, backend):
+    patch.setattr(backend.store, "_newest_log", Mock(side_effect=OSError("no")))
+
+
+@pytest.mark.parametrize("damage", [break_sync, break_flush, break_log])
+@pytest.mark.parametrize("little", [True, False])
+def test_what_fails_ahead_is_left_to_the_snapshot(make, monkeypatch, damage, little):
     backend, expected = announced(make)
     drive(backend.prewrite())
     with monkeypatch.context() as patch:
-        patch.setattr(backend.store, "_database", Mock(flush=Mock(side_effect=Exception("no"))))
-        drive(backend.flush_ahead())
-    assert contents(make.restored(make.snapshot(backend, 2))) == expected
+        patch.setattr(backend_module, "MAX_LOG_BYTES", 2**30 if little else -1)
+        damage(patch, backend)
+        drive(backend.checkpoint_ahead())
+    handle = finished(make, backend)
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == expected
+
+
+def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    for name in backend_logs(backend):
+        (backend.store.folder / name).unlink()
+    handle = finished(make, backend)
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == expected
+
+
+def test_a_log_that_was_cut_is_refused(make):
+    backend, _ = announced(make)
+    drive(backend.checkpoint_ahead())
+    handle = finished(make, backend)
+    (size,) = logs(handle)
+    (log,) = target(make).glob("*.log")
+    os.truncate(log, size - 10)
+    with pytest.raises(StoreError, match="cannot open"):
+        make.restored(handle)
 
 
 def test_what_is_written_for_nothing_long_before_a_snapshot_is_still_written_shortly_before():
@@ -255,11 +464,13 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
             now[0] += 0.1
             yield None
 
-    backend = Mock(must_relieve=False, wants_prewrite=True, wants_flush=False, prewrite=prewrite)
+    backend = Mock(must_relieve=False, wants_prewrite=True, prewrite=prewrite)
+    backend.wants_checkpoint = False
     persister, now = busy_with(backend)
     assert not persister.has_work()
-    persister.prepare(0.15)
-    backend.prepare.assert_called_once_with(0.15)
+    persister.prepare(7, 0.15)
+    backend.prepare.assert_called_once_with(0.15, persister._paths.task.return_value)
+    persister._paths.task.assert_called_once_with(7, "uid", 0, 1)
     assert persister.has_work()
     trio.run(persister.work, None, trio.lowlevel.checkpoint)
     # 0.15 seconds, and 0.1 by which it may be late.
@@ -267,18 +478,19 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
     assert not persister.has_work()
 
 
-def test_a_busy_task_flushes_and_sums_ahead_of_a_snapshot_that_is_announced():
-    backend = Mock(must_relieve=False, wants_prewrite=False, wants_flush=True, wants_sums=True)
-    backend.flush_ahead = Mock(return_value=(_ for _ in ()))
+def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_announced():
+    backend = Mock(must_relieve=False, wants_prewrite=False, wants_sums=True)
+    backend.wants_checkpoint = True
+    backend.checkpoint_ahead = Mock(return_value=(_ for _ in ()))
     backend.sum_ahead = Mock(return_value=(_ for _ in ()))
     persister, _ = busy_with(backend)
     assert not persister.has_work()
-    persister.prepare(0.15)
+    persister.prepare(7, 0.15)
     for _ in range(2):
         assert persister.has_work()
         trio.run(persister.work, None, trio.lowlevel.checkpoint)
-        backend.wants_flush = False
-    assert backend.flush_ahead.call_count == backend.sum_ahead.call_count == 1
+        backend.wants_checkpoint = False
+    assert backend.checkpoint_ahead.call_count == backend.sum_ahead.call_count == 1
     persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid"))
     assert not persister._is_due()
 

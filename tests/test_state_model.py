@@ -140,6 +140,8 @@ class KeyedStateMachine(RuleBasedStateMachine):
         self.active: Driver | None = None
         self.writing = False
         self.ahead: Driver | None = None
+        # The number of a snapshot.
+        self.announced: int | None = None
 
     def teardown(self) -> None:
         self.settle()
@@ -198,8 +200,8 @@ class KeyedStateMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.pending) < 4)
     @rule()
     def capture(self):
-        capture = self.backend.capture(next(self.counter))
-        self.pending.append((capture, copy.deepcopy(self.model)))
+        number, self.announced = self.announced or next(self.counter), None
+        self.pending.append((self.backend.capture(number), copy.deepcopy(self.model)))
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data())
@@ -261,15 +263,23 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 1.0]))
     def prepare(self, seconds):
-        self.backend.prepare(seconds)
+        self.announced = self.announced or next(self.counter)
+        self.backend.prepare(seconds, self.root / str(self.announced))
 
-    @precondition(lambda self: self.active is None and self.ahead is None)
+    @precondition(lambda self: self.announced)
     @rule()
-    def flush_ahead(self):
-        work = Driver(self.backend.flush_ahead())
-        while not work.done:
-            work.advance()
-        assert not self.backend.wants_flush
+    def another_snapshot_comes_first(self):
+        self.announced = None
+
+    @precondition(lambda self: self.active is None and self.ahead is None and not self.pending)
+    @rule(at_once=st.booleans())
+    def checkpoint_ahead(self, at_once):
+        self.active = Driver(self.backend.checkpoint_ahead())
+        if at_once:
+            self.active.finish()
+        if self.active.done:
+            assert not self.backend.wants_checkpoint
+            self.active = None
 
     @precondition(lambda self: self.active is None and not self.pending)
     @rule(steps=st.integers(0, 10))

@@ -34,6 +34,7 @@ class MemoryDatabase:
     def __init__(self):
         self.content = {}
         self.checkpoints = {}
+        self.unflushed_bytes = 0
 
     @classmethod
     def create(cls, folder, shared):
@@ -46,6 +47,9 @@ class MemoryDatabase:
                 del self.content[key]
             else:
                 self.content[key] = value
+
+    def give_up(self, store):
+        pass
 
     def checkpoint(self, store, target):
         self.checkpoints[int(target.name)] = dict(store.content)
@@ -100,7 +104,7 @@ class Walk:
                     self.expected.pop(given_up.number, None)
                 if not self.pending and self.chance.random() < 0.2:
                     if self.chance.random() < 0.5:
-                        self.backend.prepare(0.0)
+                        self.backend.prepare(0.0, self.root / str(number))
                     drive(self.backend.prewrite())
             self.capture(number)
         while self.pending:

@@ -380,7 +380,7 @@ class Attempt:
         for command in commands:
             match command:
                 case c.Prepare(number, seconds):
-                    self._send_all(m.Prepare(seconds))
+                    self._send_all(m.Prepare(number, seconds))
                     self._nursery.start_soon(self._prepare, number)
                 case c.Inject(number, kind):
                     self._flights[number] = _Flight(

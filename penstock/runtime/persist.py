@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError, PenstockError
@@ -189,11 +190,15 @@ class Persister:
     def _log_is_complete(self) -> bool:
         return bool(self._logging) and not self._logging[0].logging
 
-    def prepare(self, seconds: float) -> None:
+    def prepare(self, number: int, seconds: float) -> None:
         """A snapshot is due in so many seconds: what can be done ahead is done, idle or not."""
         self._due = self._clock() + seconds
-        for backend in self._backends.values():
-            backend.prepare(seconds)
+        for uid, backend in self._backends.items():
+            backend.prepare(seconds, self._folder(number, uid))
+
+    def _folder(self, number: int, uid: str) -> Path:
+        """Of the files of an operator's keyed state."""
+        return self._paths.task(number, uid, self._subtask, self._attempt)
 
     def add(self, cut: Cut) -> None:
         """Take over a cut."""
@@ -234,7 +239,7 @@ class Persister:
         due = self._is_due()
         if not (due or self.idle):
             return False
-        if due and any(backend.wants_flush for backend in backends):
+        if due and any(backend.wants_checkpoint for backend in backends):
             return True
         ahead = any(backend.wants_prewrite or backend.wants_sums for backend in backends)
         return ahead and (due or self._quiet())
@@ -263,19 +268,21 @@ class Persister:
         for backend in self._backends.values():
             if backend.must_relieve:
                 await drive(backend.relieve(), offload, pause)
+            elif backend.wants_checkpoint and self._is_due():
+                await drive(backend.checkpoint_ahead(), offload, pause)
             elif backend.wants_prewrite and (self.idle or self._is_due()):
                 # It may be given up after any slice, and is when the task has records again.
                 for _ in backend.prewrite():
                     await pause()
                     if self._is_due():
+                        if backend.wants_checkpoint:
+                            break
                         continue
                     # Twice: who has slept until now is awake after the first, and at work after
                     # the second.
                     await pause()
                     if not self.idle or self._cuts or not self._quiet():
                         break
-            elif backend.wants_flush and self._is_due():
-                await drive(backend.flush_ahead(), offload, pause)
             elif backend.wants_sums and (self.idle or self._is_due()):
                 while await drive(backend.sum_ahead(), offload, pause):
                     if self._cuts or not (self.idle or self._is_due()):
@@ -290,7 +297,7 @@ class Persister:
             cut.handles[uid, self._subtask] = OperatorHandle(uid, self._subtask, None, small)
         try:
             for uid, capture in cut.captures.items():
-                folder = self._paths.task(cut.number, uid, self._subtask, self._attempt)
+                folder = self._folder(cut.number, uid)
                 written = await drive(capture.write(folder), offload, pause)
                 if written is not None:
                     keyed, part = written

@@ -184,9 +184,9 @@ class TaskManager:
                 case m.NoMoreSplits(chain, _):
                     self._tasks[chain].task.no_more_splits()
                     self._wake(chain)
-                case m.Prepare(seconds):
+                case m.Prepare(number, seconds):
                     for built in self._built:
-                        built.task.persister.prepare(seconds)
+                        built.task.persister.prepare(number, seconds)
                         built.persist.set()
                 case m.Inject(number, kind):
                     for built in self._built:

@@ -122,8 +122,9 @@ class NoMoreSplits:
 
 @dataclass(frozen=True)
 class Prepare:
-    """A snapshot is due in so many seconds."""
+    """Snapshot `number` is due in so many seconds."""
 
+    number: int
     seconds: float
 
 

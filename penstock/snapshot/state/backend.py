@@ -56,8 +56,12 @@ __all__ = ["KeyedBackend"]
 
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
 PREWRITE_ENTRIES = 1024
-#: So long before a snapshot is due what was written ahead is flushed, if it is so much.
-FLUSH_LEAD_SECONDS, FLUSH_AHEAD_BYTES = 0.06, 64 * 1024
+#: So long before a snapshot is due its checkpoint is made, or what was written ahead is flushed.
+AHEAD_SECONDS = 0.04
+#: The first if it is likely that no more has to be written afterwards: a log has to be read when
+#: the snapshot is restored, and RocksDB keeps one only until a buffer is full. The second if there
+#: is so much to flush.
+MAX_LOG_BYTES, FLUSH_AHEAD_BYTES = 768 * 1024, 64 * 1024
 #: A batch has rarely more entries, and an operator rarely more than one for each record of it.
 BATCH_ENTRIES = 4096
 MOST_UNWATCHED = 64
@@ -121,8 +125,12 @@ class KeyedBackend:
         # Whether an entry may be in RocksDB only.
         self.cold_possible = False
         self._policy = PrewritePolicy()
-        # When to flush ahead of a snapshot that was announced.
-        self._flush_at = math.inf
+        # When to do what can be done ahead of a snapshot that was announced, and its folder.
+        self._ahead_at = math.inf
+        self._ahead_in: Path | None = None
+        # Whether that was done, and how much was written between then and the snapshot's end.
+        self._came_ahead = False
+        self._late_bytes = 0
         # So often `must_relieve` need not look.
         self._calm = 0
 
@@ -163,7 +171,7 @@ class KeyedBackend:
                 if had_levels and not whole:
                     turnover.add(table)
         self._policy.captured(_written_again(maps, lists))
-        self._flush_at = math.inf
+        self._ahead_at = math.inf
         capture = Capture(self, number, maps, lists, turnover)
         self.captures.append(capture)
         return capture
@@ -195,28 +203,46 @@ class KeyedBackend:
             self._policy.wrote(table.table_id, self._move_slice(table))
             yield None
 
-    def prepare(self, seconds: float) -> None:
-        """A snapshot is due in so many seconds. What is written ahead now is judged by itself."""
+    def prepare(self, seconds: float, target: Path) -> None:
+        """A snapshot is due in so many seconds. What is written ahead now is judged by itself.
+
+        Arguments:
+            seconds: from now.
+            target: as of `Capture.write`.
+        """
         self._policy.prepare()
-        self._flush_at = self._clock() + seconds - FLUSH_LEAD_SECONDS
+        for table in self.tables:
+            if table.positions is not None:
+                table.positions.look_again()
+        self._ahead_at = self._clock() + seconds - AHEAD_SECONDS
+        self._ahead_in = target
 
     @property
-    def wants_flush(self) -> bool:
-        """Whether it is time for `flush_ahead`."""
+    def wants_checkpoint(self) -> bool:
+        """Whether it is time for `checkpoint_ahead`."""
         return (
             self.store is not None
             and not self.captures
-            and self._clock() >= self._flush_at
-            and self.store.unflushed_bytes >= FLUSH_AHEAD_BYTES
+            and self._clock() >= self._ahead_at
+            and (self._begins_checkpoint() or self.store.unflushed_bytes >= FLUSH_AHEAD_BYTES)
         )
 
-    def flush_ahead(self) -> Work[None]:
-        """Makes a table file of what was written ahead, once per snapshot that was announced.
+    def _begins_checkpoint(self) -> bool:
+        return self._late_bytes <= MAX_LOG_BYTES
 
-        To be driven to its end. The snapshot then has little left to flush.
+    def checkpoint_ahead(self) -> Work[None]:
+        """Makes most of the checkpoint of the snapshot that was announced.
+
+        To be driven to its end. If little changes until the snapshot, it adds a log of that; if
+        that is not to be expected, there is at least less left to flush.
         """
-        self._flush_at = math.inf
-        if self.store is not None:
+        self._ahead_at = math.inf
+        if self.store is None or self._ahead_in is None:
+            return
+        self._came_ahead = True
+        if self._begins_checkpoint():
+            yield from self.offload(partial(self.files.begin, self.store, self._ahead_in))
+        else:
             yield from self.offload(self.store.flush)
 
     @property
@@ -422,6 +448,9 @@ class KeyedBackend:
 
     def capture_written(self) -> None:
         """The entries of a capture are in RocksDB."""
+        if self._came_ahead and self.store is not None:
+            self._late_bytes = self.store.unflushed_bytes
+        self._came_ahead = False
         self._policy.forget()
         if self.blocks is not None:
             self.blocks.end_interval()
@@ -448,6 +477,7 @@ class KeyedBackend:
 
         def replace() -> RocksStore:
             if old is not None:
+                self.files.give_up(old)
                 old.close()
             return RocksStore.create(self.folder / "db", shared)
 

@@ -80,8 +80,8 @@ class Capture:
         """Writes the captured state; see `values.Work` for how it is driven.
 
         Arguments:
-            target: folder to make for the files; its parent exists, it does not. May be None if
-                the capture is aborted.
+            target: folder to make for the files; its parent exists. It does not, or is the one
+                that `KeyedBackend.prepare` was told. May be None if the capture is aborted.
 
         Returns:
             The handle and how many bytes are new and linked, or None if aborted.
@@ -111,6 +111,8 @@ class Capture:
         try:
             if not self.aborted:
                 result = yield from self._handle(inline, target)
+            elif backend.store is not None:
+                backend.files.give_up(backend.store)
         except Exception:
             # The state is written; only this snapshot has failed.
             backend.captures.popleft()

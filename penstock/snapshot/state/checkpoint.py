@@ -9,6 +9,9 @@ A linked table file is durable, since RocksDB syncs it before it names it. The M
 and synced each time. CURRENT and the like are linked from the snapshot before, as long as they say
 the same. The folder is synced last, for the names.
 
+A snapshot that was announced finds all that done (`begin`), and what is left is to write the log of
+what has changed since: one file, whose name is durable already.
+
 Where the snapshot lies on another file system, a file is copied there once and then linked from
 the snapshot before. Where nothing can be linked, everything is copied each time.
 """
@@ -90,6 +93,24 @@ class _KnownFile:
     stored: Path
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A checkpoint that was made ahead.
+
+    Arguments:
+        target: its folder.
+        log: name of the file that is empty yet.
+        files, size: what there is besides.
+        known: what was known before.
+    """
+
+    target: Path
+    log: str
+    files: tuple[FileRecord, ...]
+    size: SnapshotBytes
+    known: dict[str, _KnownFile]
+
+
 class CheckpointFiles:
     """Makes the checkpoints of one database and remembers the files of the newest.
 
@@ -104,6 +125,7 @@ class CheckpointFiles:
         # Of files that were not in a checkpoint yet, by name.
         self._sums: dict[str, str] = {}
         self._way: str | None = None
+        self._begun: _Begun | None = None
 
     def take_over(self, source: Path, files: Sequence[FileRecord], folder: Path) -> None:
         """Brings the files of a snapshot into a working folder.
@@ -150,6 +172,35 @@ class CheckpointFiles:
             logger.debug("a checksum was not computed ahead: %s", error)
         return False
 
+    def begin(self, store: RocksStore, target: Path) -> None:
+        """Makes most of a checkpoint in `target` ahead; slow. `checkpoint` tells of faults.
+
+        `store` logs what is written from now on, until `checkpoint` or `give_up`.
+        """
+        self.give_up(store)
+        known = self._known
+        try:
+            files, size = self._write(store, target, begin_log=True)
+            self._begun = _Begun(target, store.begin_log(), files, size, known)
+        except Exception as error:
+            logger.debug("a checkpoint was not begun ahead: %s", error)
+            store.stop_log()
+            shutil.rmtree(target, ignore_errors=True)
+
+    def give_up(self, store: RocksStore) -> None:
+        """Nothing comes of what `begin` made, and nothing is left of it."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            store.stop_log()
+            self._forget(begun)
+
+    def _forget(self, begun: _Begun) -> None:
+        """Its files are in no snapshot, though their checksums are right."""
+        sums = {name: file.checksum for name, file in self._known.items()}
+        self._known = begun.known
+        self._sums.update((name, sum) for name, sum in sums.items() if name not in self._known)
+        shutil.rmtree(begun.target, ignore_errors=True)
+
     def checkpoint(
         self, store: RocksStore, target: Path
     ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
@@ -162,13 +213,29 @@ class CheckpointFiles:
             StoreError: if it can't be written.
         """
         try:
+            begun, self._begun = self._begun, None
+            if begun is not None:
+                data = store.end_log()
+                if data is not None and begun.target == target:
+                    return self._add_log(begun, data)
+                self._forget(begun)
             return self._write(store, target)
         except Exception as error:
             # rocksdict raises plain exceptions.
             raise StoreError(f"cannot write the checkpoint of a state: {error}", target) from error
 
+    @staticmethod
+    def _add_log(begun: _Begun, data: bytes) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
+        with (begun.target / begun.log).open("r+b") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        name = f"{begun.target.name}/{begun.log}"
+        record = FileRecord(name, len(data), _hash(data).hexdigest())
+        return (*begun.files, record), begun.size + SnapshotBytes(new=len(data))
+
     def _write(
-        self, store: RocksStore, target: Path
+        self, store: RocksStore, target: Path, begin_log: bool = False
     ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
         upload = store.folder.stat().st_dev != target.parent.stat().st_dev
         if upload and self._scratch.exists():
@@ -206,6 +273,8 @@ class CheckpointFiles:
                 new += len(data)
                 _write_durably(stored, data)
             known[name] = _KnownFile(len(data), checksum, stored)
+        if begin_log:
+            (target / store.begin_log()).touch(exist_ok=False)
         # Last, so that on most file systems the sync of the file before has done it already.
         _fsync(target)
         if upload:

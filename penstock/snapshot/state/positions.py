@@ -131,6 +131,10 @@ class Positions:
         """Whether it is time to look for blocks to write ahead, in seconds on some clock."""
         return self.alone and now >= self._pass_after
 
+    def look_again(self) -> None:
+        """What came of the last looks says nothing about now."""
+        self._pass_after, self._pass_seconds = 0.0, PASS_SECONDS
+
     def settled(self, live: dict[Any, Any], now: float) -> Iterator[tuple[int, list[Any]] | None]:
         """As `changes`, but only blocks that are worth writing ahead; goes on where it was left.
 

@@ -17,15 +17,24 @@ __all__ = ["PASSES", "PrewritePolicy"]
 #: What has changed again after this many writes is left alone until the snapshot.
 PASSES = 2
 MAX_SKIPPED = 16
+#: What share of what was written ahead may have changed again when the snapshot is taken. Shortly
+#: before it, where the records are just then is written too; and what it saves is saved while the
+#: snapshot is waited for.
+MOST_EARLY, MOST_LATE = 1 / 2, 3 / 4
 SAMPLE = 64
 #: Of the keys that are written at a time, one in so many may get into the sample.
 JUDGED = 16
 
 
 class _Brake:
-    """Leaves intervals out when what was written ahead in one has changed again."""
+    """Leaves intervals out when of what was written ahead in one more than a share changed again.
 
-    def __init__(self) -> None:
+    Arguments:
+        most: the share.
+    """
+
+    def __init__(self, most: float) -> None:
+        self._most = most
         #: Per table, some of the keys that were written in this interval.
         self.written: dict[int, list[Hashable]] = {}
         self.left = 0
@@ -41,7 +50,7 @@ class _Brake:
                 for key in _sample(written):
                     taken += 1
                     wasted += is_dirty(table, key)
-            self._skip = min(MAX_SKIPPED, self._skip * 2 or 1) if wasted > taken // 2 else 0
+            self._skip = min(MAX_SKIPPED, self._skip * 2 or 1) if wasted > self._most * taken else 0
             self.left = self._skip
         self.written = {}
 
@@ -57,7 +66,7 @@ class PrewritePolicy:
         self._written: dict[int, dict[Hashable, int]] = {}
         self._before: dict[int, dict[Hashable, int]] = {}
         self._stopped = False
-        self._early, self._late = _Brake(), _Brake()
+        self._early, self._late = _Brake(MOST_EARLY), _Brake(MOST_LATE)
         self._brake = self._early
 
     @property

@@ -1,6 +1,6 @@
 """One RocksDB database in a local working folder: opening, writing, reading.
 
-Raw mode, no write-ahead log: a snapshot is the log.
+Raw mode, and as a rule no write-ahead log: a snapshot is the log.
 
 Calls that take more than microseconds are said to be slow: they belong off the event loop, and
 release the interpreter lock.
@@ -19,7 +19,10 @@ files that a prefix of the MANIFEST names, and that prefix. Why it is consistent
 * `flush` returns after the edits that add its files are in the MANIFEST that CURRENT names, and
   CURRENT is read after that. So all that was written before is in the checkpoint.
 
-There is no write-ahead log to copy: RocksDB's is empty, and opening doesn't ask for it.
+There is no write-ahead log to copy: RocksDB's is empty, and opening doesn't ask for it. But a
+checkpoint may be made ahead: then what is written after it is logged, and a copy of the **log** is
+added to it. It is what a crash right after the last write would have left, as long as one log has
+all of it; when a buffer is full RocksDB begins another one, and there is nothing to be added.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from rocksdict import (
     Cache,
     Checkpoint,
     DBCompressionType,
+    DBRecoveryMode,
     Env,
     Options,
     Rdict,
@@ -56,8 +60,9 @@ logger = logging.getLogger(__name__)
 
 _GROUP = struct.Struct(">H")
 # Small, so that most of a capture is flushed in the background while the rest is being written:
-# flushing 100,000 entries at the end takes about 45 ms, with this what is left takes 8 to 15.
-MAX_WRITE_BUFFER_BYTES = 512 * 1024
+# flushing 100,000 entries at the end takes about 45 ms, with half of this what is left takes 8 to
+# 15. But what is written while a checkpoint that was begun is waiting for its log has to fit.
+MAX_WRITE_BUFFER_BYTES = 1024 * 1024
 MIN_WRITE_BUFFER_BYTES = 256 * 1024
 # Every checkpoint has a copy of the MANIFEST, which grows by 2 KiB or so a snapshot. Each of its
 # files takes 150 to 300 bytes of a new one, so that this leaves room for more than 1,000 of them.
@@ -115,6 +120,8 @@ def _options(shared: SharedMemory) -> Options:
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_bloom_filter(10, False)
     options.set_block_based_table_factory(blocks)
+    # The log of a snapshot is whole, or it is damaged.
+    options.set_wal_recovery_mode(DBRecoveryMode.absolute_consistency())
     options.set_max_open_files(128)
     options.set_max_background_jobs(2)
     # Records come first; a compaction has time.
@@ -162,9 +169,11 @@ class RocksStore:
     def __init__(self, folder: Path, shared: SharedMemory) -> None:
         self.folder = folder
         self._shared = shared
-        self._write_options = WriteOptions()
+        self._write_options, self._logged_options = WriteOptions(), WriteOptions()
         # The package's stub takes this property for a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
+        # The name of the log, while what is written is logged.
+        self._log: str | None = None
         self._warned = False
         #: Bytes that were written since the names of table files were asked for.
         self.written_bytes = 0
@@ -198,7 +207,8 @@ class RocksStore:
             size = batch.size_in_bytes()
             self.written_bytes += size
             self.unflushed_bytes += size
-            self._database.write(batch, self._write_options)
+            logged = self._log is not None
+            self._database.write(batch, self._logged_options if logged else self._write_options)
         except Exception as error:
             raise self._explain("write", error) from error
 
@@ -328,6 +338,38 @@ class RocksStore:
                 others[path.name] = path.read_bytes()
             path.unlink()
         return CheckpointContent(tables, frozenset(copied), others)
+
+    def begin_log(self) -> str:
+        """Right after `checkpoint`: logs what is written from now on; slow.
+
+        Returns the name of the log.
+        """
+        self._log = self._newest_log()
+        return self._log
+
+    def stop_log(self) -> str | None:
+        """Logs nothing any more. Returns the name of the log, if there was one."""
+        name, self._log = self._log, None
+        return name
+
+    def end_log(self) -> bytes | None:
+        """Logs nothing any more. Returns the log, or None if it lacks something; slow.
+
+        Raises:
+            OSError: if it can't be read.
+        """
+        name = self.stop_log()
+        if name is None:
+            return None
+        try:
+            data = (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        # What it had is in a table file when there is another one.
+        return data if self._newest_log() == name else None
+
+    def _newest_log(self) -> str:
+        return max(path.name for path in self.folder.glob("*.log"))
 
     def close(self) -> None:
         """Flushes and closes it; slow."""
