@@ -1,9 +1,11 @@
 """A state of which most changes: when it has one level, what is written of it, and its end."""
 
+import random
+
 import pytest
 
 from penstock.snapshot.state import positions as positions_module
-from penstock.snapshot.state.positions import Positions
+from penstock.snapshot.state.positions import OVERLAY_SHARE, Positions
 from tests.test_state_backend import as_rows, contents, drive, fill, make
 from tests.test_state_blocks import entries, stored
 
@@ -99,16 +101,84 @@ def test_all_of_it_is_in_blocks_by_position_and_nothing_else(busy):
     assert [key for keys, _, _ in blocks.values() for key in keys] == list(busy.table("s").dirty)
 
 
-def test_only_blocks_with_a_change_are_written_again(make, busy, monkeypatch):
+def test_only_blocks_with_many_changes_are_written_again(make, busy):
     positions = busy.table("s").positions
-    written = []
-    real = busy.store.write
-    monkeypatch.setattr(busy.store, "write", lambda batch: (written.append(1), real(batch)))
-    busy.table("s").put("k0", "new")
-    busy.table("s").put(f"k{positions.size}", "new")
+    before, most = stored(busy), int(OVERLAY_SHARE * positions.size)
+    fill(busy, most + 1, lambda i: (i, 4))
+    for i in range(positions.size, positions.size + most):
+        busy.table("s").put(f"k{i}", "new")
     handle = make.snapshot(busy, 4)
-    assert len(written) == 2
+    after = stored(busy)
+    first, overlay = positions.first, positions.overlay_number
+    assert after.keys() == before.keys() | {overlay}
+    assert [number for number in before if after[number] != before[number]] == [first]
+    keys = [f"k{i}" for i in range(positions.size, positions.size + most)]
+    assert after[overlay] == (keys, ["new"] * most, [])
     assert contents(make.restored(handle)) == contents(busy)
+
+
+def test_what_is_over_a_block_is_never_older_than_the_block(make, busy):
+    """Entries go into the overlay and out of it, and blocks are written ahead beneath it."""
+    table, size = busy.table("s"), busy.table("s").positions.size
+    chance = random.Random(5)
+    shrunk = grown = ahead = entries_before = 0
+    for number in range(4, 40):
+        for begin in range(0, COUNT, size):
+            share = chance.choice([0.6, 0.8, 0.9, 1.9])
+            block = range(begin, min(begin + size, COUNT))
+            for i in chance.sample(block, int(share * len(block)) // 2):
+                table.put(f"k{i}", chance.choice([(number, i), (0, 0)]))
+        for look in range(chance.choice([0, 3])):
+            for block in table.positions.settled(table.dirty, 10.0 * number + look):
+                if block is not None:
+                    busy.blocks.write_block(table, table.positions, *block)
+                    ahead += 1
+        handle = make.snapshot(busy, number)
+        assert table.positions is not None
+        overlay = {n: b for n, b in stored(busy).items() if n >= table.positions.overlay_number}
+        entries = sum(len(keys) for keys, _, _ in overlay.values())
+        shrunk, grown = shrunk + (entries < entries_before), grown + (entries > entries_before)
+        entries_before = entries
+        assert contents(make.restored(handle)) == contents(busy)
+    assert shrunk > 5 and grown > 5 and ahead > 5
+
+
+def test_an_overlay_that_goes_to_nothing_is_removed():
+    positions = Positions(0, 4)
+    positions.keys = [1, 2, 3, 4]
+    values = [object() for _ in range(4)]
+    assert list(positions.changes(values)) == [(0, values)]
+    assert list(positions.changes(["new", *values[1:]])) == []
+    assert positions.overlay == ([1], ["new"])
+    assert list(positions.changes(values)) == []
+    assert positions.overlay == ([], [])
+
+
+def test_little_changes_though_the_overlay_grows(make, busy):
+    """What was in the overlay before has not changed again."""
+    table, size = busy.table("s"), busy.table("s").positions.size
+    for number in range(4, 9):
+        for begin in range(0, COUNT, size):
+            for i in range(begin, min(begin + size // 2, COUNT)):
+                if number == 4:
+                    table.put(f"k{i}", (i, number))
+        table.put("k0", number)
+        handle = make.snapshot(busy, number)
+        assert contents(make.restored(handle)) == contents(busy)
+        assert (table.positions is None) == (number > 5)
+    assert entries(busy) <= 2 * COUNT + 3 * size
+
+
+def test_what_is_written_after_it_ended_is_over_the_overlay(make, busy):
+    table = busy.table("s")
+    table.put("k3", "overlay")
+    make.snapshot(busy, 4)
+    table.put("k3", [1])
+    table.only_immutable = False
+    handle = make.snapshot(busy, 5)
+    assert table.positions is None
+    assert contents(make.restored(handle))["k3"] == [1]
+    assert contents(make.restored(make.snapshot(busy, 6))) == contents(busy)
 
 
 def test_new_keys_come_at_the_end(make, busy):
@@ -130,7 +200,7 @@ def test_it_ends_when_little_changes(make, busy):
     assert table.positions is None and not table.turned_over
     assert len(table.clean) == COUNT and not table.dirty
     # And does not begin again because the whole of it was written for that.
-    assert entries(busy) == 2 * COUNT + 3
+    assert entries(busy) == 2 * COUNT + 4
 
 
 def test_it_ends_at_the_first_value_that_may_change(make, busy):
@@ -158,8 +228,9 @@ def test_a_value_that_comes_back_is_written_again():
     positions = Positions(0, 2)
     a, b = "a", "b"
     positions.keys = [1, 2]
-    for values, written in (([a, a], 1), ([a, a], 0), ([b, a], 1), ([a, a], 1)):
+    for values, written in (([a, a], 1), ([a, a], 0), ([b, b], 1), ([a, a], 1)):
         assert len(list(positions.changes(values))) == written
+        assert positions.overlay == ([], [])
     # Given up after the first of two blocks: what is in the database is known all the same.
     positions = Positions(0, 1)
     list(positions.changes([a, a]))

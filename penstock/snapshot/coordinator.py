@@ -52,7 +52,7 @@ __all__ = [
 
 #: A snapshot is announced so many seconds before it is due, or this share of the interval, if that
 #: is less; not with intervals that leave too little time to do anything in.
-LEAD_SECONDS, LEAD_SHARE, LEAST_LEAD_SECONDS = 0.15, 1 / 4, 0.05
+LEAD_SECONDS, LEAD_SHARE, LEAST_LEAD_SECONDS = 0.3, 1 / 4, 0.05
 
 
 @dataclass(frozen=True)

@@ -232,12 +232,29 @@ class Blocks:
             if timer.is_over(len(chunk)):
                 yield None
                 timer.restart()
+        yield from self._write_overlay(table, positions, timer)
         if not positions.alone:
             # All that there is has been written anew.
             series = self._series_of(table)
             series.condemned = positions.first
             self._drop(table, series)
             positions.alone = True
+
+    def _write_overlay(
+        self, table: KeyedTable, positions: Positions, timer: SliceTimer
+    ) -> Work[None]:
+        encode, series = self._codec.encode_batch, self._series_of(table)
+        keys, values = positions.overlay
+        number = positions.overlay_number
+        for begin in range(0, len(keys), positions.size):
+            chunk = keys[begin : begin + positions.size]
+            packed = encode(values[begin : begin + positions.size])
+            self._put_columns(table, number, (encode(chunk), packed, encode([])), len(chunk))
+            number += 1
+            if timer.is_over(len(chunk)):
+                yield None
+                timer.restart()
+        self._remove(table, [other for other in series.blocks if other >= number])
 
     def write_block(
         self, table: KeyedTable, positions: Positions, begin: int, values: list[Any]
@@ -293,9 +310,13 @@ class Blocks:
         self._series_of(table).put(number, entries)
 
     def _drop(self, table: KeyedTable, series: _Series) -> None:
-        batch = new_batch()
-        for number in [number for number in series.blocks if number < series.condemned]:
+        self._remove(table, [number for number in series.blocks if number < series.condemned])
+        series.after = None
+
+    def _remove(self, table: KeyedTable, numbers: list[int]) -> None:
+        series, batch = self._series_of(table), new_batch()
+        for number in numbers:
             series.entries -= series.blocks.pop(number)
             del batch[_KEY.pack(_NO_GROUP, table.table_id, number)]
-        self._store.write(batch)
-        series.after = None
+        if numbers:
+            self._store.write(batch)

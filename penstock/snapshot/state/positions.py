@@ -6,7 +6,9 @@ done with the record. Such a table has one level only, `dirty`, which is never r
 keeps the order in which keys came, and nothing is removed, so that the n-th value always belongs
 to the n-th key. A capture is a list of all values. What changed is found by comparing it, object
 by object, with the list of those that were written last; blocks are ranges of positions, and one
-that has a change is written again under the same number.
+that has many changes is written again under the same number. The others' changes are written as
+blocks of their own with higher numbers, the *overlay*, anew for each capture: so it never has
+anything that is older than what is in the block below.
 
 Only for states whose values cannot be changed in place, and of which nothing is deleted; and small
 enough, since the list is made at the barrier, at about 20 ns an entry.
@@ -17,7 +19,7 @@ When that pays is decided in `start` and `goes_on`; writing is in `blocks.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import compress, islice
 from operator import is_, is_not
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,8 @@ MAX_ENTRIES = 1 << 17
 #: alternate. An entry that changes costs about ten times as much with levels as one that is only
 #: written again because it is in a block with others that changed.
 BEGIN_SHARE, END_SHARE = 1 / 4, 1 / 12
+#: Of a block that is not written again at most so much is in the overlay.
+OVERLAY_SHARE = 0.6
 # Of each block so many values are compared to estimate how many changed.
 _SAMPLE = 32
 #: A block is written ahead if all of it changed: whoever goes through the keys in some order has
@@ -66,7 +70,11 @@ class Positions:
         self.changed_share = 1.0
         #: Captured lists that are not written yet.
         self.pending = 0
+        #: Keys and values of the overlay of the capture that `changes` went through last.
+        self.overlay: tuple[list[Any], list[Any]] = [], []
         self._packed_keys: dict[int, bytes] = {}
+        #: By where a block begins: its first values in the capture before.
+        self._samples: dict[int, list[Any]] = {}
         #: Where blocks begin that were written since the last capture was.
         self._rewritten: set[int] = set()
         self._pass: Iterator[tuple[int, list[Any]] | None] | None = None
@@ -79,9 +87,18 @@ class Positions:
         self._pass_seconds = PASS_SECONDS
 
     @property
+    def overlay_number(self) -> int:
+        """The number of the first block of the overlay, higher than all numbers of others."""
+        return self.first + self._most_blocks
+
+    @property
     def end(self) -> int:
-        """The number after that of the last block."""
-        return self.first + -(-len(self.keys) // self.size)
+        """A number that is higher than those of all blocks."""
+        return self.first + 2 * self._most_blocks
+
+    @property
+    def _most_blocks(self) -> int:
+        return MAX_ENTRIES // self.size + 1
 
     def held_entries(self) -> int:
         """About how many values are in memory for it that are not in the table any more."""
@@ -99,23 +116,30 @@ class Positions:
         return values
 
     def changes(self, values: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-        """Begin and values of each block of a capture that is to be written.
+        """Begin and values of each block of a capture that is to be written; then `overlay` is it.
 
         The consumer writes each at once: it counts as written from then on.
         """
-        changed = compared = 0
+        total = compared = 0
+        keys, changed_values = self.overlay = [], []
         for begin in range(0, len(values), self.size):
             new, old = values[begin : begin + self.size], self.written[begin : begin + self.size]
-            sample = min(len(new), _SAMPLE)
-            compared += sample
+            sample = new[:_SAMPLE]
+            compared += len(sample)
             if begin in self._rewritten:
-                changed += sample
+                total += len(sample)
             else:
-                changed += sample - sum(map(is_, new[:sample], old))
-            if len(new) != len(old) or any(map(is_not, new, old)):
+                total += len(sample) - sum(map(is_, sample, self._samples.get(begin, old)))
+            self._samples[begin] = sample
+            changed = list(map(is_not, new, old))
+            count = sum(changed)
+            if len(new) != len(old) or count > OVERLAY_SHARE * len(new):
                 self._rewrite(begin, new)
                 yield begin, new
-        self.changed_share = changed / compared if compared else 0.0
+            elif count:
+                keys += compress(self.keys[begin : begin + self.size], changed)
+                changed_values += compress(new, changed)
+        self.changed_share = total / compared if compared else 0.0
         self._rewritten.clear()
 
     def _rewrite(self, begin: int, values: list[Any]) -> None:
