@@ -52,9 +52,10 @@ __all__ = ["measure"]
 
 WORKERS = 2
 MAX_PARALLELISM = 128
-#: Snapshots that fill the state for the first time, and the one after them: as most of the state
-#: changes it is kept by position from then on, so it is written anew.
-WARM_UP = 3
+#: Snapshots that fill the state for the first time, and those up to the one that writes it anew:
+#: as most of it changes it is kept by position from then on. Where much is written ahead, that is
+#: seen after two or three more.
+WARM_UP = 5
 #: So many cycles over a worker's keys lie between two barriers, to be sure of one.
 CYCLES = 1.3
 #: So many more snapshots are taken, for those that come too soon after a late one.
