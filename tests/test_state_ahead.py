@@ -132,7 +132,7 @@ def announced(make):
     make.snapshot(backend, 1)
     fill(backend, 12_000, lambda i: -i)
     assert not backend.wants_checkpoint
-    backend.prepare(0.0, target(make))
+    backend.prepare(2, 0.0, target(make))
     return backend, {f"k{i}": -i for i in range(12_000)}
 
 
@@ -223,7 +223,7 @@ def test_a_snapshot_of_rows_adds_a_log_too(make):
     fill(backend, 2000)
     as_rows(backend)
     make.snapshot(backend, 1)
-    backend.prepare(0.0, target(make))
+    backend.prepare(2, 0.0, target(make))
     drive(backend.checkpoint_ahead())
     fill(backend, 100, lambda i: -i)
     backend.table("s").delete("k1500")
@@ -245,7 +245,7 @@ def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     # So much is not to be expected to fit next time either, and what is there is flushed only.
     fill(backend, 12_000, lambda i: random.Random(-i).randbytes(100).hex())
     backend._policy = PrewritePolicy()  # it has learnt that all was for nothing
-    backend.prepare(0.0, target(make, 3))
+    backend.prepare(3, 0.0, target(make, 3))
     assert not backend.wants_checkpoint
     drive(backend.prewrite())
     tables = set(backend.store.tables())
@@ -258,11 +258,12 @@ def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     handle = finished(make, backend, 3)
     assert new <= files_of(handle)
     assert contents(make.restored(handle)) == contents(backend)
-    # Little had to be written then, so that the next one is begun ahead again.
-    backend.prepare(0.0, target(make, 4))
-    drive(backend.checkpoint_ahead())
-    assert target(make, 4).exists()
-    assert contents(make.restored(finished(make, backend, 4))) == contents(backend)
+    # Little had to be written then, so that they are begun ahead again, but for one.
+    for number in (4, 5):
+        backend.prepare(number, 0.0, target(make, number))
+        drive(backend.checkpoint_ahead())
+        assert target(make, number).exists() == (number == 5)
+        assert contents(make.restored(finished(make, backend, number))) == contents(backend)
 
 
 def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
@@ -307,9 +308,68 @@ def test_what_was_begun_for_blocks_is_in_no_snapshot_of_rows(make):
     assert contents(make.restored(handle)) == expected
 
 
+def test_a_snapshot_that_is_announced_after_it_was_taken_is_left_as_it_is(make):
+    """Its barrier comes on another way than the announcement."""
+    backend, expected = announced(make)
+    handle = finished(make, backend)
+    backend.prepare(2, 0.0, target(make))
+    assert not backend.wants_checkpoint
+    drive(backend.checkpoint_ahead())
+    backend.files.begin(backend.store, target(make))
+    assert not backend.files.begun
+    assert contents(make.restored(handle)) == expected
+
+
+def test_a_checkpoint_by_rocksdb_itself_may_be_begun_too(make, monkeypatch):
+    backend, expected = announced(make)
+    monkeypatch.setattr(ManifestReader, "read", Mock(side_effect=UnknownManifestError("?", "M")))
+    drive(backend.checkpoint_ahead())
+    fill(backend, 10, lambda i: i)
+    handle = finished(make, backend)
+    assert all(logs(handle)) and logs(handle)
+    assert contents(make.restored(handle)) == expected | {f"k{i}": i for i in range(10)}
+
+
+def test_after_logs_that_lacked_something_checkpoints_are_begun_less_often(make, monkeypatch):
+    backend, _ = announced(make)
+    monkeypatch.setattr(backend_module, "MAX_LOG_BYTES", 2**30)
+    begun = []
+    for number in range(2, 20):
+        backend.prepare(number, 0.0, target(make, number))
+        drive(backend.checkpoint_ahead())
+        begun.append(backend.files.begun)
+        if begun[-1] and number < 10:
+            monkeypatch.setattr(backend.store, "_newest_log", lambda: "another.log")
+        handle = finished(make, backend, number)
+        assert contents(make.restored(handle)) == contents(backend)
+        monkeypatch.undo()
+    assert begun[:8] == [True, False, True, False, False, True, False, False]
+    assert all(begun[-5:])
+
+
+def test_one_large_interval_does_not_keep_later_ones_from_being_begun(make):
+    backend, _ = announced(make)
+    backend._late_bytes = 2**30
+    for number in (2, 3):
+        fill(backend, 10, lambda i, n=number: i * n)
+        backend.prepare(number, 0.0, target(make, number))
+        if backend.wants_checkpoint:
+            drive(backend.checkpoint_ahead())
+        begun = backend.files.begun
+        finished(make, backend, number)
+    assert begun
+
+
+def test_the_newest_log_is_the_one_with_the_highest_number(make):
+    backend, _ = announced(make)
+    for name in ("999999.log", "1000001.log"):
+        (backend.store.folder / name).touch()
+    assert backend.store._newest_log() == "1000001.log"
+
+
 def test_a_checkpoint_is_not_begun_long_before(make):
     backend, _ = announced(make)
-    backend.prepare(60.0, target(make))
+    backend.prepare(2, 60.0, target(make))
     drive(backend.prewrite())
     assert not backend.wants_checkpoint
 
@@ -317,7 +377,7 @@ def test_a_checkpoint_is_not_begun_long_before(make):
 def test_it_is_begun_again_if_it_is_announced_again(make):
     backend, expected = announced(make)
     for _ in range(2):
-        backend.prepare(0.0, target(make))
+        backend.prepare(2, 0.0, target(make))
         drive(backend.checkpoint_ahead())
         drive(backend.prewrite())
     assert contents(make.restored(finished(make, backend))) == expected
@@ -469,7 +529,7 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
     persister, now = busy_with(backend)
     assert not persister.has_work()
     persister.prepare(7, 0.15)
-    backend.prepare.assert_called_once_with(0.15, persister._paths.task.return_value)
+    backend.prepare.assert_called_once_with(7, 0.15, persister._paths.task.return_value)
     persister._paths.task.assert_called_once_with(7, "uid", 0, 1)
     assert persister.has_work()
     trio.run(persister.work, None, trio.lowlevel.checkpoint)

@@ -264,7 +264,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 1.0]))
     def prepare(self, seconds):
         self.announced = self.announced or next(self.counter)
-        self.backend.prepare(seconds, self.root / str(self.announced))
+        self.backend.prepare(self.announced, seconds, self.root / str(self.announced))
 
     @precondition(lambda self: self.announced)
     @rule()

@@ -1,5 +1,6 @@
 """A state of which most changes: when it has one level, what is written of it, and its end."""
 
+import itertools
 import random
 
 import pytest
@@ -143,14 +144,19 @@ def test_what_is_over_a_block_is_never_older_than_the_block(make, busy):
     assert shrunk > 5 and grown > 5 and ahead > 5
 
 
+def rewritten(positions, values):
+    """What is written again as blocks."""
+    return [block for block in positions.changes(values) if block is not None]
+
+
 def test_an_overlay_that_goes_to_nothing_is_removed():
     positions = Positions(0, 4)
     positions.keys = [1, 2, 3, 4]
     values = [object() for _ in range(4)]
-    assert list(positions.changes(values)) == [(0, values)]
-    assert list(positions.changes(["new", *values[1:]])) == []
+    assert rewritten(positions, values) == [(0, values)]
+    assert rewritten(positions, ["new", *values[1:]]) == []
     assert positions.overlay == ([1], ["new"])
-    assert list(positions.changes(values)) == []
+    assert rewritten(positions, values) == []
     assert positions.overlay == ([], [])
 
 
@@ -167,6 +173,45 @@ def test_little_changes_though_the_overlay_grows(make, busy):
         assert contents(make.restored(handle)) == contents(busy)
         assert (table.positions is None) == (number > 5)
     assert entries(busy) <= 2 * COUNT + 3 * size
+
+
+def test_values_that_grow_in_the_overlay_only_are_noted_as_well(make, busy):
+    table = busy.table("s")
+    before, entry = busy.hot_bytes(), table.block_entries()
+    for number in range(4, 24):
+        for i in range(0, COUNT, 2):
+            table.put(f"k{i}", f"{number:1000}")
+        handle = make.snapshot(busy, number)
+    assert contents(make.restored(handle)) == contents(busy)
+    assert busy.hot_bytes() > before + 400 * COUNT
+    assert table.block_entries() < entry
+    assert max(len(keys) for keys, _, _ in stored(busy).values()) <= entry
+
+
+def test_a_pass_over_blocks_that_are_not_written_again_is_made_in_slices(make):
+    clock = itertools.count()
+    backend = make(inline_threshold=0, clock=lambda: next(clock))
+    backend.table("s").expect_immutable()
+    for number in (1, 2, 3):
+        fill(backend, COUNT, lambda i, n=number: (i, n))
+        make.snapshot(backend, number)
+    positions = backend.table("s").positions
+    backend.table("s").put("k0", "new")
+    steps = list(backend.capture(4)._write_maps())
+    assert steps.count(None) >= COUNT // positions.size
+
+
+def test_what_the_overlay_holds_counts_as_memory(make, busy):
+    table = busy.table("s")
+    for number in range(4, 9):
+        for i in range(0, COUNT, 10):
+            table.put(f"k{i + number}", (number, i))
+        make.snapshot(busy, number)
+    positions = table.positions
+    held = sum(a is not b for a, b in zip(positions.written, table.dirty.values(), strict=True))
+    assert positions.overlay == ([], [])
+    assert held > 4 * COUNT // 10
+    assert positions.held_entries() >= held
 
 
 def test_what_is_written_after_it_ended_is_over_the_overlay(make, busy):
@@ -229,14 +274,14 @@ def test_a_value_that_comes_back_is_written_again():
     a, b = "a", "b"
     positions.keys = [1, 2]
     for values, written in (([a, a], 1), ([a, a], 0), ([b, b], 1), ([a, a], 1)):
-        assert len(list(positions.changes(values))) == written
+        assert len(rewritten(positions, values)) == written
         assert positions.overlay == ([], [])
     # Given up after the first of two blocks: what is in the database is known all the same.
     positions = Positions(0, 1)
-    list(positions.changes([a, a]))
+    rewritten(positions, [a, a])
     changes = positions.changes([b, b])
     assert next(changes) == (0, [b])
-    assert list(positions.changes([a, a])) == [(0, [a])]
+    assert rewritten(positions, [a, a]) == [(0, [a])]
 
 
 def test_blocks_that_have_changed_are_written_ahead(make, busy):

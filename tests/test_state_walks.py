@@ -31,6 +31,8 @@ class Batch(dict):
 class MemoryDatabase:
     """What of a RocksStore blocks need; a checkpoint is a copy of what is in it."""
 
+    begun = False
+
     def __init__(self):
         self.content = {}
         self.checkpoints = {}
@@ -47,9 +49,6 @@ class MemoryDatabase:
                 del self.content[key]
             else:
                 self.content[key] = value
-
-    def give_up(self, store):
-        pass
 
     def checkpoint(self, store, target):
         self.checkpoints[int(target.name)] = dict(store.content)
@@ -104,7 +103,7 @@ class Walk:
                     self.expected.pop(given_up.number, None)
                 if not self.pending and self.chance.random() < 0.2:
                     if self.chance.random() < 0.5:
-                        self.backend.prepare(0.0, self.root / str(number))
+                        self.backend.prepare(number, 0.0, self.root / str(number))
                     drive(self.backend.prewrite())
             self.capture(number)
         while self.pending:

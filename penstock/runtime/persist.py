@@ -194,7 +194,7 @@ class Persister:
         """A snapshot is due in so many seconds: what can be done ahead is done, idle or not."""
         self._due = self._clock() + seconds
         for uid, backend in self._backends.items():
-            backend.prepare(seconds, self._folder(number, uid))
+            backend.prepare(number, seconds, self._folder(number, uid))
 
     def _folder(self, number: int, uid: str) -> Path:
         """Of the files of an operator's keyed state."""

@@ -203,13 +203,16 @@ class KeyedBackend:
             self._policy.wrote(table.table_id, self._move_slice(table))
             yield None
 
-    def prepare(self, seconds: float, target: Path) -> None:
+    def prepare(self, number: int, seconds: float, target: Path) -> None:
         """A snapshot is due in so many seconds. What is written ahead now is judged by itself.
 
         Arguments:
+            number: of the snapshot; its barrier may have been here before.
             seconds: from now.
             target: as of `Capture.write`.
         """
+        if number <= self._last_number:
+            return
         self._policy.prepare()
         for table in self.tables:
             if table.positions is not None:
@@ -448,8 +451,10 @@ class KeyedBackend:
 
     def capture_written(self) -> None:
         """The entries of a capture are in RocksDB."""
-        if self._came_ahead and self.store is not None:
-            self._late_bytes = self.store.unflushed_bytes
+        if self.store is not None:
+            written = self.store.unflushed_bytes
+            # If that was not done, it would not have been more.
+            self._late_bytes = written if self._came_ahead else min(self._late_bytes, written)
         self._came_ahead = False
         self._policy.forget()
         if self.blocks is not None:

@@ -227,9 +227,10 @@ class Blocks:
             values: all of them.
             timer: of the slice that is under way.
         """
-        for begin, chunk in positions.changes(values):
-            self.write_block(table, positions, begin, chunk)
-            if timer.is_over(len(chunk)):
+        for block in positions.changes(values):
+            if block is not None:
+                self.write_block(table, positions, *block)
+            if timer.is_over(0 if block is None else len(block[1])):
                 yield None
                 timer.restart()
         yield from self._write_overlay(table, positions, timer)
@@ -245,16 +246,18 @@ class Blocks:
     ) -> Work[None]:
         encode, series = self._codec.encode_batch, self._series_of(table)
         keys, values = positions.overlay
-        number = positions.overlay_number
-        for begin in range(0, len(keys), positions.size):
-            chunk = keys[begin : begin + positions.size]
-            packed = encode(values[begin : begin + positions.size])
+        number, begin = positions.overlay_number, 0
+        while begin < len(keys):
+            end = begin + min(positions.size, table.block_entries())
+            chunk, packed = keys[begin:end], encode(values[begin:end])
             self._put_columns(table, number, (encode(chunk), packed, encode([])), len(chunk))
-            number += 1
+            table.note_mean(len(packed) / len(chunk))
+            number, begin = number + 1, end
             if timer.is_over(len(chunk)):
                 yield None
                 timer.restart()
         self._remove(table, [other for other in series.blocks if other >= number])
+        positions.overlay, positions.overlaid = ([], []), len(keys)
 
     def write_block(
         self, table: KeyedTable, positions: Positions, begin: int, values: list[Any]

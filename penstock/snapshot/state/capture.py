@@ -111,8 +111,8 @@ class Capture:
         try:
             if not self.aborted:
                 result = yield from self._handle(inline, target)
-            elif backend.store is not None:
-                backend.files.give_up(backend.store)
+            elif backend.store is not None and backend.files.begun:
+                yield from backend.offload(partial(backend.files.give_up, backend.store))
         except Exception:
             # The state is written; only this snapshot has failed.
             backend.captures.popleft()

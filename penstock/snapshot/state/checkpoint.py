@@ -34,6 +34,8 @@ __all__ = ["CheckpointFiles", "link_or_copy"]
 
 logger = logging.getLogger(__name__)
 
+# After a log that lacked something, snapshots of which no checkpoint is begun: 1, 2, 4 and so on.
+MAX_SKIPPED = 16
 # Of one read call; table files of RocksDB are mostly smaller.
 _CHUNK_BYTES = 8 * 1024 * 1024
 
@@ -126,6 +128,13 @@ class CheckpointFiles:
         self._sums: dict[str, str] = {}
         self._way: str | None = None
         self._begun: _Begun | None = None
+        # How often it is not begun, after logs that lacked something.
+        self._skip = self._left = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something from `begin`."""
+        return self._begun is not None
 
     def take_over(self, source: Path, files: Sequence[FileRecord], folder: Path) -> None:
         """Brings the files of a snapshot into a working folder.
@@ -175,9 +184,16 @@ class CheckpointFiles:
     def begin(self, store: RocksStore, target: Path) -> None:
         """Makes most of a checkpoint in `target` ahead; slow. `checkpoint` tells of faults.
 
-        `store` logs what is written from now on, until `checkpoint` or `give_up`.
+        `store` logs what is written from now on, until `checkpoint` or `give_up`. What is in
+        `target` already stays. If it was for nothing lately, `store` is only flushed.
         """
         self.give_up(store)
+        if self._left:
+            self._left -= 1
+            store.flush()
+            return
+        if target.exists():
+            return
         known = self._known
         try:
             files, size = self._write(store, target, begin_log=True)
@@ -188,7 +204,7 @@ class CheckpointFiles:
             shutil.rmtree(target, ignore_errors=True)
 
     def give_up(self, store: RocksStore) -> None:
-        """Nothing comes of what `begin` made, and nothing is left of it."""
+        """Nothing comes of what `begin` made, and nothing is left of it; slow."""
         begun, self._begun = self._begun, None
         if begun is not None:
             store.stop_log()
@@ -216,6 +232,8 @@ class CheckpointFiles:
             begun, self._begun = self._begun, None
             if begun is not None:
                 data = store.end_log()
+                self._skip = 0 if data is not None else min(MAX_SKIPPED, 2 * self._skip or 1)
+                self._left = self._skip
                 if data is not None and begun.target == target:
                     return self._add_log(begun, data)
                 self._forget(begun)

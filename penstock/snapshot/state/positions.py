@@ -70,8 +70,9 @@ class Positions:
         self.changed_share = 1.0
         #: Captured lists that are not written yet.
         self.pending = 0
-        #: Keys and values of the overlay of the capture that `changes` went through last.
+        #: Keys and values of the overlay that is to be written, and how many the last one had.
         self.overlay: tuple[list[Any], list[Any]] = [], []
+        self.overlaid = 0
         self._packed_keys: dict[int, bytes] = {}
         #: By where a block begins: its first values in the capture before.
         self._samples: dict[int, list[Any]] = {}
@@ -89,21 +90,17 @@ class Positions:
     @property
     def overlay_number(self) -> int:
         """The number of the first block of the overlay, higher than all numbers of others."""
-        return self.first + self._most_blocks
+        return self.first + MAX_ENTRIES // self.size + 1
 
     @property
     def end(self) -> int:
         """A number that is higher than those of all blocks."""
-        return self.first + 2 * self._most_blocks
-
-    @property
-    def _most_blocks(self) -> int:
-        return MAX_ENTRIES // self.size + 1
+        return self.overlay_number + MAX_ENTRIES
 
     def held_entries(self) -> int:
         """About how many values are in memory for it that are not in the table any more."""
-        entries = len(self.written) + self.pending * len(self.keys)
-        return int(entries * self.changed_share)
+        entries = max(self.overlaid, len(self.written) * self.changed_share)
+        return int(entries + self.pending * len(self.keys) * self.changed_share)
 
     def capture(self, live: dict[Any, Any]) -> list[Any]:
         """All values as they are now; `pending` until they are written or given up."""
@@ -115,12 +112,14 @@ class Positions:
             self.keys.extend(islice(live, len(self.keys), None))
         return values
 
-    def changes(self, values: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+    def changes(self, values: list[Any]) -> Iterator[tuple[int, list[Any]] | None]:
         """Begin and values of each block of a capture that is to be written; then `overlay` is it.
 
-        The consumer writes each at once: it counts as written from then on.
+        The consumer writes each at once: it counts as written from then on. None for a block that
+        is not to be written.
         """
         total = compared = 0
+        samples: dict[int, list[Any]] = {}
         keys, changed_values = self.overlay = [], []
         for begin in range(0, len(values), self.size):
             new, old = values[begin : begin + self.size], self.written[begin : begin + self.size]
@@ -130,15 +129,18 @@ class Positions:
                 total += len(sample)
             else:
                 total += len(sample) - sum(map(is_, sample, self._samples.get(begin, old)))
-            self._samples[begin] = sample
+            samples[begin] = sample
             changed = list(map(is_not, new, old))
             count = sum(changed)
             if len(new) != len(old) or count > OVERLAY_SHARE * len(new):
                 self._rewrite(begin, new)
                 yield begin, new
-            elif count:
+                continue
+            if count:
                 keys += compress(self.keys[begin : begin + self.size], changed)
                 changed_values += compress(new, changed)
+            yield None
+        self._samples = samples
         self.changed_share = total / compared if compared else 0.0
         self._rewritten.clear()
 

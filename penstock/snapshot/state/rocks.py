@@ -333,8 +333,8 @@ class RocksStore:
                     copied.add(path.name)
                 continue
             # How we happened to open it is not state, and would keep others from opening it
-            # plainly.
-            if not path.name.startswith("OPTIONS-"):
+            # plainly. There is nothing in its log, since all is flushed.
+            if not path.name.startswith("OPTIONS-") and path.suffix != ".log":
                 others[path.name] = path.read_bytes()
             path.unlink()
         return CheckpointContent(tables, frozenset(copied), others)
@@ -369,7 +369,7 @@ class RocksStore:
         return data if self._newest_log() == name else None
 
     def _newest_log(self) -> str:
-        return max(path.name for path in self.folder.glob("*.log"))
+        return max((path.name for path in self.folder.glob("*.log")), key=lambda n: int(n[:-4]))
 
     def close(self) -> None:
         """Flushes and closes it; slow."""
