@@ -61,7 +61,7 @@ def main(kills: int, seed: int | None) -> None:
                 folder,
                 count=rng.choice([30_000, 60_000]),
                 rate=rng.choice([20_000, 50_000, None]),
-                interval_ms=rng.choice([20, 50, 100, 200]),
+                interval_ms=rng.choice([20, 50, 100, 250]),
                 inline_threshold=rng.choice([0, 64 * 1024]),
                 parallelism=rng.choice([1, 2, 2, 3]),
             )

@@ -44,7 +44,7 @@ def _settings(rng: random.Random, folder: Path, kills: int) -> LoopSettings:
         folder,
         count=rng.choice([1_000, 2_000]),
         rate=rng.choice([2_000, 4_000, None]),
-        interval_ms=rng.choice([20, 50, 100]),
+        interval_ms=rng.choice([20, 50, 100, 250]),
         inline_threshold=rng.choice([0, 64 * 1024]),
         parallelism=rng.choice([1, 2, 2, 3]),
         hops=rng.choice([10, 20]),

@@ -25,6 +25,7 @@ from penstock.snapshot import manifest
 from penstock.snapshot.store import Store
 from tests.processes.harness import Settings, committed, counting_job, run
 from tests.processes.looping import Hop, LoopSettings, key_of, looping_job, restored_logs
+from tests.processes.parts import let_go
 
 
 def _environment(parallelism: int = 1) -> StreamExecutionEnvironment:
@@ -184,7 +185,7 @@ def test_a_folder_of_another_job_is_refused(tmp_path: Path):
 
 
 def test_a_second_run_on_the_same_folder_is_refused_and_the_first_goes_on(tmp_path: Path):
-    settings = Settings(tmp_path, count=60_000)
+    settings = Settings(tmp_path, parts=2)
     refused: list[str] = []
 
     def run_again(event: dict[str, Any]) -> None:
@@ -192,6 +193,7 @@ def test_a_second_run_on_the_same_folder_is_refused_and_the_first_goes_on(tmp_pa
             with pytest.raises(StoreError) as caught:
                 run(counting_job(settings), resume="newest")
             refused.append(str(caught.value))
+            let_go(settings.gate)
 
     run(counting_job(settings), progress=run_again)
     assert "in use by" in refused[0]
@@ -201,8 +203,13 @@ def test_a_second_run_on_the_same_folder_is_refused_and_the_first_goes_on(tmp_pa
 @pytest.fixture
 def finished(tmp_path: Path) -> Settings:
     """A job that has left a few snapshots, with keyed state in RocksDB."""
-    settings = Settings(tmp_path, count=6_000, interval_ms=50, inline_threshold=0)
-    run(counting_job(settings))
+    settings = Settings(tmp_path, count=6_000, interval_ms=50, inline_threshold=0, parts=2)
+
+    def go_on(event: dict[str, Any]) -> None:
+        if event["event"] == "snapshot":
+            let_go(settings.gate)
+
+    run(counting_job(settings), progress=go_on)
     return settings
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock import StreamExecutionEnvironment
+from penstock.snapshot.store import Store
 from tests.processes.harness import (
     Killer,
     Settings,
@@ -63,6 +65,31 @@ def test_kills_in_any_phase_lose_and_double_nothing(tmp_path: Path, seed: int):
     )
     run_to_the_end(settings, killer)
     assert len(killer.killed) >= 6, f"seed {seed}"
+    _check(settings)
+
+
+def _job_that_retains_all(settings: Settings) -> StreamExecutionEnvironment:
+    env = counting_job(settings)
+    env.get_checkpoint_config().set_retained_checkpoints(1000)
+    return env
+
+
+def test_what_is_restored_from_checkpoints_that_were_begun_ahead_is_exact(tmp_path: Path):
+    """They have a log of what was written between their beginning and their barrier."""
+    # An interval that is long enough for announcements.
+    settings = Settings(
+        tmp_path, count=48_000, rate=8_000, interval_ms=240, inline_threshold=0, parts=4
+    )
+    targets = ("worker", "jobmanager")
+    killer = Killer(random.Random(8), 3, targets, after_snapshots=2, gate=settings.gate)
+    run_to_the_end(settings, killer, job=_job_that_retains_all)
+    assert len(killer.killed) >= 3
+    names = {"restarted": "snapshot", "resumed": "number"}
+    restored = [e[names[e["event"]]] for e in killer.events if e["event"] in names]
+    assert len(restored) >= 3 and None not in restored
+    paths = Store(settings.job).paths
+    logs = [log for number in restored for log in paths.snapshot(number).rglob("*.log")]
+    assert sum(log.stat().st_size for log in logs), restored
     _check(settings)
 
 

@@ -34,8 +34,10 @@ def _checksums(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Settings:
     """A job whose JobManager was killed in mid-stream, with its state in RocksDB."""
-    settings = Settings(tmp_path, count=40_000, inline_threshold=0)
-    killer = Killer(random.Random(3), targets=("jobmanager",), after_snapshots=3)
+    settings = Settings(tmp_path, count=40_000, inline_threshold=0, parts=2)
+    killer = Killer(
+        random.Random(3), targets=("jobmanager",), after_snapshots=3, gate=settings.gate
+    )
     with pytest.raises(StoreError, match="killed by signal 9"):
         run(counting_job(settings), progress=killer)
     return settings
