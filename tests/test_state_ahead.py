@@ -419,6 +419,11 @@ def test_what_fails_ahead_is_left_to_the_snapshot(make, monkeypatch, damage, lit
         patch.setattr(backend_module, "MAX_LOG_BYTES", 2**30 if little else -1)
         damage(patch, backend)
         drive(backend.checkpoint_ahead())
+    check_ordinary(make, backend, expected)
+
+
+def check_ordinary(make, backend, expected):
+    """The checkpoint that is made now has no log."""
     handle = finished(make, backend)
     assert not logs(handle)
     assert contents(make.restored(handle)) == expected
@@ -430,9 +435,7 @@ def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
     drive(backend.checkpoint_ahead())
     for name in backend_logs(backend):
         (backend.store.folder / name).unlink()
-    handle = finished(make, backend)
-    assert not logs(handle)
-    assert contents(make.restored(handle)) == expected
+    check_ordinary(make, backend, expected)
 
 
 def test_a_log_that_was_cut_is_refused(make):

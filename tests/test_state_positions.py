@@ -149,7 +149,19 @@ def rewritten(positions, values):
     return [block for block in positions.changes(values) if block is not None]
 
 
-def test_an_overlay_that_goes_to_nothing_is_removed():
+def test_an_overlay_that_goes_to_nothing_is_removed(make, busy):
+    table, positions = busy.table("s"), busy.table("s").positions
+    for i in range(0, COUNT, 2):
+        table.put(f"k{i}", "new")
+    make.snapshot(busy, 4)
+    assert max(stored(busy)) >= positions.overlay_number
+    fill(busy, COUNT, lambda i: (i, 5))
+    handle = make.snapshot(busy, 5)
+    assert max(stored(busy)) < positions.overlay_number
+    assert contents(make.restored(handle)) == contents(busy)
+
+
+def test_a_value_that_is_again_what_its_block_has_is_not_in_the_overlay():
     positions = Positions(0, 4)
     positions.keys = [1, 2, 3, 4]
     values = [object() for _ in range(4)]

@@ -16,7 +16,6 @@ This module does no scheduling: see `values.Work`.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -126,8 +125,7 @@ class KeyedBackend:
         self.cold_possible = False
         self._policy = PrewritePolicy()
         # When to do what can be done ahead of a snapshot that was announced, and its folder.
-        self._ahead_at = math.inf
-        self._ahead_in: Path | None = None
+        self._ahead: tuple[float, Path] | None = None
         # Whether that was done, and how much was written between then and the snapshot's end.
         self._came_ahead = False
         self._late_bytes = 0
@@ -171,7 +169,7 @@ class KeyedBackend:
                 if had_levels and not whole:
                     turnover.add(table)
         self._policy.captured(_written_again(maps, lists))
-        self._ahead_at = math.inf
+        self._ahead = None
         capture = Capture(self, number, maps, lists, turnover)
         self.captures.append(capture)
         return capture
@@ -217,16 +215,16 @@ class KeyedBackend:
         for table in self.tables:
             if table.positions is not None:
                 table.positions.look_again()
-        self._ahead_at = self._clock() + seconds - AHEAD_SECONDS
-        self._ahead_in = target
+        self._ahead = self._clock() + seconds - AHEAD_SECONDS, target
 
     @property
     def wants_checkpoint(self) -> bool:
         """Whether it is time for `checkpoint_ahead`."""
         return (
-            self.store is not None
+            self._ahead is not None
+            and self.store is not None
             and not self.captures
-            and self._clock() >= self._ahead_at
+            and self._clock() >= self._ahead[0]
             and (self._begins_checkpoint() or self.store.unflushed_bytes >= FLUSH_AHEAD_BYTES)
         )
 
@@ -239,12 +237,12 @@ class KeyedBackend:
         To be driven to its end. If little changes until the snapshot, it adds a log of that; if
         that is not to be expected, there is at least less left to flush.
         """
-        self._ahead_at = math.inf
-        if self.store is None or self._ahead_in is None:
+        ahead, self._ahead = self._ahead, None
+        if self.store is None or ahead is None:
             return
         self._came_ahead = True
         if self._begins_checkpoint():
-            yield from self.offload(partial(self.files.begin, self.store, self._ahead_in))
+            yield from self.offload(partial(self.files.begin, self.store, ahead[1]))
         else:
             yield from self.offload(self.store.flush)
 

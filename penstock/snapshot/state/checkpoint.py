@@ -28,14 +28,13 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.handles import FileRecord, SnapshotBytes
+from penstock.snapshot.state.backoff import Backoff
 from penstock.snapshot.state.rocks import RocksStore
 
 __all__ = ["CheckpointFiles", "link_or_copy"]
 
 logger = logging.getLogger(__name__)
 
-# After a log that lacked something, snapshots of which no checkpoint is begun: 1, 2, 4 and so on.
-MAX_SKIPPED = 16
 # Of one read call; table files of RocksDB are mostly smaller.
 _CHUNK_BYTES = 8 * 1024 * 1024
 
@@ -128,8 +127,8 @@ class CheckpointFiles:
         self._sums: dict[str, str] = {}
         self._way: str | None = None
         self._begun: _Begun | None = None
-        # How often it is not begun, after logs that lacked something.
-        self._skip = self._left = 0
+        # A turn is in vain if the log lacked something.
+        self._turns = Backoff()
 
     @property
     def begun(self) -> bool:
@@ -188,8 +187,7 @@ class CheckpointFiles:
         `target` already stays. If it was for nothing lately, `store` is only flushed.
         """
         self.give_up(store)
-        if self._left:
-            self._left -= 1
+        if self._turns.skip():
             store.flush()
             return
         if target.exists():
@@ -197,9 +195,11 @@ class CheckpointFiles:
         known = self._known
         try:
             files, size = self._write(store, target, begin_log=True)
-            self._begun = _Begun(target, store.begin_log(), files, size, known)
+            assert store.log is not None
+            self._begun = _Begun(target, store.log, files, size, known)
         except Exception as error:
             logger.debug("a checkpoint was not begun ahead: %s", error)
+            self._known = known
             store.stop_log()
             shutil.rmtree(target, ignore_errors=True)
 
@@ -232,8 +232,7 @@ class CheckpointFiles:
             begun, self._begun = self._begun, None
             if begun is not None:
                 data = store.end_log()
-                self._skip = 0 if data is not None else min(MAX_SKIPPED, 2 * self._skip or 1)
-                self._left = self._skip
+                self._turns.judge(in_vain=data is None)
                 if data is not None and begun.target == target:
                     return self._add_log(begun, data)
                 self._forget(begun)

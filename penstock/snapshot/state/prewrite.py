@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Hashable, Sequence
 from itertools import islice
 
+from penstock.snapshot.state.backoff import Backoff
+
 __all__ = ["PASSES", "PrewritePolicy"]
 
 #: What has changed again after this many writes is left alone until the snapshot.
 PASSES = 2
-MAX_SKIPPED = 16
 #: What share of what was written ahead may have changed again when the snapshot is taken. Shortly
 #: before it, where the records are just then is written too; and what it saves is saved while the
 #: snapshot is waited for.
@@ -37,21 +38,17 @@ class _Brake:
         self._most = most
         #: Per table, some of the keys that were written in this interval.
         self.written: dict[int, list[Hashable]] = {}
-        self.left = 0
-        self._skip = 0
+        self.turns = Backoff()
 
     def judge(self, is_dirty: Callable[[int, Hashable], bool]) -> None:
         """A snapshot was taken."""
-        if self.left:
-            self.left -= 1
-        elif self.written:
+        if not self.turns.skip() and self.written:
             wasted = taken = 0
             for table, written in self.written.items():
                 for key in _sample(written):
                     taken += 1
                     wasted += is_dirty(table, key)
-            self._skip = min(MAX_SKIPPED, self._skip * 2 or 1) if wasted > self._most * taken else 0
-            self.left = self._skip
+            self.turns.judge(in_vain=wasted > self._most * taken)
         self.written = {}
 
 
@@ -72,7 +69,7 @@ class PrewritePolicy:
     @property
     def allowed(self) -> bool:
         """Whether to write ahead at all now."""
-        return not self._stopped and not self._brake.left
+        return not self._stopped and not self._brake.turns.left
 
     def prepare(self) -> None:
         """A snapshot is due soon."""

@@ -172,8 +172,8 @@ class RocksStore:
         self._write_options, self._logged_options = WriteOptions(), WriteOptions()
         # The package's stub takes this property for a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
-        # The name of the log, while what is written is logged.
-        self._log: str | None = None
+        #: The name of the log, while what is written is logged.
+        self.log: str | None = None
         self._warned = False
         #: Bytes that were written since the names of table files were asked for.
         self.written_bytes = 0
@@ -207,7 +207,7 @@ class RocksStore:
             size = batch.size_in_bytes()
             self.written_bytes += size
             self.unflushed_bytes += size
-            logged = self._log is not None
+            logged = self.log is not None
             self._database.write(batch, self._logged_options if logged else self._write_options)
         except Exception as error:
             raise self._explain("write", error) from error
@@ -344,12 +344,12 @@ class RocksStore:
 
         Returns the name of the log.
         """
-        self._log = self._newest_log()
-        return self._log
+        self.log = self._newest_log()
+        return self.log
 
     def stop_log(self) -> str | None:
         """Logs nothing any more. Returns the name of the log, if there was one."""
-        name, self._log = self._log, None
+        name, self.log = self.log, None
         return name
 
     def end_log(self) -> bytes | None:
