@@ -415,6 +415,8 @@ class JobManager:
             await self.world.offload(self.world.revive)
         await self.commits.commit()
         if self.keep:
+            # What links table files keeps their space, also after they are compacted away.
+            await self.in_store(self.store.clean_debris)
             newest = await self.in_store(self._newest_own)
             if newest is not None:
                 self.restore_from, self._folder = newest, self.store.paths

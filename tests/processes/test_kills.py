@@ -35,6 +35,7 @@ def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inlin
     assert len(result.restarts) == 3
     for (_, pid), restart in zip(killer.killed, result.restarts, strict=True):
         assert f"(pid {pid}) killed by signal 9" in restart["cause"], result.restarts
+    assert all(found.published for found in Store(settings.job).list())
     _check(settings)
 
 
