@@ -347,8 +347,7 @@ class Attempt:
             while not await self._dealt(chain, subtask):
                 await trio.sleep(DEAL_SECONDS)
         except PenstockError as error:
-            failure = error
-            self.post(lambda: self._fail(failure))
+            self.post(partial(self._fail, error))
 
     async def _dealt(self, chain: int, subtask: int) -> bool:
         """Answer a task that wants a split; False if there is no answer yet."""
@@ -502,7 +501,9 @@ class Attempt:
                 "created_ms": flight.wall_ms,
                 "duration_ms": round((self._world.clock() - flight.began) * 1000, 3),
                 "aligned_ms": round(flight.aligned_seconds * 1000, 3),
-                "channel_aligned_ms": round(_median(flight.blocked_seconds) * 1000, 3),
+                "channel_aligned_ms": round(
+                    1000 * statistics.median(flight.blocked_seconds or [0]), 3
+                ),
                 "write_ms": round(flight.write_seconds * 1000, 3),
                 "bytes_new": flight.size.new,
                 "bytes_linked": flight.size.linked,
@@ -523,8 +524,7 @@ class Attempt:
             if self._job.keep:
                 await self._job.in_store(partial(self._dealer.retain, self._job.store))
         except PenstockError as error:
-            failure = error
-            self.post(lambda: self._fail(failure))
+            self.post(partial(self._fail, error))
             return
         if final:
             self.post(self._finished.set)
@@ -533,8 +533,7 @@ class Attempt:
         try:
             numbers = await self._job.reserve_numbers()
         except PenstockError as error:
-            failure = error
-            self.post(lambda: self._fail(failure))
+            self.post(partial(self._fail, error))
         else:
             self.post(lambda: self._coordinate(c.NumbersReserved(numbers)))
 
@@ -549,6 +548,7 @@ class Attempt:
         broken = isinstance(error, JobError) and "data connection" in error.message
         if not (broken or (isinstance(error, WorkerLost) and "connection" in str(error))):
             return error
+        cause = error
         with trio.move_on_after(EXPLAIN_SECONDS):
             while True:
                 handle = await self._events.receive()
@@ -556,9 +556,12 @@ class Attempt:
                 with contextlib.suppress(PenstockError):
                     handle()
                 failure = self._failure
-                if isinstance(failure, WorkerLost) and "connection" not in str(failure):
-                    return failure
-        return error
+                if isinstance(failure, WorkerLost):
+                    if "connection" not in str(failure):
+                        return failure
+                    # It tells which worker, at least.
+                    cause = cause if isinstance(cause, WorkerLost) else failure
+        return cause
 
     async def _farewell(self) -> None:
         """Let the workers end by themselves: they close functions and flush what they print."""
@@ -594,7 +597,3 @@ def _first(group: BaseExceptionGroup[Any]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _median(values: list[float]) -> float:
-    return statistics.median(values) if values else 0.0
