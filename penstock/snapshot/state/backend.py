@@ -56,7 +56,8 @@ __all__ = ["KeyedBackend"]
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
 PREWRITE_ENTRIES = 1024
 #: So long before a snapshot is due its checkpoint is made, or what was written ahead is flushed.
-AHEAD_SECONDS = 0.04
+#: Long enough for blocks to be written ahead again between that and the barrier.
+AHEAD_SECONDS = 0.07
 #: The first if it is likely that no more has to be written afterwards: a log has to be read when
 #: the snapshot is restored, and RocksDB keeps one only until a buffer is full. The second if there
 #: is so much to flush.
