@@ -188,6 +188,34 @@ def test_a_snapshot_that_was_announced_adds_a_log_to_a_checkpoint_that_is_there(
         assert contents(make.restored(handle)) == expected | {f"k{i}": -7 for i in range(50)}
 
 
+def test_what_takes_longer_is_begun_sooner(make, monkeypatch):
+    now = [0.0]
+    backend = make(inline_threshold=0, clock=lambda: now[0])
+    fill(backend, 12_000)
+    make.snapshot(backend, 1)
+    real = backend.files.begin
+
+    def slowly(*arguments):
+        real(*arguments)
+        now[0] += 0.1
+
+    monkeypatch.setattr(backend.files, "begin", slowly)
+    leads = []
+    for number in range(2, 12):
+        fill(backend, 100, lambda i, n=number: i * n)
+        due = now[0] + 1.0
+        backend.prepare(number, 1.0, target(make, number))
+        while not backend.wants_checkpoint:
+            now[0] += 0.001
+        leads.append(due - now[0])
+        drive(backend.checkpoint_ahead())
+        assert logs(finished(make, backend, number))
+    assert leads == sorted(leads)
+    # It is done shortly before the snapshot is due in any case.
+    assert 0.04 < leads[0] < 0.06 and 0.1 < leads[-1] < 0.2
+    assert contents(make.restored(make.snapshot(backend, 12))) == contents(backend)
+
+
 def backend_logs(backend):
     return {path.name for path in backend.store.folder.glob("*.log")}
 

@@ -55,9 +55,12 @@ __all__ = ["KeyedBackend"]
 
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
 PREWRITE_ENTRIES = 1024
-#: So long before a snapshot is due its checkpoint is made, or what was written ahead is flushed.
-#: Long enough for blocks to be written ahead again between that and the barrier.
-AHEAD_SECONDS = 0.07
+#: A checkpoint is begun, or what was written ahead is flushed, so long before its snapshot is due,
+#: and 1.5 times what it takes: blocks are written ahead again between that and the barrier, and
+#: the log has room for them.
+AHEAD_SECONDS = 0.02
+#: What it takes, until that is known.
+AHEAD_TAKES_SECONDS = 0.02
 #: The first if it is likely that no more has to be written afterwards: a log has to be read when
 #: the snapshot is restored, and RocksDB keeps one only until a buffer is full. The second if there
 #: is so much to flush.
@@ -127,6 +130,7 @@ class KeyedBackend:
         self._policy = PrewritePolicy()
         # When to do what can be done ahead of a snapshot that was announced, and its folder.
         self._ahead: tuple[float, Path] | None = None
+        self._ahead_takes = AHEAD_TAKES_SECONDS
         # Whether that was done, and how much was written between then and the snapshot's end.
         self._came_ahead = False
         self._late_bytes = 0
@@ -216,7 +220,8 @@ class KeyedBackend:
         for table in self.tables:
             if table.positions is not None:
                 table.positions.look_again()
-        self._ahead = self._clock() + seconds - AHEAD_SECONDS, target
+        lead = AHEAD_SECONDS + 1.5 * self._ahead_takes
+        self._ahead = self._clock() + seconds - lead, target
 
     @property
     def wants_checkpoint(self) -> bool:
@@ -241,11 +246,12 @@ class KeyedBackend:
         ahead, self._ahead = self._ahead, None
         if self.store is None or ahead is None:
             return
-        self._came_ahead = True
+        self._came_ahead, began = True, self._clock()
         if self._begins_checkpoint():
             yield from self.offload(partial(self.files.begin, self.store, ahead[1]))
         else:
             yield from self.offload(self.store.flush)
+        self._ahead_takes += (self._clock() - began - self._ahead_takes) / 4
 
     @property
     def wants_sums(self) -> bool:
