@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["MAX_SKIPPED", "Backoff"]
+__all__ = ["Backoff"]
 
 #: No more turns than this are left out in a row.
 MAX_SKIPPED = 16
