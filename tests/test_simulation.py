@@ -202,6 +202,25 @@ def test_folders_that_are_removed_do_not_hold_up_the_event_loop(
     assert set(removed) == {("work", True)}
 
 
+def test_a_job_recovers_though_what_an_attempt_left_cannot_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clean, failed = Store.clean_debris, 0
+
+    def fail(store: Store) -> Any:
+        nonlocal failed
+        if not store.list():
+            return clean(store)
+        failed += 1
+        raise StoreError("it is in use elsewhere")
+
+    monkeypatch.setattr(Store, "clean_debris", fail)
+    faults = [Fault("worker", "published", count, 0.002) for count in (1, 2)]
+    outcome = check(3, Simulation(3, faults=faults))
+    assert failed == len(outcome.kills) == 2
+    assert [told[1] for told in outcome.trace].count("restarted") == 2
+
+
 # Snapshots are announced in every other simulation.
 ANNOUNCED = range(1, 20, 2)
 

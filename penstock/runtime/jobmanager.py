@@ -7,6 +7,7 @@ staged. It is a process of its own (`jobprocess.py`), but nothing in here depend
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import secrets
 import shutil
@@ -415,8 +416,10 @@ class JobManager:
             await self.world.offload(self.world.revive)
         await self.commits.commit()
         if self.keep:
-            # What links table files keeps their space, also after they are compacted away.
-            await self.in_store(self.store.clean_debris)
+            # What links table files keeps their space, also after they are compacted away. But
+            # recovering is more urgent: what can't be removed yet is tried again next time.
+            with contextlib.suppress(StoreError):
+                await self.in_store(self.store.clean_debris)
             newest = await self.in_store(self._newest_own)
             if newest is not None:
                 self.restore_from, self._folder = newest, self.store.paths
