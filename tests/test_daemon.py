@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from penstock.cli import main
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.control.home import MAX_SOCKET_PATH, JobRecord, StateFolder
-from tests.processes.harness import PATIENCE, wait_until
+from tests.processes.harness import PATIENCE, gone, wait_until
 
 ENDLESS = """
 import sys
@@ -35,14 +35,6 @@ env = StreamExecutionEnvironment.get_execution_environment()
 env.from_collection([4, 0]).map(lambda i: 8 // i).print()
 env.execute("failing")
 """
-
-
-def gone(pid):
-    """Whether a process has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 class Service:
@@ -208,6 +200,8 @@ def test_who_follows_may_leave_and_a_stopped_service_stops_its_jobs_in_order(ser
     daemon = service.start()
     following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
     job = service.first_job()
+    # Which it says when it follows; a Ctrl-C before that would be one while it submits.
+    wait_until(lambda: "workers: pids" in service.said(following), "the job is followed")
     following.send_signal(signal.SIGINT)
     assert following.wait(PATIENCE) == 130
     assert "job 1 goes on; stop it with: penstock cancel 1" in service.said(following)

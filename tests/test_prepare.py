@@ -147,8 +147,8 @@ def test_a_job_that_is_left_alone_needs_a_folder():
 def test_an_enumerator_hears_what_retained_snapshots_hold(tmp_path: Path):
     source = Prepared()
     env = _env(source, tmp_path / "job")
-    # Only the last, taken at the end: one before may have been taken in the middle of a split.
-    env.get_checkpoint_config().set_retained_checkpoints(1)
+    # Only the last is taken, at the end: one before might be of the middle of a split.
+    env.enable_checkpointing(3_600_000)
     run(env)
     lines = (source.calls[0].folder / "log").read_text().splitlines()
     states, begun = json.loads(lines[-1])

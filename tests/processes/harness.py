@@ -150,6 +150,7 @@ class Killer:
         after_snapshots: only from so many snapshots of the run on; None is any time.
         gate: a folder by which the next part of the records is let go with each kill, and all
             that is left with the last.
+        when: it kills only while this is so; asked before the random time and after it.
     """
 
     rng: random.Random
@@ -158,6 +159,7 @@ class Killer:
     number: int = signal.SIGKILL
     after_snapshots: int | None = 1
     gate: Path | None = None
+    when: Callable[[], bool] = lambda: True
     killed: list[tuple[str, int]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     _jobmanager: int = 0
@@ -166,12 +168,19 @@ class Killer:
     _armed: threading.Timer | None = None
     #: A process was killed, and the job has not said yet that it noticed.
     _unnoticed: bool = False
+    #: Events come in one thread and each kill in another: what a kill brings about must not be
+    #: heard of before the kill is noted.
+    _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def __call__(self, event: dict[str, Any]) -> None:
-        self.events.append(event)
+        with self._lock:
+            self.events.append(event)
+            self._hear(event)
+
+    def _hear(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         if kind == "started":
-            self._jobmanager, self._snapshots = event["pid"], 0
+            self._jobmanager, self._workers, self._snapshots = event["pid"], [], 0
             self._unnoticed = False
         elif kind == "workers":
             self._workers = event["pids"]
@@ -182,20 +191,28 @@ class Killer:
             self.disarm()
         early = self.after_snapshots is None and kind in ("workers", "running")
         late = kind in ("snapshot", "committed") and self._snapshots >= (self.after_snapshots or 0)
-        ready = self._armed is None and not self._unnoticed
-        if ready and (early or late) and len(self.killed) < self.kills:
+        ready = self._armed is None and not self._unnoticed and len(self.killed) < self.kills
+        if ready and (early or late) and self.when():
             self._armed = threading.Timer(self.rng.uniform(0, 0.3), self._kill)
             self._armed.daemon = True
             self._armed.start()
 
     def disarm(self) -> None:
         """Do not kill until the next event."""
-        if self._armed is not None:
-            self._armed.cancel()
-            self._armed = None
+        with self._lock:
+            if self._armed is not None:
+                self._armed.cancel()
+                self._armed = None
 
     def _kill(self) -> None:
-        self._armed = None
+        with self._lock:
+            # Else it was disarmed when its time had come already.
+            if self._armed is threading.current_thread():
+                self._armed = None
+                if self.when():
+                    self._strike()
+
+    def _strike(self) -> None:
         target = self.rng.choice(self.targets)
         victims = []
         if target in ("worker", "both") and self._workers:
@@ -233,6 +250,15 @@ def run_to_the_end(
             killer.disarm()
         resume = "newest"
     raise AssertionError(f"not finished after {attempts} runs")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, even if nobody has asked yet how."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        # The second if it ends between opening and reading.
+        return True
 
 
 def wait_until(

@@ -47,7 +47,8 @@ class PartedSource(GeneratorSource):
     Arguments:
         folder: where `let_go` says that one more may come; the first part comes at once.
         parts: how many there are.
-        function, count, records_per_second: as of a generator source.
+        function, count: as of a generator source.
+        records_per_second: the same, until all is let go.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class _PartedReader(_GeneratorReader):
         assert isinstance(source, PartedSource) and source.count is not None
         if self._next >= self._end < source.count:
             self._end = source.end()
+        if self._pace is not None and has_let_all_go(source.folder):
+            self._pace = None
         if self._next >= self._end < source.count:
             return Read([], self._next, False, LOOK_SECONDS)
         # Of this split; rounded up.

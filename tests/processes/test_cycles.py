@@ -9,7 +9,6 @@ in its logs, since a snapshot of a loop that happened to be empty shows nothing.
 import json
 import random
 import signal
-import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from penstock.snapshot.store import Store
 from tests.processes.aims import strikes
 from tests.processes.harness import Killer, committed, run, run_to_the_end
 from tests.processes.looping import LoopSettings, history, looping_job, restored_logs
+from tests.processes.parts import Slow, let_all_go
 from tests.sizes import sized
 
 RESIDENT = 64 * 1024
@@ -46,7 +46,8 @@ def _killed(settings: LoopSettings) -> tuple[list[dict], list[dict]]:
     assert len([records for records in logs if records]) >= len(struck) - 1, (logs, struck)
     for strike in struck:
         if strike["target"] == "worker":
-            cause = f"(pid {strike['pid']}) killed by signal 9"
+            # How it ended may come to be known too late, after the end of its connection.
+            cause = f"(pid {strike['pid']})"
             told = [e["cause"] for e in watcher.events if e["event"] == "restarting"]
             assert any(cause in one for one in told), (strike, told)
     return watcher.events, result.loops
@@ -134,14 +135,6 @@ def test_kills_at_random_lose_and_double_nothing(tmp_path: Path, seed: int):
 # ---- more records than memory, and than disk
 
 
-def _paced(value: Any) -> Any:
-    # The pause is kept between calls by the function object, which every worker has one of.
-    _paced.calls = getattr(_paced, "calls", 0) + 1
-    if _paced.calls % 100 == 0:
-        threading.Event().wait(0.001)
-    return value
-
-
 def _grown(value: tuple[int, int, str]) -> list[tuple[int, int, str]]:
     number, level, _ = value
     if level == 3:
@@ -152,7 +145,7 @@ def _grown(value: tuple[int, int, str]) -> list[tuple[int, int, str]]:
 
 def _growing_job(folder: Path, roots: int) -> StreamExecutionEnvironment:
     """Each root becomes 1,000 records of a kilobyte within a loop of two tasks, one bounded edge
-    and one back-edge, and buffers of one small batch; what leaves it goes to a slow sink."""
+    and one back-edge, and buffers of one small batch; what leaves it is slow until it is let go."""
     env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
     env.enable_checkpointing(50)
     env.get_checkpoint_config().set_checkpoint_storage_dir(folder / "job")
@@ -163,7 +156,8 @@ def _growing_job(folder: Path, roots: int) -> StreamExecutionEnvironment:
     numbers = env.from_generator(lambda i: (i, 0, ""), roots)
     grown = numbers.union(again).key_by(lambda v: v[0] % 97).flat_map(_grown)
     again.close_with(grown.filter(lambda v: v[1] < 4).rebalance().map(lambda v: v))
-    leaving = grown.filter(lambda v: v[1] == 4).rebalance().map(_paced)
+    slow = Slow(0.002, folder / "gate")
+    leaving = grown.filter(lambda v: v[1] == 4).rebalance().map(slow)
     leaving.map(lambda v: v[0]).sink_to(FileSink(folder / "out", JsonLines()))
     return env
 
@@ -174,10 +168,17 @@ def test_a_loop_that_multiplies_by_a_thousand_ends_with_bounded_memory(tmp_path:
         folder = tmp_path / str(roots)
         folder.mkdir()
         report = folder / "report.json"
-        result = run(_growing_job(folder, roots), report=str(report))
+        meanwhile: list[int] = []
+
+        def note(event: dict[str, Any], folder=folder, meanwhile=meanwhile) -> None:
+            if event["event"] == "snapshot" and event["log_bytes"] > 4_000_000:
+                meanwhile.append(event["number"])
+                if len(meanwhile) == 3:
+                    let_all_go(folder / "gate")
+
+        result = run(_growing_job(folder, roots), report=str(report), progress=note)
         assert sorted(committed(folder / "out")) == list(range(roots * 1000))
         peaks.append(max(json.loads(report.read_text())["peak_worker_bytes"]))
-    meanwhile = [s for s in result.snapshots if s["log_bytes"] > 4_000_000]
     assert len(meanwhile) >= 3, result.snapshots
     assert result.loops[0]["spilled_bytes_max"] > 2_000_000
     # In the loop were tens of megabytes at a time.
@@ -266,7 +267,7 @@ def test_a_loop_ends_though_another_source_of_the_job_never_does(tmp_path: Path)
     def watch(event: dict[str, Any]) -> None:
         if event["event"] == "committed" and committed(tmp_path / "out"):
             ticking.append(len(committed(tmp_path / "ticks")))
-            if len(ticking) == 3:
+            if ticking[-1] > ticking[0] or len(ticking) == 1_000:
                 raise _Enough
 
     with pytest.raises(_Enough):

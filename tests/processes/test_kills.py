@@ -14,9 +14,11 @@ from tests.processes.harness import (
     committed,
     counting_job,
     expected_words,
+    gone,
     lost_and_doubled,
     run,
     run_to_the_end,
+    wait_until,
 )
 from tests.processes.parts import let_go
 from tests.sizes import sized
@@ -34,8 +36,13 @@ def test_killed_workers_lose_and_double_nothing(tmp_path: Path, seed: int, inlin
     assert len(killer.killed) == 3, f"seed {seed}"
     assert len(result.restarts) == 3
     for (_, pid), restart in zip(killer.killed, result.restarts, strict=True):
-        assert f"(pid {pid}) killed by signal 9" in restart["cause"], result.restarts
-    assert all(found.published for found in Store(settings.job).list())
+        # How it ended may come to be known too late, after the end of its connection.
+        assert f"(pid {pid})" in restart["cause"], result.restarts
+    store, last = Store(settings.job), result.restarts[-1]["snapshot"]
+    # A worker that is dying may still write while a restart cleans up, and the next start does.
+    assert all(found.published for found in store.list() if found.number <= last)
+    run(counting_job(settings), resume="newest")
+    assert all(found.published for found in store.list())
     _check(settings)
 
 
@@ -77,20 +84,25 @@ def _job_that_retains_all(settings: Settings) -> StreamExecutionEnvironment:
 
 def test_what_is_restored_from_checkpoints_that_were_begun_ahead_is_exact(tmp_path: Path):
     """They have a log of what was written between their beginning and their barrier."""
-    # An interval that is long enough for announcements.
-    settings = Settings(
-        tmp_path, count=48_000, rate=8_000, interval_ms=240, inline_threshold=0, parts=4
-    )
+    # There is time to announce each snapshot, and records come for as long as it takes.
+    settings = Settings(tmp_path, count=100_000, rate=2_000, interval_ms=1_500, inline_threshold=0)
+    store = Store(settings.job)
+
+    def logged(number: int) -> int:
+        return sum(log.stat().st_size for log in store.paths.snapshot(number).rglob("*.log"))
+
+    def begun_ahead() -> bool:
+        newest = store.newest()
+        return newest is not None and logged(newest.number) > 0
+
     targets = ("worker", "jobmanager")
-    killer = Killer(random.Random(8), 3, targets, after_snapshots=2, gate=settings.gate)
+    killer = Killer(random.Random(8), 3, targets, gate=settings.gate, when=begun_ahead)
     run_to_the_end(settings, killer, job=_job_that_retains_all)
     assert len(killer.killed) >= 3
     names = {"restarted": "snapshot", "resumed": "number"}
     restored = [e[names[e["event"]]] for e in killer.events if e["event"] in names]
     assert len(restored) >= 3 and None not in restored
-    paths = Store(settings.job).paths
-    logs = [log for number in restored for log in paths.snapshot(number).rglob("*.log")]
-    assert sum(log.stat().st_size for log in logs), restored
+    assert any(map(logged, restored)), restored
     _check(settings)
 
 
@@ -99,9 +111,12 @@ def test_a_stopped_worker_is_replaced_after_the_heartbeat_timeout(tmp_path: Path
     killer = Killer(random.Random(5), number=signal.SIGSTOP, gate=settings.gate)
     result = run_to_the_end(settings, killer)
     [(_, pid)] = killer.killed
-    # Where the machine is too slow for that, others may have been given up before.
+    # Where the machine stands still the other one may be as silent, and be named.
     causes = [restart["cause"] for restart in result.restarts]
-    assert any(f"(pid {pid}) has sent no heartbeat for 2 s" in cause for cause in causes), causes
+    assert any("has sent no heartbeat for 2 s" in cause for cause in causes), causes
+    attempts = [event["pids"] for event in killer.events if event["event"] == "workers"]
+    assert any(pid in pids for pids in attempts) and pid not in attempts[-1]
+    wait_until(lambda: gone(pid), "the stopped worker has ended")
     _check(settings)
 
 

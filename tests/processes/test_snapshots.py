@@ -10,6 +10,7 @@ import rocksdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.codec import Codec, TypeTable
+from penstock.snapshot.manifest import Paths
 from penstock.snapshot.state.blocks import newest_entries, read_block
 from penstock.snapshot.store import Store
 from tests.processes.harness import (
@@ -27,16 +28,25 @@ def _checksums(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        # A JobManager that was killed while it published left one of these, which a resume removes.
+        if path.is_file() and not Paths.is_temporary(path.name)
     }
 
 
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Settings:
-    """A job whose JobManager was killed in mid-stream, with its state in RocksDB."""
+    """A job whose JobManager was killed in mid-stream, with all words in its state in RocksDB."""
     settings = Settings(tmp_path, count=40_000, inline_threshold=0, parts=2)
+
+    def all_counted() -> bool:
+        return {word for word, _ in committed(settings.output)} == expected_words(settings).keys()
+
     killer = Killer(
-        random.Random(3), targets=("jobmanager",), after_snapshots=3, gate=settings.gate
+        random.Random(3),
+        targets=("jobmanager",),
+        after_snapshots=3,
+        gate=settings.gate,
+        when=all_counted,
     )
     with pytest.raises(StoreError, match="killed by signal 9"):
         run(counting_job(settings), progress=killer)

@@ -17,6 +17,7 @@ from tests.processes.harness import (
     committed,
     counting_job,
     expected_words,
+    gone,
     lost_and_doubled,
     run,
     wait_until,
@@ -88,14 +89,6 @@ class _Program:
         self.process.communicate(timeout=PATIENCE)
 
 
-def _gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_job_with_a_last_snapshot_that_is_resumed(tmp_path: Path, number: int):
     program = _Program(tmp_path, _COUNTING)
@@ -104,7 +97,7 @@ def test_a_signal_ends_the_job_with_a_last_snapshot_that_is_resumed(tmp_path: Pa
     expected = {signal.SIGTERM: (143,), signal.SIGINT: (130, -signal.SIGINT)}
     assert program.process.returncode in expected[signal.Signals(number)]
     for pid in program.workers:
-        wait_until(lambda pid=pid: _gone(pid), f"worker {pid} ended")
+        wait_until(lambda pid=pid: gone(pid), f"worker {pid} ended")
 
     settings = Settings(tmp_path, count=30_000)
     already = len(committed(settings.output))
@@ -122,10 +115,12 @@ def test_a_signal_ends_the_job_with_a_last_snapshot_that_is_resumed(tmp_path: Pa
 def test_a_source_that_is_blocked_in_a_read_does_not_hold_up_the_end(tmp_path: Path):
     program = _Program(tmp_path, _BLOCKED)
     program.wait_for_snapshots(3)
+    # Snapshots go on while it is blocked; the first may have come before it had read so far.
+    wait_until(lambda: len(committed(tmp_path / "out")) == 1000, "all it has read is committed")
     program.stop(signal.SIGTERM)
     assert program.process.returncode == 143
     for pid in program.workers:
-        wait_until(lambda pid=pid: _gone(pid), f"worker {pid} ended")
+        wait_until(lambda pid=pid: gone(pid), f"worker {pid} ended")
     assert Counter(committed(tmp_path / "out")) == Counter(range(1000))
 
 
@@ -134,7 +129,7 @@ def test_a_killed_program_leaves_no_process_behind_and_can_be_resumed(tmp_path: 
     program.wait_for_snapshots(2)
     program.stop(signal.SIGKILL)
     for pid in program.workers:
-        wait_until(lambda pid=pid: _gone(pid), f"worker {pid} ended")
+        wait_until(lambda pid=pid: gone(pid), f"worker {pid} ended")
     settings = Settings(tmp_path, count=30_000)
     run(counting_job(settings), resume="newest")
     assert lost_and_doubled(committed(settings.output), expected_words(settings)) == (0, 0)
