@@ -160,7 +160,7 @@ class Attempt:
             )
             worker = _Worker(await world.launcher.launch(spec), spec, heard=world.clock())
             self._workers[slot] = worker
-            nursery.start_soon(self._watch_process, slot, worker)
+            nursery.start_soon(self._watch_process, worker)
         self._launched.set()
         nursery.start_soon(self._watch_clock)
         job.observe({"event": "workers", "pids": [w.handle.pid for w in self._workers.values()]})
@@ -198,10 +198,12 @@ class Attempt:
 
     # ---- workers
 
-    async def _watch_process(self, slot: int, worker: _Worker) -> None:
-        how = await worker.handle.wait()
-        lost = WorkerLost(f"worker {slot} (pid {worker.handle.pid}) {how}")
-        self.post(lambda: self._fail(lost))
+    def _lose(self, worker: _Worker, how: str) -> None:
+        lost = WorkerLost(f"worker {worker.spec.worker} (pid {worker.handle.pid}) {how}")
+        self.post(partial(self._fail, lost))
+
+    async def _watch_process(self, worker: _Worker) -> None:
+        self._lose(worker, await worker.handle.wait())
 
     async def _watch_clock(self) -> None:
         """Ticks the coordinator, and looks for workers that have fallen silent."""
@@ -209,19 +211,19 @@ class Attempt:
         while True:
             now = world.clock()
             due = self._coordinator.next_tick() if self._started else None
-            wake = min(now + 1.0, due) if due is not None else now + 1.0
-            await self._rescheduled.wait(max(wake, now + 0.0005))
+            wake = max(min(now + 1.0, due) if due is not None else now + 1.0, now + 0.0005)
+            await self._rescheduled.wait(wake)
             if self._started:
                 self.post(lambda: self._coordinate(c.Tick(world.clock())))
             now = world.clock()
-            for slot, worker in self._workers.items():
+            for worker in self._workers.values():
+                if now > wake + config.heartbeat_seconds:
+                    # While we stood still ourselves nothing could be heard.
+                    worker.heard = min(now, worker.heard + now - wake)
                 limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
                 if now - worker.heard > limit:
                     what = "has sent no heartbeat" if worker.address else "has not called home"
-                    lost = WorkerLost(
-                        f"worker {slot} (pid {worker.handle.pid}) {what} for {limit:g} s"
-                    )
-                    self.post(partial(self._fail, lost))
+                    self._lose(worker, f"{what} for {limit:g} s")
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """A connection of a worker: its control connection, or its heartbeat thread's."""
@@ -250,9 +252,7 @@ class Attempt:
         except (AuthenticationError, ProtocolError, trio.BrokenResourceError, OSError):
             pass
         if slot is not None:
-            pid = self._workers[slot].handle.pid
-            lost = WorkerLost(f"worker {slot} (pid {pid}) lost its connection")
-            self.post(partial(self._fail, lost))
+            self._lose(self._workers[slot], "lost its connection")
 
     async def _write(self, worker: _Worker) -> None:
         assert worker.frames is not None

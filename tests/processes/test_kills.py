@@ -1,8 +1,11 @@
 """Real processes, real signals: what a job has committed holds every record once."""
 
+import os
 import random
 import signal
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +120,30 @@ def test_a_stopped_worker_is_replaced_after_the_heartbeat_timeout(tmp_path: Path
     attempts = [event["pids"] for event in killer.events if event["event"] == "workers"]
     assert any(pid in pids for pids in attempts) and pid not in attempts[-1]
     wait_until(lambda: gone(pid), "the stopped worker has ended")
+    _check(settings)
+
+
+def test_a_jobmanager_that_stood_still_gives_no_worker_up(tmp_path: Path):
+    settings = Settings(tmp_path, count=20_000, heartbeat_timeout=4.0, parts=2)
+    jobmanager: list[int] = []
+
+    def go_on() -> None:
+        os.kill(jobmanager[0], signal.SIGCONT)
+        let_go(settings.gate)
+
+    # For longer than the timeout, and heartbeats wait to be read when it goes on.
+    later = threading.Timer(6.0, go_on)
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            jobmanager.append(event["pid"])
+        elif event["event"] == "snapshot" and not later.ident:
+            os.kill(jobmanager[0], signal.SIGSTOP)
+            later.start()
+
+    result = run(counting_job(settings), progress=stop)
+    assert result.wall_seconds > 6
+    assert result.restarts == []
     _check(settings)
 
 
