@@ -442,6 +442,20 @@ async def connected(
     return sending, gated, woken, lost
 
 
+def test_a_sender_that_dies_within_a_frame_has_broken_its_connection() -> None:
+    async def main() -> None:
+        here, there = trio.testing.memory_stream_pair()
+        lost: list[str] = []
+        half = ReceivingHalf(Frames(there), Gated(1).channels[0])
+        await here.send_all(b"\x00\x00\x00\x09half")
+        await here.aclose()
+        await run_half(half, lost.append)
+        # By "data connection" the JobManager knows that a death may be behind it.
+        assert lost == ["a data connection broke: the connection ended within a frame"]
+
+    trio.run(main)
+
+
 def test_a_connection_carries_batches_and_markers_in_order() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:

@@ -87,7 +87,8 @@ class Frames:
     async def receive(self) -> bytes | None:
         """The next frame, or None if the other end has closed between two frames.
 
-        Raises `ProtocolError` if it closed within one, or for an impossible length.
+        Raises `trio.BrokenResourceError` if it closed within one, as who is killed does, and
+        `ProtocolError` for an impossible length.
         """
         if not await self._fill(_LENGTH.size):
             return None
@@ -95,7 +96,7 @@ class Frames:
         if length > MAX_FRAME:
             raise ProtocolError(f"a frame of {length} bytes, which is above {MAX_FRAME}")
         if not await self._fill(_LENGTH.size + length):
-            raise ProtocolError("the connection ended within a frame")
+            raise trio.BrokenResourceError("the connection ended within a frame")
         begin = self._start + _LENGTH.size
         self._start = begin + length
         with memoryview(self._buffer) as view:
@@ -121,7 +122,7 @@ class Frames:
             chunk = await self.stream.receive_some(self.CHUNK)
             if not chunk:
                 if self._buffer:
-                    raise ProtocolError("the connection ended within a frame")
+                    raise trio.BrokenResourceError("the connection ended within a frame")
                 return False
             self._buffer += chunk
         return True
