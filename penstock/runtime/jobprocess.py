@@ -27,6 +27,8 @@ from penstock.runtime.jobmanager import JobManager, JobOptions
 __all__ = ["JobServer", "describe", "main"]
 
 STATUS_SECONDS = 0.5
+#: So long the end of a job waits for a client that lives to hear of it.
+TELL_SECONDS = 60.0
 
 
 class JobServer:
@@ -111,7 +113,7 @@ class JobServer:
                         "report": self._report(),
                     }
                 )
-            with trio.move_on_after(5.0):
+            with trio.move_on_after(TELL_SECONDS):
                 while self._outbox:
                     await trio.sleep(0.005)
                 await trio.sleep(0.005)
