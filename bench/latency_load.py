@@ -235,7 +235,7 @@ def sustainable(setting: Setting, folder: str | None = None, say: Say = print) -
 def build(
     place: Path, setting: Setting, rate: float | None, seconds: float
 ) -> StreamExecutionEnvironment:
-    """The program; it runs for `seconds` from its first record."""
+    """The program; it runs for `seconds` from when the last of its sources has begun."""
     source = _Source(_Maker(setting.keys), place, rate, seconds)
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS)
@@ -258,7 +258,7 @@ def _key(factor: int) -> Callable[[Any], int]:
 
 
 class _Source(PacedSource):
-    """Its schedule begins when it is opened, and ends `seconds` later.
+    """Its schedule begins when it is opened, and ends `seconds` after the last source was opened.
 
     With a schedule from a fixed time on that would have to be so late that all tasks surely run by
     then, or the job would begin with a backlog that takes long to work off at a high load.
@@ -269,20 +269,26 @@ class _Source(PacedSource):
         self.place, self.seconds = place, seconds
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        return _Reader(self, super().create_reader(context), context.subtask)
+        return _Reader(self, super().create_reader(context), context)
 
 
 class _Reader(SourceReader):
     """Writes down how far a source was when, and ends the run when its time is over."""
 
-    def __init__(self, source: _Source, reader: SourceReader, subtask: int) -> None:
-        self._source, self._reader, self._subtask = source, reader, subtask
+    def __init__(self, source: _Source, reader: SourceReader, context: ReaderContext) -> None:
+        self._source, self._reader, self._subtask = source, reader, context.subtask
+        self._began = [source.place / f"began-{i}" for i in range(context.parallelism)]
         self._samples: list[tuple[float, int]] = []
         self._next = 0.0
 
     def open(self, split: Split, position: Any) -> None:
         self._source.start = time.monotonic()
         self._samples.append((self._source.start, 0))
+        path = self._began[self._subtask]
+        # The others see it whole or not at all.
+        written = path.with_name(f".{path.name}")
+        written.write_text(repr(self._source.start))
+        written.rename(path)
         self._reader.open(split, position)
 
     def read(self, max_records: int) -> Read:
@@ -291,13 +297,20 @@ class _Reader(SourceReader):
         if read.records and now >= self._next:
             self._samples.append((now, read.position))
             self._next = now + SAMPLE_SECONDS
-        if now >= self._source.start + self._source.seconds and not read.finished:
+        if not read.finished and self._is_over(now):
             self._source.stop.touch()
         if read.finished:
             self._samples.append((now, read.position))
             path = self._source.place / f"read-{self._subtask}.json"
             path.write_text(json.dumps(self._samples))
         return read
+
+    def _is_over(self, now: float) -> bool:
+        """Whether all sources have had their time: a worker may start much later than another."""
+        seconds = self._source.seconds
+        if now < self._source.start + seconds or not all(path.exists() for path in self._began):
+            return False
+        return now >= max(float(path.read_text()) for path in self._began) + seconds
 
     def close(self) -> None:
         self._reader.close()

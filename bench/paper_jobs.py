@@ -97,8 +97,8 @@ def run_once(
     Returns:
         Of the measured time: `seconds`, `records`, `records_per_second`, `seconds_per_record`,
         `longest_pause_ms` between two arrivals at a subtask of the sink. Of the whole run:
-        `run_seconds` from the moment all tasks run to the last arrival, `cpu_seconds` of all
-        processes from that moment to the end of the job and `cpu_seconds_per_record` (None on a
+        `run_seconds` from the first read to the last arrival, `cpu_seconds` of all processes from
+        the moment all tasks run to the end of the job and `cpu_seconds_per_record` (None on a
         cluster), `snapshots_asked` and `snapshots_completed`. Of its snapshots, medians:
         `snapshot_bytes`, `snapshot_ms`, `write_ms`, `aligned_ms` (the longest wait of a task),
         `channel_aligned_ms` (how long the median channel was blocked),
@@ -125,7 +125,7 @@ def run_once(
     last = max(one["last"] for one in arrivals)
     seconds = last - statistics.mean(one["warm_at"] for one in arrivals)
     records = arrived - sum(one["warm_arrived"] for one in arrivals)
-    run_seconds = last - follower.first("running")
+    run_seconds = last - min(one["began"] for one in reads)
     return {
         "seconds": seconds,
         "records": records,
@@ -306,7 +306,7 @@ class _Records(Source):
     state, since a run that was restarted has no figures.
 
     Arguments:
-        place: where each reader leaves how many records it has read, and when it ended.
+        place: where each reader leaves how many records it has read, when it began and ended.
         make: makes the records of some indices.
         seconds: how long; None for no limit.
         records: how many over all readers; None for no limit.
@@ -336,7 +336,7 @@ class _RecordsReader(SourceReader):
         self._subtask, self._parallelism = context.subtask, context.parallelism
         self._next = 0
         self._end: float | None = None
-        self._ended = 0.0
+        self._began = self._ended = 0.0
         over = source.records
         mine = None if over is None else -((context.subtask - over) // context.parallelism)
         self._count = math.inf if mine is None else mine
@@ -349,7 +349,7 @@ class _RecordsReader(SourceReader):
         now = time.monotonic()
         if self._end is None:
             limit = self._source.seconds
-            self._end = math.inf if limit is None else now + limit
+            self._began, self._end = now, math.inf if limit is None else now + limit
         room = int(min(max_records, self._count - self._next))
         if now >= self._end or room <= 0:
             self._ended = time.time()
@@ -360,7 +360,8 @@ class _RecordsReader(SourceReader):
         return Read(self._source.make(indices), self._next)
 
     def close(self) -> None:
-        notes = {"read": self._next, "ended": self._ended}
+        # The first as the sink has it, the second by the clock that snapshots are dated by.
+        notes = {"read": self._next, "began": self._began, "ended": self._ended}
         (self._source.place / f"read-{self._subtask}").write_text(json.dumps(notes))
 
 

@@ -306,37 +306,53 @@ class _Killer(threading.Thread):
         return self._source.at_once * WORKERS
 
     def _kill(self, kill: int) -> dict[str, float]:
-        follower, source = self._follower, self._source
+        follower = self._follower
         heard = len(follower.events)
         pid = self._rng.choice(follower.workers)
+        # Before the kill: workers of the new attempt must find it, and this process may stand still
+        # right after the kill.
+        _publish_killed(self._place, kill, self._first_new())
         began = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        # Workers of the new attempt take much longer to start than this takes to be there.
-        assert source.records_per_second is not None
-        due = (time.monotonic() - source.start) * source.records_per_second
-        new = int(due) + self._source_filled() + WORKERS
+        # Again, by the time of the kill: as a rule they take much longer to start than this does.
+        new = self._first_new()
         _publish_killed(self._place, kill, new)
         marks = [self._place / "marks" / f"{kill}-{name}-{i}" for name, i in TASKS]
         committed = 0.0
+
+        told: dict[str, float] = {}
 
         def recovered() -> bool:
             nonlocal committed
             if not committed and self._committed(new):
                 committed = time.monotonic()
-            return bool(committed) and all(mark.exists() for mark in marks)
+            # What happened may be seen before it is told.
+            for at, event in follower.events[heard:]:
+                told.setdefault(event["event"], at)
+            return (
+                bool(committed)
+                and all(mark.exists() for mark in marks)
+                and told.keys() >= {"restarting", "running"}
+            )
 
         self._until(f"recovery from kill {kill}", recovered)
-        after = follower.events[heard:]
         times = {
-            "detected": next(at for at, e in after if e["event"] == "restarting"),
-            "running": next(at for at, e in after if e["event"] == "running"),
+            "detected": told["restarting"],
+            "running": told["running"],
             "every_task": max(float(mark.read_text()) for mark in marks),
             "committed": committed,
         }
         seconds = {name: at - began for name, at in times.items()}
-        told = ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items())
-        self._say(f"kill {kill + 1} of worker process {pid}: {told}")
+        line = ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items())
+        self._say(f"kill {kill + 1} of worker process {pid}: {line}")
         return seconds
+
+    def _first_new(self) -> int:
+        """The first number that is not due yet."""
+        source = self._source
+        assert source.records_per_second is not None
+        due = (time.monotonic() - source.start) * source.records_per_second
+        return int(due) + self._source_filled() + WORKERS
 
     def _committed(self, number: int) -> bool:
         """Whether a published file that was not looked at before has this number or a later one."""

@@ -15,6 +15,7 @@ from bench import checkpoint, harness, latency, paced, recovery, steadiness, wor
 from bench.__main__ import main
 from bench.paced import PacedSource
 from penstock.dataflow.source import ReaderContext, Split
+from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -228,7 +229,11 @@ def test_jobs_between_spark_tables_are_measured_against_spark(tmp_path):
 
 def test_without_a_name_the_benchmarks_are_listed_and_the_notes_know_them():
     done = subprocess.run(
-        [sys.executable, "-m", "bench"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "bench"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     listed = done.stdout + done.stderr
     notes = (ROOT / "bench" / "NOTES.md").read_text(encoding="utf-8")

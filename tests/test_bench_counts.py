@@ -11,8 +11,11 @@ from penstock.runtime.operators import MapOperator
 
 def test_the_same_work_counts_the_same_each_time() -> None:
     first, second = counts.measure(["map_chain"]), counts.measure(["map_chain"])
-    assert first == second
     assert set(first) == {"map_chain.calls", "map_chain.bytecodes", "map_chain.peak_bytes"}
+    # What another thread has in memory at the peak counts, too.
+    peaks = [figures.pop("map_chain.peak_bytes") for figures in (first, second)]
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.05)
+    assert first == second
     # Each record goes through at least the first map.
     assert first["map_chain.calls"] > 1
 

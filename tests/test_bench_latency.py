@@ -6,14 +6,16 @@ No time is asserted here: on a machine with other work on it any would be wrong.
 import json
 from array import array
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from bench import latency_load
+from bench import latency_load, paced
 from bench.__main__ import main
 from bench.harness import WrongResultError
 from bench.latency_load import Setting, distribution
+from penstock.dataflow.source import ReaderContext, Split
 
 
 def quiet(_: str) -> None:
@@ -35,7 +37,11 @@ def test_percentiles_are_durations_that_occurred() -> None:
 
 def test_every_record_is_measured_and_some_change_the_process(tmp_path) -> None:
     setting = Setting(shuffles=3, interval_ms=200, keys=101)
-    figures = latency_load.measure(0.5, setting, 0.5, 4_000, str(tmp_path), quiet)
+    # Where the machine stands still for all of a run, no snapshot is due in it.
+    for _ in range(5):
+        figures = latency_load.measure(0.5, setting, 0.5, 4_000, str(tmp_path), quiet)
+        if figures["snapshots_completed"]:
+            break
     assert (figures["load"], figures["shuffles"], figures["snapshots"]) == (0.5, 3, True)
     assert figures["records_per_second"] == 2_000
     assert 0 < figures["remote_records"] < figures["records"]
@@ -70,6 +76,31 @@ def test_each_combination_is_measured_and_written_down(tmp_path, monkeypatch) ->
     read = sum(samples[-1][1] for samples in runs[-1].progress)
     assert 0 < figures["filter_records"] <= read / 101 + latency_load.WORKERS
     assert figures["filter_load"] == latency_load.FILTER_LOAD
+
+
+def test_a_run_is_over_when_the_last_source_to_begin_has_had_its_time(tmp_path, monkeypatch):
+    now = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: 0)
+    for module in (latency_load, paced):
+        monkeypatch.setattr(module, "time", clock)
+
+    def reader(subtask: int) -> latency_load._Reader:
+        # Each in a process of its own.
+        source = latency_load._Source(latency_load._Maker(11), tmp_path, 1_000.0, 2.0)
+        return source.create_reader(ReaderContext("uid", subtask, 2))
+
+    first, second = reader(0), reader(1)
+    first.open(Split("0"), None)
+    now[0] = 110.0
+    assert first.read(10).records
+    assert not (tmp_path / "stop").exists()
+    second.open(Split("1"), None)
+    for now[0] in (110.0, 111.9):
+        assert not any(one.read(10).finished for one in (first, second))
+    assert not (tmp_path / "stop").exists()
+    now[0] = 112.0
+    assert not first.read(10).finished
+    assert first.read(10).finished and second.read(10).finished
 
 
 def test_a_lost_or_doubled_record_is_an_error() -> None:

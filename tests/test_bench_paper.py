@@ -5,6 +5,7 @@ No time is asserted here. Figures are for `python -m bench paper`.
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ from bench.__main__ import main
 from bench.harness import WrongResultError
 from bench.paper_statistics import evaluate, median_interval, order, overheads
 from penstock import CheckpointingMode
+from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 PROTOCOLS = ("abs", "synchronous", "chandy_lamport")
@@ -143,9 +145,30 @@ def test_a_run_is_as_long_as_whole_intervals_and_its_warm_up():
 # ---- runs
 
 
+def measured(measure: Callable[[], dict], enough: Callable[[dict], object]) -> dict:
+    """What is measured, once more while it is not enough.
+
+    In half a second, for all of which the machine may stand still, few records or none may arrive
+    and no snapshot may complete.
+    """
+    for _ in range(4):
+        try:
+            figures = measure()
+        except WrongResultError as error:
+            if "too short" not in str(error):
+                raise
+        else:
+            if enough(figures):
+                return figures
+    return measure()
+
+
 def test_protocols_are_measured_against_runs_without_snapshots(tmp_path):
     plan = paper.Plan([0.2], 1, (1,), ("figure6",), ("abs",), 0.4, 2, 0.1)
-    figures = paper.measure(plan, str(tmp_path), quiet)
+    figures = measured(
+        lambda: paper.measure(plan, str(tmp_path), quiet),
+        lambda found: found["snapshot_bytes"]["0.2"] and found["keys_changed_per_second"],
+    )
     assert figures["abs_overhead"].keys() == figures["abs_cpu_overhead"].keys() == {"0.2"}
     assert figures["keys_changed_per_second"] > 0
     assert figures["snapshot_bytes"]["0.2"] > 0
@@ -164,7 +187,10 @@ def test_protocols_are_measured_against_runs_without_snapshots(tmp_path):
 )
 def test_every_record_leaves_the_loop_whatever_the_protocol(tmp_path, mode):
     job = paper_jobs.Job(2, mode, 0.2, seconds=0.5, warm=0.1, cyclic=True)
-    figures = paper_jobs.run_once(job, str(tmp_path), quiet)
+    figures = measured(
+        lambda: paper_jobs.run_once(job, str(tmp_path), quiet),
+        lambda found: found["snapshots_completed"],
+    )
     assert figures["records"] > 0
     assert figures["snapshots_asked"] == 2
     assert figures["log_bytes"] is not None
@@ -173,7 +199,7 @@ def test_every_record_leaves_the_loop_whatever_the_protocol(tmp_path, mode):
 def test_fixed_work_is_timed_at_each_parallelism(tmp_path, monkeypatch):
     monkeypatch.setattr(paper, "FIGURE7_SECONDS", 0.1)
     plan = paper.Plan((), 1, (1,), ("figure7",), warm=0.1, figure7_rounds=1)
-    figures = paper.measure(plan, str(tmp_path), quiet)
+    figures = measured(lambda: paper.measure(plan, str(tmp_path), quiet), lambda found: True)
     points = figures["figure7"]["points"]
     assert points["1"]["abs"]["seconds"] > 0 < points["1"]["none"]["seconds"]
     assert figures["records_per_second"].keys() == figures["records_per_second_none"].keys()
@@ -181,7 +207,7 @@ def test_fixed_work_is_timed_at_each_parallelism(tmp_path, monkeypatch):
 
 def test_a_run_that_is_over_before_it_is_warm_has_no_figures(tmp_path):
     with pytest.raises(WrongResultError, match="too short"):
-        paper_jobs.run_once(paper_jobs.Job(1, records=100), str(tmp_path), quiet)
+        paper_jobs.run_once(paper_jobs.Job(1, records=100, warm=PATIENCE), str(tmp_path), quiet)
 
 
 # ---- plots and tables

@@ -115,7 +115,7 @@ def test_a_signal_stops_a_job_which_says_how_to_resume_it_and_nothing_is_lost(
 ):
     args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots", "--progress", "none"]
     running = subprocess.Popen(
-        command(*args, "--", "400", "40"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        command(*args, "--", "400", "4"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     wait_until(
         lambda: (tmp_path / "out").exists() and committed(tmp_path / "out"), "committed output"
@@ -124,7 +124,7 @@ def test_a_signal_stops_a_job_which_says_how_to_resume_it_and_nothing_is_lost(
     _, said = running.communicate(timeout=PATIENCE)
     assert running.returncode == code
     (resume,) = re.findall("stopped; resume with: penstock (.*)", said)
-    assert resume == "run job.py --checkpoint-dir snapshots --resume -- 400 40"
+    assert resume == "run job.py --checkpoint-dir snapshots --resume -- 400 4"
     assert len(committed(tmp_path / "out")) < 400
     (tmp_path / "hurry").touch()
     done = call(tmp_path, *resume.split())

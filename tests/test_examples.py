@@ -34,23 +34,29 @@ def _run(example: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_an_example_is_right_though_a_worker_is_killed_in_its_loop(
     example: str, first: str, parallelism: int, tmp_path: Path
 ):
-    done = _run(
-        example,
-        *("--kill-worker-after", "0"),
-        *("--parallelism", str(parallelism)),
-        *("--checkpoint-dir", str(tmp_path / "job")),
-    )
+    for turn in range(5):
+        folder = tmp_path / f"job-{turn}"
+        done = _run(
+            example,
+            *("--kill-worker-after", "0"),
+            *("--parallelism", str(parallelism)),
+            *("--checkpoint-dir", str(folder)),
+        )
+        assert done.stdout.startswith(first), done.stdout + done.stderr
+        assert " · equal to networkx · " in done.stdout, done.stdout
+        assert list(folder.iterdir()), "the snapshots are not where they were wanted"
+        told = re.search(
+            r"^restarts (\d+) · records in the restored log ([\d,]+)", done.stdout, re.M
+        )
+        # A later snapshot may be restored than the one that led to the kill, and there the loop may
+        # have been empty. That of PageRank has records from its beginning almost to its end.
+        if told is not None and (example != "page_rank" or told[2] != "0"):
+            break
+        # While whoever kills stands still, the loop may end.
+    assert told is not None, done.stdout
     assert done.returncode == 0, done.stdout + done.stderr
-    result, restarts = done.stdout.splitlines()
-    assert result.startswith(first)
-    assert " · equal to networkx · " in result
-    told = re.fullmatch(r"restarts (\d+) · records in the restored log ([\d,]+).*", restarts)
-    assert told is not None, restarts
     assert int(told[1]) >= 1
-    # A later snapshot may be restored than the one that led to the kill, and there the loop may
-    # have been empty. That of PageRank has records from its beginning to its end.
     assert example != "page_rank" or told[2] != "0"
-    assert list((tmp_path / "job").iterdir()), "the snapshots are not where they were wanted"
 
 
 def test_an_example_is_right_on_one_worker_that_nobody_kills():

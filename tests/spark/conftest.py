@@ -26,11 +26,16 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers may take as long to start as the slowest machine needs for it."""
-    monkeypatch.setattr(gang, "START_SECONDS", PATIENCE)
-    monkeypatch.setattr(checks, "SLOTS_SECONDS", PATIENCE)
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """Workers may take as long to start as the slowest machine needs for it.
+
+    Of the whole session, since the fixtures of modules wait for them, too.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gang, "START_SECONDS", PATIENCE)
+        patch.setattr(checks, "SLOTS_SECONDS", PATIENCE)
+        yield
 
 
 @pytest.fixture(scope="module")

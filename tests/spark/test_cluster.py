@@ -384,6 +384,7 @@ def test_an_attempt_that_spark_runs_again_does_nothing():
 
     spec = WorkerSpec("tcp:127.0.0.1:9", b"token", 0, 1, 1.0)
     plan = GangPlan("tcp:127.0.0.1:9", b"token", (spec,))
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     assert _work(plan, 0, "127.0.0.1") == "not started: the driver does not wait for it"
-    assert threading.active_count() == threads
+    # One of another test may end meanwhile.
+    assert set(threading.enumerate()) <= threads

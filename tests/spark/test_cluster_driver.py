@@ -33,11 +33,13 @@ from pathlib import Path
 from penstock import FileSink, JsonLines, StreamExecutionEnvironment
 from pyspark.sql import SparkSession
 
+# So slow that it does not end before it is killed, and as fast as it can be afterwards.
+rate = 1e6 if Path("hurry").exists() else 40
 if len(sys.argv) > 1:  # the session was made before this file was run
     print("rows", SparkSession.builder.getOrCreate().range(7).count())
 env = StreamExecutionEnvironment.get_execution_environment()
 env.enable_checkpointing(50)
-counts = env.from_generator(lambda i: i, 8000, 4000).key_by(lambda i: i % 3).count()
+counts = env.from_generator(lambda i: i, 8000, rate).key_by(lambda i: i % 3).count()
 counts.sink_to(FileSink(Path.cwd() / "out", JsonLines()))
 env.execute("counts")
 """
@@ -100,6 +102,7 @@ def test_a_killed_driver_takes_its_workers_with_it_and_the_job_is_resumed(tmp_pa
         driver.wait()
     for pid in said[1].split(", "):
         wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"{pid} has ended")
+    (tmp_path / "hurry").touch()
     done = penstock(
         tmp_path, "run", "job.py", *options, "--report", "r.json", "--resume", "--", "x"
     )

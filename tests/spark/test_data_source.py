@@ -38,6 +38,7 @@ from tests.processes.harness import (
     lost_and_doubled,
     run,
 )
+from tests.processes.parts import let_all_go
 
 COLUMNS = ["operator", "state", "key_group", "key", "value", "subtask", "snapshot"]
 
@@ -251,7 +252,7 @@ def patiently(ask: Callable[[], Any]) -> Any:
 
 
 def test_a_stream_follows_the_output_over_stops_of_both(reader: SparkSession, tmp_path: Path):
-    settings = Settings(tmp_path, count=40_000, rate=40_000, interval_ms=50)
+    settings = Settings(tmp_path, count=40_000, rate=40_000, interval_ms=50, parts=2)
     run_part(settings, 4)
 
     def follow() -> tuple[list[Any], dict[str, Any]]:
@@ -280,6 +281,7 @@ def test_a_stream_follows_the_output_over_stops_of_both(reader: SparkSession, tm
     assert Counter(row.value for row in first) == Counter(
         json.dumps(record) for record in committed(settings.output)
     )
+    let_all_go(settings.gate)
     with run_options(RunOptions(resume="newest")):
         counting_job(settings).execute("counting")
     rows, _ = patiently(follow)

@@ -190,27 +190,40 @@ def test_a_batch_that_was_not_published_comes_again(
 ):
     feed.add()
     feed.add()
-    calls = []
+    calls: list[str] = []
+    begun: list[feeder.Feeder] = []
+    first_read, failure_told = threading.Event(), threading.Event()
 
     def fail(frame: DataFrame, folder: Path, *, link: bool) -> None:
         calls.append(folder.name)
         if len(calls) == 2:
+            # Else who reads the first batch might hear of it.
+            first_read.wait(PATIENCE)
             raise OSError("no space left")
         make_pin(frame, folder, link=link)
 
-    make_pin = feeder.make_pin
+    def begin_later(self: feeder.Feeder) -> Any:
+        if begun:
+            failure_told.wait(PATIENCE)
+        begun.append(self)
+        return begin(self)
+
+    make_pin, begin = feeder.make_pin, feeder.Feeder._begin
     monkeypatch.setattr(feeder, "make_pin", fail)
-    monkeypatch.setattr(feeder, "FIRST_PAUSE_SECONDS", 3.0)
+    monkeypatch.setattr(feeder.Feeder, "_begin", begin_later)
+    monkeypatch.setattr(feeder, "FIRST_PAUSE_SECONDS", 0.001)
     source = SparkStreamSource(feed.stream(), as_="tuple")
     enumerator = prepared(source)
     enumerator.start()
     ids = read(source, enumerator, 10)
+    first_read.set()
     stage = stage_of(source)
     told = wait_until(lambda: stage.said("failed"), "the failure")
     assert "no space left" in told
     # The job fails, and goes on when the query runs again.
     with pytest.raises(JobError, match="the streaming query failed"):
         enumerator.next_split(0)
+    failure_told.set()
     wait_until(lambda: stage.said("failed") is None, "the query to run again")
     assert ids + read(source, enumerator, 10) == feed.ids
     assert calls == ["000000000000", "000000000001", "000000000001"]
@@ -450,7 +463,7 @@ def test_a_query_that_is_beginning_again_is_stopped_too(feeding: Callable):
     stopping.start()
     wait_until(lambda: made[0].stopped, "the first query to be stopped")
     go_on.set()
-    stopping.join(10)
+    stopping.join(PATIENCE)
     assert not stopping.is_alive()
     assert made[1].stopped
     assert stage._lock is None
@@ -463,26 +476,26 @@ def test_a_stream_is_released_though_its_jvm_is_gone(feeding: Callable):
     assert not [t for t in threading.enumerate() if t.name == "spark-stream"]
 
 
-def test_a_query_that_cannot_begin_is_tried_again_and_the_cause_is_told(feeding: Callable):
+def test_a_query_that_cannot_begin_is_tried_again_and_the_cause_is_told(
+    feeding: Callable, tmp_path: Path
+):
     told: list[str | None] = []
     tries = iter([FakeQuery("boom"), OSError("no space"), OSError("no space"), FakeQuery()])
 
     def begin() -> FakeQuery:
-        told.append(stages[0].said("failed") if stages else None)
+        told.append(Stage(tmp_path / "stage").said("failed"))
         made = next(tries)
         if isinstance(made, Exception):
             raise made
         running.append(made)
         return made
 
-    stages: list[Stage] = []
     running: list[FakeQuery] = []
     fed, stage = feeding(begin)
-    stages.append(stage)
     wait_until(lambda: len(running) == 2, "the query to run again")
     wait_until(lambda: stage.said("failed") is None, "that to be told")
     fed.stop()
-    assert told[-1] == "no space"
+    assert told == [None, "boom", "no space", "no space"]
 
 
 def test_a_query_whose_session_is_gone_is_not_tried_again(feeding: Callable):
@@ -540,9 +553,10 @@ def test_killed_jobs_and_stopped_queries_lose_and_double_nothing(feed: Feed, tmp
     def progress(event: dict[str, Any]) -> None:
         published.update(int(p.name) for p in tmp_path.glob("job/sources/*/*/batches/[0-9]*"))
         if event["event"] in ("snapshot", "committed", "status"):
-            if feed.files < batches:
+            # The last comes after the last kill, so that the job has to go on from that, too.
+            if feed.files < batches - (len(killer.killed) < killer.kills):
                 feed.add(200)
-            elif len(committed(tmp_path / "out")) >= len(feed.ids):
+            elif feed.files == batches and len(committed(tmp_path / "out")) >= len(feed.ids):
                 # All is there; what would be read twice must show, too.
                 raise KeyboardInterrupt
         killer(event)

@@ -378,7 +378,8 @@ def counting(spark: SparkSession, folder: Path, table: str, **options: Any) -> A
     env.get_checkpoint_config().set_checkpoint_storage_dir(folder / "job")
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(40, 10))
     rows = env.from_source(SparkTableSource(table, as_="tuple", **options)).uid("table")
-    slowed = rows.map(Slow(0.001, folder / "gate", every=5))
+    # 40 seconds for each half of the 40,000 rows, until the last kill.
+    slowed = rows.map(Slow(0.002, folder / "gate"))
     pairs = slowed.map(lambda row: (row[1], 1)).key_by(lambda pair: pair[0])
     counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1])).uid("count")
     counted.sink_to(FileSink(folder / "out", JsonLines())).uid("files")
