@@ -30,7 +30,7 @@ from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectWriter
 from penstock.runtime.columns import Records
 from penstock.runtime.control.code import JobCode
-from penstock.runtime.control.world import Signal, World, quiet
+from penstock.runtime.control.world import Signal, World, runnable
 from penstock.runtime.fused import fused
 from penstock.runtime.gate import InputGate
 from penstock.runtime.logged import EdgeIdentity, LoggedChannel
@@ -294,8 +294,9 @@ class Builder:
         return BuiltTask(task, wake, persist, pump)
 
     def _quiet(self) -> bool:
-        """Whether nothing else in the process has anything to do now."""
-        return quiet() and all(task.waiting for task in self._tasks)
+        """Whether nothing in the process has anything to do now, but to wait for just that."""
+        patient = sum(task.persister.patient for task in self._tasks)
+        return runnable() <= patient and all(task.waiting for task in self._tasks)
 
     def _protocol(self, gate: InputGate) -> SnapshotProtocol:
         inputs, back_edges = gate.channels, gate.back_edges

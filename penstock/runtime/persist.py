@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +31,10 @@ __all__ = ["Acknowledgement", "Cut", "Persister", "Reporter", "drive"]
 
 #: An announced snapshot that has not come so long after it was due is not waited for any more.
 LATE_SECONDS = 0.1
+#: Between two slices of a snapshot's writing the records that wait go first, for so long at most.
+PATIENCE_SECONDS = 0.002
+#: And for so many turns of the event loop at most, should the clock stand still.
+PATIENCE_TURNS = 32
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -149,7 +154,7 @@ class Persister:
         reporter: hears the outcome.
         paths: where the files of snapshots are.
         clock: seconds.
-        quiet: whether nothing else in the process has anything to do now.
+        quiet: whether nothing else in the process has anything to do now, unless it is patient.
         inline_threshold: a log up to so many bytes travels in the manifest.
     """
 
@@ -181,6 +186,8 @@ class Persister:
         self._due = -math.inf
         #: Set by the task while it has nothing else to do.
         self.idle = False
+        #: It is letting records go first, and has nothing to do just now but to look again.
+        self.patient = False
 
     @property
     def pending(self) -> bool:
@@ -288,6 +295,24 @@ class Persister:
                     if self._cuts or not (self.idle or self._is_due()):
                         break
 
+    async def _patiently(self, pause: Callable[[], Awaitable[None]]) -> None:
+        """Between two slices: let others run until no record waits any more, but not for ever.
+
+        A record else waits for a slice in each task on its way, and again at each.
+        """
+        until = self._clock() + PATIENCE_SECONDS
+        await pause()
+        for _ in range(PATIENCE_TURNS):
+            if self._clock() >= until:
+                return
+            self.patient = True
+            try:
+                await pause()
+            finally:
+                self.patient = False
+            if self._quiet():
+                return
+
     async def _persist(
         self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
     ) -> None:
@@ -298,7 +323,8 @@ class Persister:
         try:
             for uid, capture in cut.captures.items():
                 folder = self._folder(cut.number, uid)
-                written = await drive(capture.write(folder), offload, pause)
+                steps = capture.write(folder)
+                written = await drive(steps, offload, partial(self._patiently, pause))
                 if written is not None:
                     keyed, part = written
                     cut.size += part

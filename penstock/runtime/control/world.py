@@ -32,7 +32,7 @@ __all__ = [
     "WorkerHandle",
     "WorkerSpec",
     "World",
-    "quiet",
+    "runnable",
     "real_world",
     "seed_scheduler",
 ]
@@ -161,9 +161,9 @@ class Signal:
         self._set = False
 
 
-def quiet() -> bool:
-    """Whether no other task of this event loop could run now."""
-    return trio.lowlevel.current_statistics().tasks_runnable == 0
+def runnable() -> int:
+    """How many other tasks of this event loop could run now."""
+    return trio.lowlevel.current_statistics().tasks_runnable
 
 
 class SocketTransport:
