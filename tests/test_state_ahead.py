@@ -5,7 +5,7 @@ import random
 import shutil
 import time
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import msgpack
 import pytest
@@ -15,6 +15,7 @@ from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.control.world import Signal
+from penstock.runtime.patience import Patience
 from penstock.runtime.persist import Cut, Persister
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.state import backend as backend_module
@@ -514,7 +515,13 @@ def test_what_is_written_for_nothing_long_before_a_snapshot_is_still_written_sho
     assert not policy.allowed
 
 
-def persister_of(backend, quiet=lambda: True):
+def quiet_while(condition):
+    patience = Mock(spec=Patience)
+    patience.quiet = condition
+    return patience
+
+
+def persister_of(backend, patience=None):
     return Persister(
         subtask=0,
         lineage="l",
@@ -523,7 +530,7 @@ def persister_of(backend, quiet=lambda: True):
         reporter=Mock(),
         paths=Mock(),
         clock=time.monotonic,
-        quiet=quiet,
+        patience=patience or quiet_while(lambda: True),
     )
 
 
@@ -552,7 +559,7 @@ def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
             await persister.work(None, trio.lowlevel.checkpoint)
 
     backend = Mock(must_relieve=False, wants_prewrite=True, prewrite=prewrite)
-    persister = persister_of(backend, quiet=lambda: waiting)
+    persister = persister_of(backend, quiet_while(lambda: waiting))
     persister.idle = True
     trio.run(work)
     assert slices == [0]
@@ -561,7 +568,7 @@ def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
 def busy_with(backend):
     """The persister of a task that is never idle, and its clock."""
     now = [0.0]
-    persister = persister_of(backend, quiet=lambda: False)
+    persister = persister_of(backend, quiet_while(lambda: False))
     persister._clock = lambda: now[0]
     return persister, now
 
@@ -606,39 +613,20 @@ def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_ann
     assert not persister._is_due()
 
 
-@pytest.mark.parametrize(
-    ("wanted", "turn_seconds", "had"), [(5, 0.0, 5), (999, 0.0, 33), (999, 0.0008, 3)]
-)
-def test_records_that_wait_go_before_the_next_slice_but_not_for_ever(wanted, turn_seconds, had):
-    order: list[str] = []
+def test_records_go_before_the_next_slice_of_a_snapshot():
+    slices: list[int] = []
 
     def write(folder):
         del folder
-        for _ in range(2):
-            order.append("slice")
+        for number in range(3):
+            slices.append(number)
             yield None
 
-    async def records():
-        for _ in range(wanted):
-            order.append("record")
-            now[0] += turn_seconds
-            await trio.lowlevel.checkpoint()
-
-    async def work():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(persister.work, None, trio.lowlevel.checkpoint)
-            nursery.start_soon(records)
-
-    persister, now = busy_with(Mock())
-    persister._quiet = lambda: order.count("record") == wanted
-    cut = Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
-    persister.add(cut)
-    trio.run(work)
-    first = order.index("slice")
-    between = order.index("slice", first + 1) - first - 1
-    # Which of the two is first in a turn of the event loop is a matter of chance.
-    assert had - 1 <= between <= had + 1
-    assert not persister.patient
+    persister = persister_of(Mock(), patience := Mock(spec=Patience))
+    persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
+    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    assert slices == [0, 1, 2]
+    patience.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
     assert persister._reporter.acknowledge.call_count == 1
 
 

@@ -30,7 +30,7 @@ from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectWriter
 from penstock.runtime.columns import Records
 from penstock.runtime.control.code import JobCode
-from penstock.runtime.control.world import Signal, World, runnable
+from penstock.runtime.control.world import Signal, World
 from penstock.runtime.fused import fused
 from penstock.runtime.gate import InputGate
 from penstock.runtime.logged import EdgeIdentity, LoggedChannel
@@ -54,6 +54,7 @@ from penstock.runtime.output import (
     Sender,
     ShuffleRouter,
 )
+from penstock.runtime.patience import Patience
 from penstock.runtime.persist import Persister, Reporter
 from penstock.runtime.source import SourceFeed
 from penstock.runtime.task import ChainNode, SnapshotProtocol, Task, TaskListener
@@ -125,6 +126,9 @@ class Builder:
         self._relay = Relay()
         self.gates: dict[int, InputGate] = {}
         self._tasks: list[Task] = []
+        self._patience = Patience(
+            world.clock, world.runnable, lambda: all(task.waiting for task in self._tasks)
+        )
         self.signals: dict[int, tuple[Signal, Signal]] = {}
         self.chains = [chain for chain in self.plan.chains if slot < chain.parallelism]
         keyed = [c for c in self.chains if c.root.operator.kind.keyed]
@@ -268,7 +272,7 @@ class Builder:
             reporter=reporter,
             paths=self.paths,
             clock=self.world.clock,
-            quiet=self._quiet,
+            patience=self._patience,
             inline_threshold=self.config.inline_threshold,
         )
         task = Task(
@@ -292,11 +296,6 @@ class Builder:
         )
         self._tasks.append(task)
         return BuiltTask(task, wake, persist, pump)
-
-    def _quiet(self) -> bool:
-        """Whether nothing in the process has anything to do now, but to wait for just that."""
-        patient = sum(task.persister.patient for task in self._tasks)
-        return runnable() <= patient and all(task.waiting for task in self._tasks)
 
     def _protocol(self, gate: InputGate) -> SnapshotProtocol:
         inputs, back_edges = gate.channels, gate.back_edges

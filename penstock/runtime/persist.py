@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from penstock.dataflow.errors import JobError, PenstockError
 from penstock.dataflow.sink import Committable
 from penstock.runtime.logged import Log
+from penstock.runtime.patience import Patience
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
 from penstock.snapshot.log import LogPart, write_log
@@ -31,10 +32,6 @@ __all__ = ["Acknowledgement", "Cut", "Persister", "Reporter", "drive"]
 
 #: An announced snapshot that has not come so long after it was due is not waited for any more.
 LATE_SECONDS = 0.1
-#: Between two slices of a snapshot's writing the records that wait go first, for so long at most.
-PATIENCE_SECONDS = 0.002
-#: And for so many turns of the event loop at most, should the clock stand still.
-PATIENCE_TURNS = 32
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -154,7 +151,7 @@ class Persister:
         reporter: hears the outcome.
         paths: where the files of snapshots are.
         clock: seconds.
-        quiet: whether nothing else in the process has anything to do now, unless it is patient.
+        patience: shared by all that write in the process; without it there is no other.
         inline_threshold: a log up to so many bytes travels in the manifest.
     """
 
@@ -168,7 +165,7 @@ class Persister:
         reporter: Reporter,
         paths: Paths,
         clock: Callable[[], float],
-        quiet: Callable[[], bool] = lambda: True,
+        patience: Patience | None = None,
         inline_threshold: int = 0,
     ) -> None:
         self._subtask, self._lineage, self._attempt = subtask, lineage, attempt
@@ -176,7 +173,7 @@ class Persister:
         self._reporter = reporter
         self._paths = paths
         self._clock = clock
-        self._quiet = quiet
+        self._patience = patience or Patience(clock, lambda: 0, lambda: True)
         self._inline_threshold = inline_threshold
         self._cuts: deque[Cut] = deque()
         #: Cuts whose state is written, and whose logs are being taken or are to be written.
@@ -186,8 +183,6 @@ class Persister:
         self._due = -math.inf
         #: Set by the task while it has nothing else to do.
         self.idle = False
-        #: It is letting records go first, and has nothing to do just now but to look again.
-        self.patient = False
 
     @property
     def pending(self) -> bool:
@@ -249,7 +244,7 @@ class Persister:
         if due and any(backend.wants_checkpoint for backend in backends):
             return True
         ahead = any(backend.wants_prewrite or backend.wants_sums for backend in backends)
-        return ahead and (due or self._quiet())
+        return ahead and (due or self._patience.quiet())
 
     def _is_due(self) -> bool:
         """Whether a snapshot is about to be taken, so that nobody waits until the task is idle."""
@@ -288,30 +283,12 @@ class Persister:
                     # Twice: who has slept until now is awake after the first, and at work after
                     # the second.
                     await pause()
-                    if not self.idle or self._cuts or not self._quiet():
+                    if not self.idle or self._cuts or not self._patience.quiet():
                         break
             elif backend.wants_sums and (self.idle or self._is_due()):
                 while await drive(backend.sum_ahead(), offload, pause):
                     if self._cuts or not (self.idle or self._is_due()):
                         break
-
-    async def _patiently(self, pause: Callable[[], Awaitable[None]]) -> None:
-        """Between two slices: let others run until no record waits any more, but not for ever.
-
-        A record else waits for a slice in each task on its way, and again at each.
-        """
-        until = self._clock() + PATIENCE_SECONDS
-        await pause()
-        for _ in range(PATIENCE_TURNS):
-            if self._clock() >= until:
-                return
-            self.patient = True
-            try:
-                await pause()
-            finally:
-                self.patient = False
-            if self._quiet():
-                return
 
     async def _persist(
         self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
@@ -324,7 +301,7 @@ class Persister:
             for uid, capture in cut.captures.items():
                 folder = self._folder(cut.number, uid)
                 steps = capture.write(folder)
-                written = await drive(steps, offload, partial(self._patiently, pause))
+                written = await drive(steps, offload, partial(self._patience.after_slice, pause))
                 if written is not None:
                     keyed, part = written
                     cut.size += part

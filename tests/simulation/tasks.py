@@ -284,7 +284,16 @@ class Cluster:
     # ---- making it
 
     def _build(self, rng: random.Random) -> None:
-        world = World(self._clock, None, None, at_once, 0, rng, self._timer)  # type: ignore[arg-type]
+        world = World(
+            self._clock,
+            None,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            at_once,
+            0,
+            rng,
+            self._timer,
+            runnable=lambda: 0,  # there is no event loop
+        )
         graph, config, mode = self.compiled.graph, self.program.config, self.mode
         builders: list[Builder] = []
         channels: dict[ChannelId, Channel] = {}

@@ -32,7 +32,6 @@ __all__ = [
     "WorkerHandle",
     "WorkerSpec",
     "World",
-    "runnable",
     "real_world",
     "seed_scheduler",
 ]
@@ -98,6 +97,10 @@ class Launcher(Protocol):
         """Start one."""
 
 
+def _runnable() -> int:
+    return trio.lowlevel.current_statistics().tasks_runnable
+
+
 @dataclass
 class World:
     """All that the runtime takes from outside.
@@ -113,6 +116,7 @@ class World:
         heart: starts the thread that says that a worker lives; None if it needs none.
         revive: makes good again, before a restart, what commits and workers need of this process
             and a failure may have taken; blocks. None if there is no such thing.
+        runnable: how many other tasks of the event loop could run now.
     """
 
     clock: Callable[[], float]
@@ -124,6 +128,7 @@ class World:
     timer: Callable[[], float] = time.perf_counter
     heart: Callable[[WorkerSpec], None] | None = None
     revive: Callable[[], object] | None = None
+    runnable: Callable[[], int] = _runnable
 
 
 class Signal:
@@ -159,11 +164,6 @@ class Signal:
             self._waiter = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(abort)
         self._set = False
-
-
-def runnable() -> int:
-    """How many other tasks of this event loop could run now."""
-    return trio.lowlevel.current_statistics().tasks_runnable
 
 
 class SocketTransport:
