@@ -150,6 +150,7 @@ class LocalJob:
             offload=_at_once,
             pid=0,
             rng=random.Random(0),
+            runnable=lambda: 0,
             timer=self._timer,
         )
         self.tasks: list[Task] = []

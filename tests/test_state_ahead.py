@@ -622,12 +622,20 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
             slices.append(number)
             yield None
 
-    persister = persister_of(Mock(), patience := Mock(spec=Patience))
+    backend = Mock(must_relieve=False)
+    persister = persister_of(backend, patience := Mock(spec=Patience))
     persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
     trio.run(persister.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2]
     patience.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
     assert persister._reporter.acknowledge.call_count == 1
+
+    # But not if those of the task itself can't go on before it is written.
+    backend.must_relieve = True
+    persister.add(Cut(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
+    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    assert slices == [0, 1, 2] * 2
+    assert patience.after_slice.await_count == 3
 
 
 def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):

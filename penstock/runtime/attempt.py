@@ -217,11 +217,11 @@ class Attempt:
                 self.post(lambda: self._coordinate(c.Tick(world.clock())))
             now = world.clock()
             for worker in self._workers.values():
+                limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
                 if now > wake + config.heartbeat_seconds:
                     # While we stood still ourselves nothing could be heard.
                     worker.heard = min(now, worker.heard + now - wake)
-                limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
-                if now - worker.heard > limit:
+                elif now - worker.heard > limit:
                     what = "has sent no heartbeat" if worker.address else "has not called home"
                     self._lose(worker, f"{what} for {limit:g} s")
 

@@ -29,6 +29,8 @@ __all__ = ["JobServer", "describe", "main"]
 STATUS_SECONDS = 0.5
 #: So long the end of a job waits for a client that lives to hear of it.
 TELL_SECONDS = 60.0
+#: And for so long, if it is told to stop meanwhile.
+LEAVE_SECONDS = 5.0
 
 
 class JobServer:
@@ -56,6 +58,7 @@ class JobServer:
         self._signal = Signal()
         self._job: JobManager | None = None
         self._stop_scope = trio.CancelScope()
+        self._telling = trio.CancelScope()
 
     def observe(self, event: dict[str, Any]) -> None:
         """Send an event to the client."""
@@ -113,7 +116,8 @@ class JobServer:
                         "report": self._report(),
                     }
                 )
-            with trio.move_on_after(TELL_SECONDS):
+            self._telling.deadline = trio.current_time() + TELL_SECONDS
+            with self._telling:
                 while self._outbox:
                     await trio.sleep(0.005)
                 await trio.sleep(0.005)
@@ -162,6 +166,11 @@ class JobServer:
     def _stop(self, nursery: trio.Nursery) -> None:
         assert self._job is not None
         self._job.stop()
+        if self._ended:
+            # The client may be one that does not read, and nobody else waits for this process.
+            self._telling.deadline = min(
+                self._telling.deadline, trio.current_time() + LEAVE_SECONDS
+            )
         nursery.start_soon(self._stop_in_time)
 
     async def _stop_in_time(self) -> None:
@@ -176,6 +185,9 @@ class JobServer:
             if self._ended:
                 # What tells the end is the last that a client hears.
                 return
+            if self._outbox:
+                # A client that does not read shall not have to read all of them before the end.
+                continue
             self.observe(
                 {
                     "event": "status",

@@ -8,7 +8,10 @@ nothing waits any more, or for some time. This decides when a slice may come, an
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable
+
+from penstock.runtime.control.world import Signal
 
 __all__ = ["Patience"]
 
@@ -36,32 +39,45 @@ class Patience:
         self._clock = clock
         self._runnable = runnable
         self._waiting = waiting
-        #: How many slices there were, and when the last one ended.
-        self._slices = 0
-        self._last = -math.inf
-        #: How many writers are between two slices now, with nothing to do but to look again.
-        self._patient = 0
+        #: Writers between two slices, in the order in which they may go on. All but the first
+        #: sleep, so that they are no work for it to wait for.
+        self._queue: deque[Signal] = deque()
+        #: Since the last slice began or ended, whosever it was.
+        self._since = -math.inf
+        self._turns = 0
 
     def quiet(self) -> bool:
-        """Whether nothing in the process has anything to do now, but to wait for just that."""
-        return self._runnable() <= self._patient and self._waiting()
+        """Whether nothing in the process has anything to do now, nor is in the midst of writing."""
+        return not self._queue and self._nothing_waits()
+
+    def _nothing_waits(self) -> bool:
+        return self._runnable() == 0 and self._waiting()
 
     async def after_slice(self, pause: Callable[[], Awaitable[None]]) -> None:
-        """Let others run after a slice, until the next may come."""
-        self._slices += 1
-        self._last = self._clock()
-        turns = 0
-        while turns < PATIENCE_TURNS:
-            seen = self._slices
-            self._patient += 1
-            try:
+        """Let others run after a slice, until the next may come.
+
+        Arguments:
+            pause: lets others run once.
+        """
+        mine = Signal()
+        self._queue.append(mine)
+        self._start_again()
+        try:
+            if self._queue[0] is not mine:
+                await mine.wait()
+            while True:
                 await pause()
-            finally:
-                self._patient -= 1
-            # Another writer may have been first; then records come before us once more.
-            turns = turns + 1 if self._slices == seen else 0
-            if not turns:
-                continue
-            # Twice: who has slept until now is awake after the first, and at work after the second.
-            if self._clock() >= self._last + PATIENCE_SECONDS or (turns > 1 and self.quiet()):
-                return
+                self._turns += 1
+                if self._turns >= PATIENCE_TURNS or self._clock() - self._since >= PATIENCE_SECONDS:
+                    return
+                # Twice: who slept until now is awake after the first, and at work after the second.
+                if self._turns > 1 and self._nothing_waits():
+                    return
+        finally:
+            self._queue.remove(mine)
+            self._start_again()
+            if self._queue:
+                self._queue[0].set()
+
+    def _start_again(self) -> None:
+        self._since, self._turns = self._clock(), 0

@@ -290,6 +290,13 @@ class Persister:
                     if self._cuts or not (self.idle or self._is_due()):
                         break
 
+    async def _after_slice(self, pause: Callable[[], Awaitable[None]]) -> None:
+        if any(backend.must_relieve for backend in self._backends.values()):
+            # Our own task's records wait for just this to be written.
+            await pause()
+        else:
+            await self._patience.after_slice(pause)
+
     async def _persist(
         self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
     ) -> None:
@@ -301,7 +308,7 @@ class Persister:
             for uid, capture in cut.captures.items():
                 folder = self._folder(cut.number, uid)
                 steps = capture.write(folder)
-                written = await drive(steps, offload, partial(self._patience.after_slice, pause))
+                written = await drive(steps, offload, partial(self._after_slice, pause))
                 if written is not None:
                     keyed, part = written
                     cut.size += part
