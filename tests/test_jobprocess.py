@@ -1,0 +1,124 @@
+"""What the client of a JobManager process hears of a job's end, however slowly it reads."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+import trio.testing
+
+from penstock.runtime import jobprocess
+from penstock.runtime.control.wire import Frames
+from penstock.runtime.jobprocess import LEAVE_SECONDS, STATUS_SECONDS, TELL_SECONDS, JobServer
+
+RUN_SECONDS = 40 * STATUS_SECONDS
+
+
+@dataclass
+class Outcome:
+    records: int = 7
+
+
+class Job:
+    """A job that takes its time."""
+
+    def __init__(self, *_: Any) -> None:
+        self.plan = SimpleNamespace(operators=[])
+        self.config = SimpleNamespace(stop_timeout_seconds=600.0)
+        self.metrics = SimpleNamespace(operators=list, loops=list)
+        self.stops = 0
+
+    async def run(self) -> Outcome:
+        await trio.sleep(RUN_SECONDS)
+        return Outcome()
+
+    def busy_workers(self) -> list[int]:
+        return []
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+class Client:
+    """Sends a job and reads what is said, but only when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jobprocess, "JobManager", Job)
+        monkeypatch.setattr(jobprocess, "JobOptions", dict)
+        # What is sent waits for who reads, as it does where the buffers of a socket are full.
+        here, there = trio.testing.lockstep_stream_pair()
+        self.frames = Frames(here)
+        self.server = JobServer(Frames(there), lambda host: None, signals=False)  # type: ignore
+        self.ended_at = 0.0
+
+    async def begin(self, nursery: trio.Nursery) -> None:
+        async def serve() -> None:
+            assert await self.server.run() == 0
+            self.ended_at = trio.current_time()
+            await self.server._frames.aclose()
+
+        nursery.start_soon(serve)
+        request = {"search_path": [], "code": b"", "host": None, "options": {}}
+        await self.frames.send(msgpack.packb(request))
+
+    async def read(self) -> list[dict[str, Any]]:
+        found = []
+        while (frame := await self.frames.receive()) is not None:
+            found.append(msgpack.unpackb(frame))
+        return found
+
+
+def run(main: Any) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_client_that_stood_still_hears_the_end_and_not_all_that_was_before(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            await trio.sleep(RUN_SECONDS + TELL_SECONDS / 2)
+            said = await client.read()
+            assert [event["event"] for event in said] == ["started", "finished"]
+            assert said[-1]["records"] == 7
+
+    run(main)
+
+
+def test_a_client_that_reads_hears_how_the_job_does(monkeypatch: pytest.MonkeyPatch):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            said = [event["event"] for event in await client.read()]
+            assert said[0] == "started" and said[-1] == "finished"
+            assert said.count("status") == len(said) - 2 >= RUN_SECONDS / STATUS_SECONDS - 2
+            assert client.ended_at < RUN_SECONDS + trio.current_time()
+
+    run(main)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_client_that_never_reads_does_not_hold_the_process_for_ever(
+    stopped: bool, monkeypatch: pytest.MonkeyPatch
+):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            await trio.sleep(RUN_SECONDS + 1.0)
+            if stopped:
+                await client.frames.send(msgpack.packb({"do": "stop"}))
+        waited = client.ended_at - began - RUN_SECONDS
+        most = 1.0 + LEAVE_SECONDS if stopped else TELL_SECONDS
+        assert most <= waited < most + 1.0
+
+    run(main)
