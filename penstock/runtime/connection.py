@@ -75,6 +75,11 @@ class _Writer:
         if self._rest is not None:
             self._signal.set()
 
+    def stop(self) -> None:
+        """Drop what waits, and write nothing more."""
+        self._broken = True
+        self._queue.clear()
+
     async def run(self) -> None:
         """Write what could not be written at once, for ever."""
         while True:
@@ -102,6 +107,10 @@ class SendingHalf:
         self._wake = wake
         self._writer = _Writer(frames)
         self.write = self._writer.run
+
+    def stop(self) -> None:
+        """Send nothing more: the connection has ended."""
+        self._writer.stop()
 
     def send_batch(self, payload: bytes, count: int) -> None:
         """Send a batch of so many records; the caller has taken a credit."""
@@ -151,6 +160,11 @@ class ReceivingHalf:
         self.write = self._writer.run
         channel.on_credit = self._give
 
+    def stop(self) -> None:
+        """Return no more credits: the connection has ended."""
+        self._channel.on_credit = None
+        self._writer.stop()
+
     def _give(self) -> None:
         self._owed += 1
         if self._owed >= self._at_once:
@@ -189,3 +203,5 @@ async def run_half(half: SendingHalf | ReceivingHalf, lost: Callable[[str], None
         lost(f"a data connection broke: {broken.exceptions[0]}")
     else:
         lost("a data connection was closed by the other end")
+    finally:
+        half.stop()

@@ -17,6 +17,7 @@ import os
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 
 import trio
 
@@ -54,9 +55,9 @@ class Frames:
         self._buffer = bytearray()
         self._start = 0
         # Streams that are no sockets (in a simulation) are written to by awaiting only.
-        self._descriptor: int | None = None
+        self._fileno: Callable[[], int] | None = None
         if isinstance(stream, trio.SocketStream):
-            self._descriptor = stream.socket.fileno()
+            self._fileno = stream.socket.fileno
 
     async def send(self, payload: bytes) -> None:
         """Send one frame."""
@@ -66,14 +67,15 @@ class Frames:
         """Write one frame made of `parts` without waiting, as far as the kernel takes it.
 
         Returns what is left to be sent with `send_rest`, before anything else is; None if nothing
-        is. Only where nobody else is sending.
+        is. Only where nobody else is sending. Raises `OSError` if the stream is closed or broken.
         """
         size = sum(map(len, parts))
         frame = [_LENGTH.pack(size), *parts]
         written = 0
-        if self._descriptor is not None:
+        if self._fileno is not None:
             try:
-                written = os.writev(self._descriptor, frame)
+                # Ask each time: once the socket is closed, its number may be another file's.
+                written = os.writev(self._fileno(), frame)
             except BlockingIOError:
                 written = 0
             if written == _LENGTH.size + size:

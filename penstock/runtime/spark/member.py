@@ -220,5 +220,7 @@ def _output_to(driver: socket.socket) -> Iterator[None]:
         for number, original in kept.items():
             os.dup2(original, number)  # closes the pipe's end, which ends the thread
         thread.join(FLUSH_SECONDS)
-        for original in kept.values():
-            os.close(original)
+        # A child of user code may keep the pipe open. The thread then goes on writing to these.
+        if not thread.is_alive():
+            for original in kept.values():
+                os.close(original)
