@@ -105,7 +105,7 @@ class _PlanExecutor:
         """The same, with the sink that collects."""
         from penstock.runtime.collect import CollectSink
 
-        stream.sink_to(CollectSink("")).name("Collect")
+        program.collect(stream, CollectSink(""))
         self.execute(program)
         raise AssertionError("the job file has ended")
 

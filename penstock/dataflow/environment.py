@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.feedback import FeedbackStream
 from penstock.dataflow.graph import JobGraph, Operator, OperatorKind
 from penstock.dataflow.plan import render
+from penstock.dataflow.sink import Sink
 from penstock.dataflow.source import Source
 from penstock.dataflow.stream import CloseableIterator, DataStream, End
 
@@ -75,6 +78,10 @@ class Program:
     config: JobConfig
     types: list[type] = field(default_factory=list)
 
+    def collect(self, stream: DataStream, sink: Sink) -> None:
+        """Let a sink read a stream in this execution only."""
+        self.graph.edges += stream._edges_to(self.graph.add(OperatorKind.SINK, "Collect", sink))
+
 
 class Executor(Protocol):
     """Runs a program."""
@@ -111,6 +118,7 @@ class RunOptions:
 
 
 _options = RunOptions()
+_LOGGER = logging.getLogger("penstock")
 
 
 @contextmanager
@@ -140,6 +148,8 @@ class StreamExecutionEnvironment:
         self._config = config or JobConfig()
         self._graph = JobGraph()
         self._types: list[type] = []
+        #: The id of the first operator that was added since the last execution.
+        self._pending_from = 0
 
     @staticmethod
     def get_execution_environment(
@@ -302,7 +312,8 @@ class StreamExecutionEnvironment:
         return self.create_feedback(next(name for name in names if name not in taken))
 
     def _feedbacks(self) -> set[str]:
-        return {one.name for one in self._graph.operators if one.kind is OperatorKind.FEEDBACK}
+        pending = self._graph.operators[self._pending_from :]
+        return {one.name for one in pending if one.kind is OperatorKind.FEEDBACK}
 
     # ---- running
 
@@ -313,26 +324,34 @@ class StreamExecutionEnvironment:
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run the program to its end.
 
+        An execution has the operators that were added since the last one, and what these read.
+
         Raises `GraphError` if it cannot be compiled, `JobError` if it fails and the restart
         strategy gives up, `StoreError` if snapshots cannot be read or written.
         """
-        program = self._program(job_name)
-        return self._executor().execute(program)
+        with self._executing():
+            program = self._program(job_name)
+            _warn_of_unread(program.graph)
+            return self._executor().execute(program)
 
     def _execute_and_collect(
         self, stream: DataStream, job_name: str | None, limit: int | None
     ) -> Any:
-        program = self._program(job_name, check=False)
-        records = self._executor().collect(program, stream)
+        with self._executing():
+            program = self._program(job_name, check=False, collected=stream)
+            records = self._executor().collect(program, stream)
         if limit is None:
             return records
         with records:
-            taken = []
-            for record in records:
-                taken.append(record)
-                if len(taken) >= limit:
-                    break
-            return taken
+            return list(islice(records, limit))
+
+    @contextmanager
+    def _executing(self) -> Iterator[None]:
+        """Take what was added as executed, also if it fails, as Flink does."""
+        try:
+            yield
+        finally:
+            self._pending_from = len(self._graph.operators)
 
     def _executor(self) -> Executor:
         if _options.executor is not None:
@@ -342,7 +361,9 @@ class StreamExecutionEnvironment:
 
         return LocalExecutor()
 
-    def _program(self, job_name: str | None, check: bool = True) -> Program:
+    def _program(
+        self, job_name: str | None, check: bool = True, collected: DataStream | None = None
+    ) -> Program:
         if job_name is not None:
             self._config.name = job_name
         config = replace(self._config)
@@ -352,21 +373,39 @@ class StreamExecutionEnvironment:
             config.checkpoint_dir = _options.checkpoint_dir
         if _options.checkpoint_interval_seconds is not None:
             config.checkpoint_interval_seconds = _options.checkpoint_interval_seconds
-        program = Program(self._graph, config, list(self._types))
+        graph = self._pending_graph(() if collected is None else collected._ends)
         if check:
-            compile_graph(self._graph, config)
-        return program
+            compile_graph(graph, config)
+        return Program(graph, config, list(self._types))
+
+    def _pending_graph(self, ends: Sequence[End] = ()) -> JobGraph:
+        """Return what was added since the last execution, with all that it and `ends` read."""
+        graph = self._graph
+        wanted = [operator.id for operator in graph.operators[self._pending_from :]]
+        wanted += [end.operator.id for end in ends]
+        if graph.operators and not wanted:
+            raise GraphError(
+                "nothing was added to the program since its last execution: an execution has the "
+                "sinks and other operators that were added since the one before"
+            )
+        return graph.part(graph.upstream(wanted))
 
     def _compiled(self) -> ExecutionGraph:
-        return compile_graph(self._graph, self._program(None, check=False).config)
+        program = self._program(None, check=False)
+        return compile_graph(program.graph, program.config)
 
     def _add_operator(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> Operator:
         if inspect.iscoroutinefunction(function):
             raise GraphError(f"{name} was given an async function; functions here are plain ones")
-        operator = Operator(
-            len(self._graph.operators), kind, name, function, key_selector=key_selector
+        return self._graph.add(kind, name, function, key_selector)
+
+
+def _warn_of_unread(graph: JobGraph) -> None:
+    for operator in graph.unread():
+        _LOGGER.warning(
+            "no sink and no other operator reads the stream of operator %r: its records are "
+            "dropped; end it with sink_to(...) or print()",
+            operator.name,
         )
-        self._graph.operators.append(operator)
-        return operator

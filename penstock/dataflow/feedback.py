@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph import JobGraph, Operator
+from penstock.dataflow.graph import Operator
 from penstock.dataflow.stream import DataStream, End
 
 __all__ = ["FeedbackStream", "IterativeStream"]
@@ -62,7 +62,7 @@ class IterativeStream(DataStream):
         feedback = self._feedback._ends[0].operator
         _check(self, feedback, feedback_stream)
         ends = feedback_stream._ends
-        before = _upstream(self._environment._graph, [end.operator.id for end in ends])
+        before = self._environment._graph.upstream(end.operator.id for end in ends)
         if feedback.id not in before:
             raise GraphError(
                 f"feedback {feedback.name!r} cannot be closed with {_names(ends)}, which does not "
@@ -97,13 +97,3 @@ def _check(own: DataStream, feedback: Operator, stream: Any) -> None:
 
 def _names(ends: tuple[End, ...]) -> str:
     return ", ".join(repr(end.operator.name) for end in ends)
-
-
-def _upstream(graph: JobGraph, operators: list[int]) -> set[int]:
-    """These operators and all that lie before them."""
-    found, new = set(operators), list(operators)
-    while new:
-        sources = {edge.source for edge in graph.inputs_of(new.pop())} - found
-        found |= sources
-        new += sources
-    return found

@@ -11,7 +11,7 @@ each reader joined with what the feedback was closed with.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -153,6 +153,41 @@ class JobGraph:
     def inputs_of(self, operator: int) -> list[Edge]:
         """The edges that end at this operator, in order of creation."""
         return [edge for edge in self.edges if edge.target == operator]
+
+    def add(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> Operator:
+        """Add an operator, and return it."""
+        id = self.operators[-1].id + 1 if self.operators else 0
+        operator = Operator(id, kind, name, function, key_selector=key_selector)
+        self.operators.append(operator)
+        return operator
+
+    def upstream(self, operators: Iterable[int]) -> set[int]:
+        """Return the ids of these operators and of all operators that they depend on."""
+        found = set(operators)
+        new = list(found)
+        while new:
+            sources = {edge.source for edge in self.inputs_of(new.pop())} - found
+            found |= sources
+            new += sources
+        return found
+
+    def part(self, operators: set[int]) -> JobGraph:
+        """Return the graph of these operators only; operators and edges are shared."""
+        return JobGraph(
+            [operator for operator in self.operators if operator.id in operators],
+            [e for e in self.edges if e.source in operators and e.target in operators],
+        )
+
+    def unread(self) -> list[Operator]:
+        """Return the operators whose records no operator reads, though they are no sinks."""
+        read = {edge.source for edge in self.edges}
+        return [
+            operator
+            for operator in self.running
+            if operator.kind is not OperatorKind.SINK and operator.id not in read
+        ]
 
     def assign_uids(self) -> dict[int, str]:
         """The uid of every operator: the one given, else one derived from its place and name.

@@ -274,7 +274,10 @@ class DataStream(_Named):
 
     def _connect(self, operator: Operator) -> None:
         """Let an operator read this stream."""
-        self._environment._graph.edges += [
+        self._environment._graph.edges += self._edges_to(operator)
+
+    def _edges_to(self, operator: Operator) -> list[Edge]:
+        return [
             Edge(end.operator.id, operator.id, 0, end.partitioning, end.selector, end.partitioner)
             for end in self._ends
         ]

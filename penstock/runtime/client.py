@@ -207,7 +207,7 @@ class LocalExecutor:
     def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
         """Run a program and iterate over the records of one stream."""
         spool = tempfile.TemporaryDirectory(prefix="penstock-collect-")
-        stream.sink_to(CollectSink(spool.name)).name("Collect")
+        program.collect(stream, CollectSink(spool.name))
         compile_graph(program.graph, program.config)
         options = current_options()
         began = time.perf_counter()
