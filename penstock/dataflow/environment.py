@@ -26,6 +26,7 @@ from penstock.dataflow.config import (
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.feedback import FeedbackStream
 from penstock.dataflow.graph import JobGraph, Operator, OperatorKind
+from penstock.dataflow.job_process import refuse_in_job_process
 from penstock.dataflow.plan import render
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.source import Source
@@ -326,9 +327,11 @@ class StreamExecutionEnvironment:
 
         An execution has the operators that were added since the last one, and what these read.
 
-        Raises `GraphError` if it cannot be compiled, `JobError` if it fails and the restart
-        strategy gives up, `StoreError` if snapshots cannot be read or written.
+        Raises `GraphError` if it cannot be compiled or this process is part of a job, `JobError`
+        if it fails and the restart strategy gives up, `StoreError` if snapshots cannot be read or
+        written.
         """
+        refuse_in_job_process()
         with self._executing():
             program = self._program(job_name)
             _warn_of_unread(program.graph)
@@ -337,6 +340,7 @@ class StreamExecutionEnvironment:
     def _execute_and_collect(
         self, stream: DataStream, job_name: str | None, limit: int | None
     ) -> Any:
+        refuse_in_job_process()
         with self._executing():
             program = self._program(job_name, check=False, collected=stream)
             records = self._executor().collect(program, stream)

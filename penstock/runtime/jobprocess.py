@@ -20,6 +20,7 @@ import msgpack
 import trio
 
 from penstock.dataflow.errors import JobError, PenstockError
+from penstock.dataflow.job_process import running_as
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, World, real_world
 from penstock.runtime.jobmanager import JobManager, JobOptions
@@ -223,7 +224,8 @@ def main() -> None:
     """Serve the client at the other end of the descriptor that is the only argument."""
     # What was imported is not gone through again at each full pass for cycles.
     gc.freeze()
-    code = trio.run(_serve, int(sys.argv[1]))
+    with running_as("a JobManager"):
+        code = trio.run(_serve, int(sys.argv[1]))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -25,6 +25,7 @@ import trio
 
 from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
+from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
 from penstock.runtime.build import Builder, BuiltTask
 from penstock.runtime.channel import Channel
@@ -509,7 +510,7 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     code = 0
     try:
-        with Collector() as collector:
+        with running_as("a worker"), Collector() as collector:
             trio.run(TaskManager(spec, world, collector.look).run)
     except BaseException:
         import traceback

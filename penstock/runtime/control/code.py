@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.dataflow.compile import ExecutionGraph
 from penstock.dataflow.config import JobConfig
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph import JobGraph
 
@@ -62,6 +62,8 @@ def unpack(data: bytes) -> JobCode:
 
     try:
         code = pickle.load(io.BytesIO(data))
+    except PenstockError:
+        raise  # a module that is imported here executes a job
     except Exception as error:
         raise JobError(
             f"the job's code cannot be loaded in a worker: {type(error).__name__}: {error}\n"

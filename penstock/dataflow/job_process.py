@@ -1,0 +1,67 @@
+"""Refuse to execute a job inside a process that runs one.
+
+A worker imports the modules of the functions that it runs. If such an import executed a job, that
+job's workers would import the module again, and processes would multiply without end. The mark is
+a variable and not in the environment: a program that a function starts as a subprocess is a
+program like any other, and may execute jobs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["current_role", "refuse_in_job_process", "running_as"]
+
+_role: str | None = None
+
+
+@contextmanager
+def running_as(role: str) -> Iterator[None]:
+    """Mark this process as part of a job in this block.
+
+    Arguments:
+        role: what errors call the process, such as "a worker".
+    """
+    global _role
+    before, _role = _role, role
+    try:
+        yield
+    finally:
+        _role = before
+
+
+def current_role() -> str | None:
+    """Return what this process is in a job, or None if it is no part of one."""
+    return _role
+
+
+def refuse_in_job_process() -> None:
+    """Raise `GraphError` if this process is part of a job."""
+    if _role is None:
+        return
+    found = _importing_module()
+    if found is None:
+        raise GraphError(
+            f"a function of the job executes a job of its own in {_role} process: execute it in "
+            f"the program, or start it as a program of its own (subprocess)"
+        )
+    module, file, line = found
+    raise GraphError(
+        f"{_role} has imported {module}, which executes a job when it is imported "
+        f'({file}, line {line}): put that below `if __name__ == "__main__":`'
+    )
+
+
+def _importing_module() -> tuple[str, str, int] | None:
+    """Return name, file and line of the module whose import has led here, if one has."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "<module>" and name != "__main__":
+            return name, frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
