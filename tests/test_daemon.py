@@ -277,12 +277,23 @@ def test_a_long_path_moves_the_socket_and_not_the_folder(tmp_path):
     assert not path.parent.exists()
 
 
-def test_somebodys_open_folder_is_neither_used_nor_shut(tmp_path):
-    tmp_path.chmod(0o755)
-    (tmp_path / "letter").write_text("Dear")
-    with pytest.raises(StoreError, match="holds other files and is open to other users"):
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_somebodys_folder_is_neither_used_nor_shut(tmp_path, mode):
+    tmp_path.chmod(mode)
+    (tmp_path / "token").write_text("Dear")
+    with pytest.raises(StoreError, match="holds other files and is no state folder"):
         StateFolder(tmp_path).open()
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert tmp_path.stat().st_mode & 0o777 == mode
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+
+
+def test_a_lock_that_is_a_symbolic_link_is_not_followed(tmp_path):
+    (tmp_path / "letter").write_text("Dear")
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "lock").symlink_to(tmp_path / "letter")
+    with pytest.raises(StoreError, match="cannot use the state folder"):
+        StateFolder(tmp_path / "home").open()
+    assert (tmp_path / "letter").read_text() == "Dear"
 
 
 def test_the_state_folder_is_the_users_own_unless_told_otherwise(tmp_path, monkeypatch):

@@ -194,12 +194,9 @@ def test_folders_that_are_removed_do_not_hold_up_the_event_loop(
 ) -> None:
     threads, removed = Threads(monkeypatch), []
 
-    def rmtree(path: Path, ignore_errors: bool) -> None:
-        removed.append((Path(path).name, threads.entered))
-
-    monkeypatch.setattr(jobmanager.shutil, "rmtree", rmtree)
+    monkeypatch.setattr(jobmanager, "remove_work", lambda _: removed.append(threads.entered))
     check(5, Simulation(5, faults=[]))
-    assert set(removed) == {("work", True)}
+    assert set(removed) == {True}
 
 
 def test_a_job_recovers_though_what_an_attempt_left_cannot_be_removed(

@@ -37,6 +37,7 @@ from penstock.runtime.splits import rescaled
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
 from penstock.snapshot.manifest import FORMAT, Manifest, OperatorEntry, Paths, SnapshotNumber
+from penstock.snapshot.ownership import remove_work
 from penstock.snapshot.resolve import (
     Fork,
     FreshStart,
@@ -173,7 +174,7 @@ class JobManager:
                 return await self._run()
             finally:
                 with trio.CancelScope(shield=True):
-                    await self._remove(self.store.paths.root / "work")
+                    await offload(partial(remove_work, self.store.paths))
                     await offload(self.store.unlock)
         finally:
             self.world.transport.close()
@@ -279,7 +280,7 @@ class JobManager:
         self.types = TypeTable(self.code.types).arranged(before).names()
         events.append({"event": "types", "names": self.types})
         store.clean_debris()
-        shutil.rmtree(store.paths.root / "work", ignore_errors=True)
+        remove_work(store.paths)
         restored = self.restore_from
         if restored is not None:
             number = restored.number
@@ -312,6 +313,8 @@ class JobManager:
             [node.operator.uid for node in chain.root.walk() if node.operator.hooks]
             for chain in self.plan.chains
         ]
+        if store is self.store:
+            store.require_own(manifest, self.config.name)
         differences = check_graph(manifest, self._entries(), edges, hooks)
         require_compatible(differences, allow_dropped=self._options.allow_dropped)
         store.verify(manifest, checksums=True)

@@ -96,7 +96,10 @@ def _resumed(root: Path, request: str | int | None) -> Manifest | None:
 def _root(program: Program, attached: bool, stack: ExitStack) -> Path:
     """The job's folder; one for this run only if the job keeps no snapshots."""
     if program.config.checkpoint_dir is not None:
-        return Path.cwd() / program.config.checkpoint_dir
+        root = Path.cwd() / program.config.checkpoint_dir
+        # Sources write into it before the JobManager opens it.
+        Store(root).require_usable(program.config.name)
+        return root
     if not attached:
         raise GraphError(
             "a source of the job keeps something in the job's folder, and the job has none: give "

@@ -30,8 +30,10 @@ class Files:
         path.mkdir()
 
     def write(self, path: Path, data: bytes) -> None:
-        """Create or overwrite a file."""
-        path.write_bytes(data)
+        """Create or overwrite a file; a symbolic link of that name is not followed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with open(os.open(path, flags, 0o666), "wb") as file:
+            file.write(data)
 
     def sync(self, path: Path) -> None:
         """Make a file's content, or a folder's names, outlive a crash."""
@@ -85,6 +87,10 @@ class Files:
         """Whether there is a file or folder."""
         return path.exists()
 
+    def is_link(self, path: Path) -> bool:
+        """Return whether it is a symbolic link."""
+        return path.is_symlink()
+
     def size(self, path: Path) -> int:
         """Bytes of a file."""
         return path.stat().st_size
@@ -100,7 +106,8 @@ class Files:
 
         Raises `BlockingIOError` if it is taken, and `OSError` with ENOLCK if locks do not lock.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # It is truncated: what a link at this name leads to must not be.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._check_lock_works(path)
@@ -272,6 +279,11 @@ class MemoryFiles(Files):
     def exists(self, path: Path) -> bool:
         """Whether there is a file or folder."""
         return path in self._seen
+
+    def is_link(self, path: Path) -> bool:
+        """Return False: there are no symbolic links."""
+        del path
+        return False
 
     def size(self, path: Path) -> int:
         """Bytes of a file."""

@@ -282,7 +282,11 @@ def _unpackable(manifest: Manifest, error: Exception) -> JobError:
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SNAPSHOT_NAME = re.compile(r"[0-9]{6,}")
-_TEMPORARY_SUFFIX = ".tmp"
+_WORK_NAME = re.compile(r"[0-9]+|parent", re.ASCII)
+#: Also the form in which a source prepares its folder; see `make_pin`.
+_SOURCE_NAME = re.compile(r"\.?[A-Za-z0-9_-]{0,40}\.[0-9a-f]{16}(\.[0-9a-f]{8})?")
+#: The files that are written under a temporary name first. Only these names are ever removed.
+_TEMPORARY_NAME = re.compile(r"(job|numbers|commits|manifest|probe2?)\.[0-9]+\.tmp", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -320,9 +324,14 @@ class Paths:
         """Where sinks stage that have no better place."""
         return self.root / "staging"
 
+    @property
+    def sources(self) -> Path:
+        """Where sources keep what a resumed job reads again."""
+        return self.root / "sources"
+
     def source(self, uid: str) -> Path:
         """The folder in which a source keeps what a resumed job reads again."""
-        return self.root / "sources" / self.task_name(uid, 0, 0).removesuffix(".0.0")
+        return self.sources / self.task_name(uid, 0, 0).removesuffix(".0.0")
 
     def snapshot(self, number: int) -> Path:
         """The folder of one snapshot; names in `FileRecord` are relative to it."""
@@ -341,9 +350,14 @@ class Paths:
         name = self.task_name(uid, subtask, attempt)
         return self.snapshot(number) / f"{name}.log{place}"
 
+    @property
+    def work_root(self) -> Path:
+        """Where the local folders of all attempts lie."""
+        return self.root / "work"
+
     def work(self, attempt: int) -> Path:
         """Where the workers of one attempt have their local folders."""
-        return self.root / "work" / str(attempt)
+        return self.work_root / str(attempt)
 
     def task_work(self, attempt: int, uid: str, subtask: int) -> Path:
         """The local working folder of one subtask."""
@@ -366,12 +380,22 @@ class Paths:
     @staticmethod
     def temporary(path: Path, owner: int) -> Path:
         """Where process `owner` writes what is to become `path`."""
-        return path.with_name(f"{path.name}.{owner}{_TEMPORARY_SUFFIX}")
+        return path.with_name(f"{path.name}.{owner}.tmp")
 
     @staticmethod
     def is_temporary(name: str) -> bool:
-        """Whether `temporary` made this name."""
-        return name.endswith(_TEMPORARY_SUFFIX)
+        """Return whether `temporary` made this name, for a file of a job's folder."""
+        return _TEMPORARY_NAME.fullmatch(name) is not None
+
+    @staticmethod
+    def is_work(name: str) -> bool:
+        """Return whether `work` or `parent` made this name."""
+        return _WORK_NAME.fullmatch(name) is not None
+
+    @staticmethod
+    def is_source(name: str) -> bool:
+        """Return whether this is the name of a source's folder, or of one in the making."""
+        return _SOURCE_NAME.fullmatch(name) is not None
 
     @staticmethod
     def number_of(name: str) -> SnapshotNumber | None:

@@ -35,6 +35,7 @@ from penstock.snapshot.manifest import (
     decode,
     encode,
 )
+from penstock.snapshot.ownership import require_real_folders, require_unused
 
 __all__ = ["MemoryStore", "Store"]
 
@@ -86,10 +87,12 @@ class Store:
     def open(self, job_name: str) -> None:
         """Make the folder if there is none, and see that it is this job's and fit for use.
 
-        Raises `StoreError` if it cannot be written, is full, knows no hard links, or is another
-        job's.
+        Raises `StoreError` if it cannot be written, is full, knows no hard links, is another
+        job's, or holds files that are not Penstock's.
         """
         with _faults("use the checkpoint folder", self.paths.root):
+            # Before anything is written: the folder may be somebody's.
+            self.require_usable(job_name)
             self._make_folders(self.paths.checkpoints)
             self._probe()
             if not self._files.exists(self.paths.job):
@@ -99,13 +102,43 @@ class Store:
                 created_ms = int(self._clock() * 1000)
                 identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
                 self._write_once(self.paths.job, identity)
+        self._require_owner(job_name)
+        self._next_number()
+
+    def require_usable(self, job_name: str) -> None:
+        """Refuse a folder that is another job's or holds other files; changes nothing.
+
+        Raises `StoreError` with the reason. A folder that does not exist can be used.
+        """
+        with _faults("use the checkpoint folder", self.paths.root):
+            require_real_folders(self._files, self.paths)
+            if self._files.exists(self.paths.job):
+                self._require_owner(job_name)
+            elif self._files.exists(self.paths.root):
+                require_unused(self._files, self.paths)
+                self._require_snapshots_of(job_name)
+
+    def _require_owner(self, job_name: str) -> None:
         owner = self.job_name()
         if owner != job_name:
             raise StoreError(
                 f"the folder belongs to job {owner!r}, not to {job_name!r}; use another folder",
                 self.paths.root,
             )
-        self._next_number()
+
+    def _require_snapshots_of(self, job_name: str) -> None:
+        for info in self.list():
+            if info.complete:
+                self.require_own(self.load(info.number), job_name)
+
+    def require_own(self, manifest: Manifest, job_name: str) -> None:
+        """Refuse a snapshot of this folder that another job took."""
+        if manifest.job != job_name:
+            raise StoreError(
+                f"snapshot {manifest.number} in this folder is of job {manifest.job!r}, not of "
+                f"{job_name!r}; run the job under its own name, or use another folder",
+                self.paths.manifest(manifest.number),
+            )
 
     def job_name(self) -> str:
         """The job whose folder this is; raises `StoreError` if it is none."""

@@ -82,7 +82,8 @@ class StateFolder:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_private()
             self.jobs.mkdir(mode=0o700, exist_ok=True)
-            lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            # It is truncated: what a link at this name leads to must not be.
+            lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StoreError(f"cannot use the state folder: {error.strerror}", self.root) from error
         try:
@@ -105,16 +106,15 @@ class StateFolder:
         about = self.root.stat()
         if about.st_uid != os.getuid():
             raise StoreError("the state folder belongs to another user", self.root)
-        if not stat.S_IMODE(about.st_mode) & 0o077:
-            return
-        # Somebody's folder with other things in it is not ours to shut.
+        # Somebody's folder with other things in it is not ours to shut, nor to write into.
         if any(self.root.iterdir()) and not (self.root / "lock").exists():
             raise StoreError(
-                "the folder holds other files and is open to other users; give an empty one, or "
-                "make it private (chmod 700)",
+                "the folder holds other files and is no state folder of Penstock; give an empty "
+                "or a new one",
                 self.root,
             )
-        self.root.chmod(0o700)
+        if stat.S_IMODE(about.st_mode) & 0o077:
+            self.root.chmod(0o700)
 
     def new_token(self) -> bytes:
         """Write a new token, readable by the owner only, and return it."""
