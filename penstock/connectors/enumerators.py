@@ -1,8 +1,7 @@
 """An enumerator that ties splits to subtasks.
 
-`ListEnumerator` gives the next split to whoever asks; that is wrong for splits that never end
-or that are made for one subtask, since the first to ask could take two and leave another
-subtask with nothing. It is not for files or ranges, where taking more is the point.
+`ListEnumerator` gives the next split to the task that asks first. That suits files and ranges, of
+which a fast task should read more. It does not suit splits that are made for one subtask each.
 """
 
 from __future__ import annotations

@@ -157,7 +157,9 @@ class Source(ABC):
 
     `rewindable` says that every split can be read again from a position, which exactly-once
     needs; a source that is not says so when the job is compiled. `bounded` says that every split
-    ends, so that one reader can read several.
+    ends, so that a reader reads its splits one after the other. The splits of an unbounded source
+    are assigned evenly. A task opens all of its splits at once, each with a reader of its own, and
+    reads them in turn, so that every split is read at any parallelism.
     """
 
     rewindable: bool = True
@@ -169,7 +171,7 @@ class Source(ABC):
 
     @abstractmethod
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Make one reader."""
+        """Make one reader: for one task, or for one split if the source is unbounded."""
 
     def validate(self) -> None:
         """Raise a `GraphError` for what can be seen to be wrong before the job starts."""

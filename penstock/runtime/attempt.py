@@ -358,7 +358,7 @@ class Attempt:
                 given, exhausted = await self._world.offload(
                     lambda: (
                         self._dealer.next_split(chain, subtask),
-                        self._dealer.exhausted(chain),
+                        self._dealer.exhausted(chain, subtask),
                     )
                 )
             if given is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from penstock.dataflow.compile import (
@@ -34,6 +35,7 @@ from penstock.runtime.control.world import Signal, World
 from penstock.runtime.fused import fused
 from penstock.runtime.gate import InputGate
 from penstock.runtime.logged import EdgeIdentity, LoggedChannel
+from penstock.runtime.multiplexed_source import Feed, MultiplexedFeed
 from penstock.runtime.operators import (
     OperatorContext,
     RunningOperator,
@@ -255,14 +257,16 @@ class Builder:
             wake.set()
             pump.set()
 
-        feed = None
+        feed: Feed | None = None
         if chain.is_source:
             context = ReaderContext(chain.root.operator.uid, self.slot, chain.parallelism)
             source = self._operators[chain.root.operator.id].function
-            reader = source.create_reader(context)
-            feed = SourceFeed(
-                reader, self.world.clock, lambda: request_split(chain.id), wake_source
-            )
+            create_reader = partial(source.create_reader, context)
+            clock, request = self.world.clock, partial(request_split, chain.id)
+            if source.bounded:
+                feed = SourceFeed(create_reader(), clock, request, wake_source)
+            else:
+                feed = MultiplexedFeed(create_reader, clock, request, wake_source)
         gate = self.gates[chain.id]
         persister = Persister(
             subtask=self.slot,

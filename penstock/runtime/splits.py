@@ -15,6 +15,37 @@ from penstock.snapshot.store import Store
 __all__ = ["SplitDealer"]
 
 
+class _EvenShares:
+    """Assigns the splits of an unbounded source evenly.
+
+    Such a split may never end, so a task that asks first must not take what another has to read.
+    A task gets a split only while no other has fewer, unless that one was told that there is none.
+
+    Arguments:
+        parallelism: how many tasks read the source.
+    """
+
+    def __init__(self, parallelism: int) -> None:
+        self.given = [0] * parallelism
+        self._refused: set[int] = set()
+
+    def may_take(self, subtask: int) -> bool:
+        """Return whether it is this task's turn."""
+        return not any(
+            given < self.given[subtask]
+            for other, given in enumerate(self.given)
+            if other not in self._refused
+        )
+
+    def answered(self, subtask: int, given: bool) -> None:
+        """Note whether a task was given a split."""
+        if given:
+            self.given[subtask] += 1
+            self._refused.discard(subtask)
+        else:
+            self._refused.add(subtask)
+
+
 class SplitDealer:
     """All enumerators of one attempt.
 
@@ -33,6 +64,12 @@ class SplitDealer:
         self._enumerators: dict[int, SplitEnumerator] = {}
         #: Splits that readers had begun when the job ran at another parallelism.
         self._begun: dict[int, deque[tuple[Split, Any]]] = {}
+        #: Of the unbounded sources.
+        self._shares = {
+            chain: _EvenShares(info.parallelism)
+            for chain, (info, source) in self._sources.items()
+            if not source.bounded
+        }
         #: The manifests that `retain` has read, by number.
         self._held: dict[int, Manifest] = {}
 
@@ -48,27 +85,34 @@ class SplitDealer:
             enumerator.restore(state["enumerator"])
             for id, payload, position in state["begun"]:
                 self._begun[chain].append((Split(id, payload), position))
-            if rescaled(restore, info.uid, info.parallelism):
-                if not source.bounded and info.parallelism < parallelism_of(restore, info.uid):
-                    raise GraphError(
-                        f"source {info.name!r} never ends, so its "
-                        f"{parallelism_of(restore, info.uid)} readers cannot be merged into "
-                        f"{info.parallelism}: resume it with at least its former parallelism"
-                    )
-                for handle in restore.handles:
-                    if handle.uid == info.uid and handle.small:
+            moved = rescaled(restore, info.uid, info.parallelism)
+            for handle in restore.handles:
+                if handle.uid == info.uid and handle.small:
+                    if moved:
                         for id, payload, position in handle.small:
                             self._begun[chain].append((Split(id, payload), position))
+                    elif chain in self._shares:
+                        self._shares[chain].given[handle.subtask] = len(handle.small)
 
     def next_split(self, chain: int, subtask: int) -> tuple[Split, Any] | None:
-        """The next split with the position to read it from."""
+        """Return the next split for a task with its position; None if there is none (now)."""
+        share = self._shares.get(chain)
+        if share is not None and not share.may_take(subtask):
+            return None
         if self._begun[chain]:
-            return self._begun[chain].popleft()
-        split = self._enumerators[chain].next_split(subtask)
-        return None if split is None else (split, None)
+            given: tuple[Split, Any] | None = self._begun[chain].popleft()
+        else:
+            split = self._enumerators[chain].next_split(subtask)
+            given = None if split is None else (split, None)
+        if share is not None:
+            share.answered(subtask, given is not None)
+        return given
 
-    def exhausted(self, chain: int) -> bool:
-        """Whether there will be no more splits for this source."""
+    def exhausted(self, chain: int, subtask: int) -> bool:
+        """Return whether there will be no more splits for a task that was given none."""
+        share = self._shares.get(chain)
+        if share is not None and not share.may_take(subtask):
+            return False
         return self._enumerators[chain].exhausted
 
     def snapshot(self) -> dict[str, Any]:

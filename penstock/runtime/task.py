@@ -25,11 +25,11 @@ from penstock.runtime.columns import Records, rows_of
 from penstock.runtime.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.ending import Ending
 from penstock.runtime.gate import InputGate
+from penstock.runtime.multiplexed_source import Feed
 from penstock.runtime.operators import RunningOperator, SinkOperator, explain, record_at_hand
 from penstock.runtime.output import Outlet
 from penstock.runtime.pace import SLICE_SECONDS, Pace
 from penstock.runtime.persist import Cut, Persister
-from penstock.runtime.source import SourceFeed
 from penstock.runtime.unaligned import REPLAY_BYTES, Unaligned
 from penstock.snapshot.events import (
     BarrierArrived,
@@ -95,7 +95,7 @@ class Task:
         listener: TaskListener,
         clock: Callable[[], float],
         timer: Callable[[], float] = time.perf_counter,
-        feed: SourceFeed | None = None,
+        feed: Feed | None = None,
         outside: Iterable[Hashable] | None = None,
         backends: dict[str, KeyedBackend] | None = None,
         buffer_timeout: float = 0.005,
@@ -318,7 +318,7 @@ class Task:
         else:
             self.feed.no_more()
 
-    def _read(self, feed: SourceFeed) -> bool:
+    def _read(self, feed: Feed) -> bool:
         if self.ended or self.paused or self._halted:
             return False
         if feed.ended:

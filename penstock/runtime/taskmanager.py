@@ -307,16 +307,8 @@ class TaskManager:
         nursery.start_soon(self._guard, partial(self._run_task, built), task)
         nursery.start_soon(self._guard, partial(self._run_persister, built), task)
         if task.feed is not None and task.feed.pumping:
-
-            async def wait(condition: Callable[[], bool], until: float | None) -> None:
-                while not condition():
-                    await built.pump.wait(until)
-                    if until is not None and self._world.clock() >= until:
-                        return
-
-            nursery.start_soon(
-                self._guard, partial(task.feed.pump, self._world.offload, wait), task
-            )
+            pump = partial(task.feed.pump, self._world.offload, built.pump.wait_for)
+            nursery.start_soon(self._guard, pump, task)
 
     async def _run_task(self, built: BuiltTask) -> None:
         async def wait(until: float | None) -> None:

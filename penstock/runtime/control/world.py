@@ -153,6 +153,13 @@ class Signal:
             with trio.move_on_at(until):
                 await self._wait()
 
+    async def wait_for(self, condition: Callable[[], bool], until: float | None = None) -> None:
+        """Wait until a condition holds whose changes are signalled, or until a time."""
+        while not condition():
+            await self.wait(until)
+            if until is not None and trio.current_time() >= until:
+                return
+
     async def _wait(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._set:

@@ -1,0 +1,100 @@
+"""Runs a program on the simulated cluster: JobManager and workers in one process, virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+import trio.testing
+
+from penstock.dataflow.config import JobConfig
+from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.dataflow.errors import PenstockError
+from penstock.runtime.control.code import JobCode, pack, record_classes
+from penstock.runtime.control.world import seed_scheduler
+from penstock.runtime.jobmanager import JobManager, JobOptions
+from tests.simulation.processes import Machine
+
+Build = Callable[[StreamExecutionEnvironment], None]
+Events = list[dict[str, Any]]
+#: What runs beside the job.
+Script = Callable[[JobManager, Machine, Events], Awaitable[None]]
+
+
+@dataclass
+class Ran:
+    """How a run went.
+
+    Arguments:
+        outcome: what the JobManager returned, the error that it raised, or None if it was killed.
+        events: what it reported.
+        crashes: exceptions of processes that were not killed.
+        hung: the job did not end in time.
+    """
+
+    outcome: Any = None
+    events: Events = field(default_factory=list)
+    crashes: list[BaseException] = field(default_factory=list)
+    hung: bool = False
+
+
+def program(build: Build, config: JobConfig) -> bytes:
+    """Return a packed program that `build` puts together."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(config.parallelism)
+    build(env)
+    return pack(JobCode(env._graph, config, types=record_classes(env._graph, ())))
+
+
+def run_program(
+    blob: bytes,
+    *,
+    seed: int = 1,
+    options: JobOptions | None = None,
+    script: Script | None = None,
+    delay: float = 0.001,
+    deadline: float = 60.0,
+) -> Ran:
+    """Run a program to its end.
+
+    Arguments:
+        blob: the packed program.
+        seed: of all choices.
+        options: of the JobManager.
+        script: runs beside the job.
+        delay: the mean delay of messages and threads, in seconds.
+        deadline: the virtual seconds after which the job counts as hung.
+    """
+    ran = Ran()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            machine = Machine(random.Random(seed), nursery, delay)
+            process = machine.process("jobmanager")
+
+            async def run() -> None:
+                world = machine.world(process)
+                job = JobManager(blob, world, options or JobOptions(), ran.events.append)
+                if script is not None:
+                    nursery.start_soon(script, job, machine, ran.events)
+                try:
+                    ran.outcome = await job.run()
+                except PenstockError as error:
+                    ran.outcome = error
+
+            machine.start(process, run)
+            with trio.move_on_after(deadline) as scope:
+                await process.ended.wait()
+            ran.hung = scope.cancelled_caught
+            for other in machine.processes:
+                other.kill()
+            await trio.sleep(1)
+            ran.crashes = machine.crashes
+            nursery.cancel_scope.cancel()
+
+    seed_scheduler(seed)
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    return ran
