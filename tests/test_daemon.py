@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from penstock.cli import main
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.control.home import MAX_SOCKET_PATH, JobRecord, StateFolder
+from penstock.runtime.control.home import JobRecord, StateFolder
+from penstock.runtime.control.unix_sockets import MAX_SOCKET_PATH
 from tests.processes.harness import PATIENCE, gone, wait_until
 
 ENDLESS = """
@@ -270,11 +271,58 @@ def test_records_are_not_collected_from_a_submitted_job(service):
 def test_a_long_path_moves_the_socket_and_not_the_folder(tmp_path):
     folder = StateFolder(tmp_path / ("x" * 90) / ("y" * 90))
     folder.open()
-    path = folder.socket_path()
-    assert len(os.fsencode(path)) <= MAX_SOCKET_PATH
+    bound, text = folder.bind_socket()
+    bound.close()
+    path = Path(text)
+    assert path.is_socket() and len(os.fsencode(path)) <= MAX_SOCKET_PATH
     assert path.parent.stat().st_mode & 0o777 == 0o700
     folder.close()
     assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "jobs", "address", "token", "jobs/1.log", "socket"])
+def test_a_link_in_the_state_folder_is_not_followed(tmp_path, name):
+    outside, root = tmp_path / "outside", tmp_path / "home"
+    (root / "jobs").mkdir(mode=0o700, parents=True)
+    root.chmod(0o700)
+    if name != "lock":
+        (root / "lock").touch()
+    if name == "jobs":
+        (root / name).rmdir()
+        outside.mkdir()
+    else:
+        outside.write_text("before")
+    if name == "token":
+        (root / "address").write_text("unix:/x")
+    (root / name).symlink_to(outside)
+    folder = StateFolder(root)
+
+    def use():
+        folder.open()
+        folder.contact()
+        folder.open_log("1").close()
+
+    if name == "socket":
+        use()
+        folder.bind_socket()[0].close()
+    else:
+        with pytest.raises((StoreError, OSError), match=r"link|not a folder"):
+            use()
+    folder.close()
+    assert outside.is_dir() or outside.read_text() == "before"
+
+
+def test_files_of_the_service_are_read_and_written_as_before_where_nothing_is_a_link(tmp_path):
+    folder = StateFolder(tmp_path / "home")
+    folder.open()
+    token = folder.new_token()
+    folder.publish_address("unix:/x")
+    assert folder.contact() == ("unix:/x", token)
+    for text in (b"a", b"b"):
+        with folder.open_log("1") as log:
+            log.write(text)
+    assert folder.log("1").read_bytes() == b"ab"
+    folder.close()
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o700])
@@ -285,15 +333,6 @@ def test_somebodys_folder_is_neither_used_nor_shut(tmp_path, mode):
         StateFolder(tmp_path).open()
     assert tmp_path.stat().st_mode & 0o777 == mode
     assert [path.name for path in tmp_path.iterdir()] == ["token"]
-
-
-def test_a_lock_that_is_a_symbolic_link_is_not_followed(tmp_path):
-    (tmp_path / "letter").write_text("Dear")
-    (tmp_path / "home").mkdir(mode=0o700)
-    (tmp_path / "home" / "lock").symlink_to(tmp_path / "letter")
-    with pytest.raises(StoreError, match="cannot use the state folder"):
-        StateFolder(tmp_path / "home").open()
-    assert (tmp_path / "letter").read_text() == "Dear"
 
 
 def test_the_state_folder_is_the_users_own_unless_told_otherwise(tmp_path, monkeypatch):

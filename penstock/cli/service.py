@@ -179,6 +179,7 @@ class _Connection:
         self._socket = self._connect(*contact)
 
     def _connect(self, address: str, token: bytes) -> socket.socket:
+        from penstock.runtime.control.unix_sockets import socket_name
         from penstock.runtime.control.wire import AuthenticationError, connect_blocking
 
         kind, _, rest = address.partition(":")
@@ -189,7 +190,7 @@ class _Connection:
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.settimeout(CONNECT_SECONDS)
         try:
-            connection.connect(rest if kind == "unix" else (host, int(port)))
+            connection.connect(socket_name(rest) if kind == "unix" else (host, int(port)))
             connect_blocking(connection, token)
         except (ConnectionRefusedError, FileNotFoundError):
             connection.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from penstock.dataflow.errors import GraphError
 
@@ -58,10 +59,11 @@ def refuse_in_job_process() -> None:
 
 def _importing_module() -> tuple[str, str, int] | None:
     """Return name, file and line of the module whose import has led here, if one has."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = str(frame.f_globals.get("__name__"))
-        if frame.f_code.co_name == "<module>" and name != "__main__":
-            return name, frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+        code, caller = frame.f_code, frame.f_back
+        imported = caller is not None and caller.f_code.co_filename.startswith("<frozen importlib")
+        if imported and code.co_name == "<module>":
+            return str(frame.f_globals.get("__name__")), code.co_filename, frame.f_lineno
+        frame = caller
     return None

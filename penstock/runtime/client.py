@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -44,6 +43,7 @@ from penstock.runtime.control.code import JobCode, pack, record_classes
 from penstock.runtime.control.wire import receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.prepare import prepared_sources
+from penstock.snapshot.temporary import TemporaryFolder
 
 __all__ = ["JobConnection", "JobProcess", "LocalExecutor", "job_request", "raise_failure"]
 
@@ -206,13 +206,13 @@ class LocalExecutor:
 
     def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
         """Run a program and iterate over the records of one stream."""
-        spool = tempfile.TemporaryDirectory(prefix="penstock-collect-")
-        program.collect(stream, CollectSink(spool.name))
+        spool = TemporaryFolder("collect")
+        program.collect(stream, CollectSink(str(spool.path)))
         compile_graph(program.graph, program.config)
         options = current_options()
         began = time.perf_counter()
         cleanup = ExitStack()
-        cleanup.callback(spool.cleanup)
+        cleanup.callback(spool.remove)
         try:
             cleanup.enter_context(prepared_sources(program, options))
             process = self.start(program, options, collecting=True)
@@ -220,7 +220,7 @@ class LocalExecutor:
             cleanup.close()
             raise
         follower = Follower(program, options, began)
-        folder = Path(spool.name)
+        folder = spool.path
         types = record_classes(program.graph, program.types)
 
         def records() -> Iterator[Any]:

@@ -123,11 +123,10 @@ class Daemon:
 
     async def _listen(self) -> tuple[trio.abc.Listener[trio.SocketStream], str]:
         if self._port is None:
-            path = self._folder.socket_path()
-            bound = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            await bound.bind(os.fspath(path))
+            bound, path = self._folder.bind_socket()
             bound.listen(64)
-            return trio.SocketListener(bound), f"unix:{path}"
+            listening = trio.socket.from_stdlib_socket(bound)
+            return trio.SocketListener(listening), f"unix:{path}"
         try:
             listeners = await trio.open_tcp_listeners(self._port, host=self._host)
         except OSError as error:
@@ -225,8 +224,7 @@ class Daemon:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                descriptor = os.open(record.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                with open(descriptor, "ab") as log:
+                with self._folder.open_log(record.id) as log:
                     process = await trio.lowlevel.open_process(
                         [sys.executable, "-m", "penstock.runtime.jobprocess", str(theirs.fileno())],
                         stdin=subprocess.DEVNULL,
@@ -346,8 +344,8 @@ class Daemon:
 
     def _log(self, record: JobRecord, text: str) -> None:
         """Let a job's log end with what it failed with."""
-        with contextlib.suppress(OSError), open(record.log, "a", encoding="utf-8") as log:
-            log.write(f"{text.rstrip()}\n")
+        with contextlib.suppress(OSError), self._folder.open_log(record.id) as log:
+            log.write(f"{text.rstrip()}\n".encode(errors="backslashreplace"))
 
     async def _save_changes(self) -> None:
         while True:

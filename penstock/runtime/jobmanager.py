@@ -30,7 +30,7 @@ from penstock.runtime.attempt import Attempt
 from penstock.runtime.commits import Commits
 from penstock.runtime.control.code import unpack
 from penstock.runtime.control.restart import DEFAULT, Restarts
-from penstock.runtime.control.world import World, temporary_folder
+from penstock.runtime.control.world import World
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.metrics import JobMetrics
 from penstock.runtime.splits import rescaled
@@ -50,6 +50,7 @@ from penstock.snapshot.resolve import (
     require_compatible,
 )
 from penstock.snapshot.store import Store
+from penstock.snapshot.temporary import TemporaryFolder
 
 __all__ = ["JobManager", "JobOptions", "JobOutcome"]
 
@@ -132,10 +133,12 @@ class JobManager:
         if options.collecting and self.interval is None:
             self.interval = COMMIT_SECONDS
         self._options = options
-        self._temporary: Path | None = None
+        self._temporary: TemporaryFolder | None = None
         if self.config.checkpoint_dir is None:
-            self._temporary = Path(temporary_folder("job"))
-        root = self._temporary or Path(self.code.folder) / str(self.config.checkpoint_dir)
+            self._temporary = TemporaryFolder("job")
+            root = self._temporary.path
+        else:
+            root = Path(self.code.folder) / self.config.checkpoint_dir
         self.store = store(root)
         operators = {operator.id: operator for operator in self.code.graph.operators}
         sinks = {
@@ -180,7 +183,7 @@ class JobManager:
             self.world.transport.close()
             if self._temporary is not None:
                 with trio.CancelScope(shield=True):
-                    await self._remove(self._temporary)
+                    await offload(self._temporary.remove)
 
     async def _remove(self, folder: Path) -> None:
         # It may hold all that did not fit into memory.

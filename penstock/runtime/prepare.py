@@ -6,7 +6,6 @@ must be done before the first record, and leave it in a folder of their own in t
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.dataflow.source import Preparation, Source
 from penstock.snapshot.manifest import Manifest, Paths, SnapshotNumber
 from penstock.snapshot.resolve import NEWEST
 from penstock.snapshot.store import Store
+from penstock.snapshot.temporary import TemporaryFolder
 
 __all__ = ["prepared_sources"]
 
@@ -105,4 +105,4 @@ def _root(program: Program, attached: bool, stack: ExitStack) -> Path:
             "a source of the job keeps something in the job's folder, and the job has none: give "
             "a folder with --checkpoint-dir"
         )
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-sources-")))
+    return stack.enter_context(TemporaryFolder("sources")).path

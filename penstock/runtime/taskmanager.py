@@ -452,6 +452,7 @@ def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
     import select
     import socket
 
+    from penstock.runtime.control.unix_sockets import socket_name
     from penstock.runtime.control.wire import connect_blocking, send_blocking
 
     ended = over or threading.Event()
@@ -461,7 +462,7 @@ def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
         with contextlib.suppress(OSError, AuthenticationError):
             if kind == "unix":
                 connection = socket.socket(socket.AF_UNIX)
-                connection.connect(rest)
+                connection.connect(socket_name(rest))
             else:
                 host, _, port = rest.rpartition(":")
                 connection = socket.create_connection((host, int(port)))
@@ -495,7 +496,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[:] = search_path + [path for path in sys.path if path not in search_path]
     spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder, host)
-    world = real_world(host)
+    world = real_world(host, beside=address)
     world.heart = beat
     # Threads run for what leaves the loop; with the default of 5 ms each of their few lines of
     # Python would hold the loop up for as long, and wait for it as long.

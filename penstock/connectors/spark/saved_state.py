@@ -9,7 +9,6 @@ temporary folder, which is opened read-only. Sizes are checked and checksums are
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from penstock.snapshot.state.blocks import newest_entries, read_block
 from penstock.snapshot.state.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
 from penstock.snapshot.store import Store
+from penstock.snapshot.temporary import TemporaryFolder
 
 __all__ = ["Entry", "StatePart", "find_state", "read_part"]
 
@@ -154,8 +154,8 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
     from rocksdict import AccessType, Options, Rdict
 
     source = Path(part.folder)
-    with tempfile.TemporaryDirectory(prefix="penstock-state-") as made:
-        folder = Path(made) / "db"
+    with TemporaryFolder("state") as made:
+        folder = made.path / "db"
         CheckpointFiles(folder).take_over(source, handle.files, folder)
         options = Options(raw_mode=True)
         try:

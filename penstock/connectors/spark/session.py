@@ -11,6 +11,7 @@ script that drops just this option.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.errors import GraphError
+from penstock.snapshot.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -178,9 +180,10 @@ def _launcher_for(runtime: Path) -> Path:
         return home
     except OSError:
         # No home folder to write to; a folder of this process's own then.
-        made = Path(tempfile.mkdtemp(prefix=f"penstock-{name}-"))
-        _make_launcher(runtime, made)
-        return made
+        folder = TemporaryFolder("java")
+        atexit.register(folder.remove)
+        _make_launcher(runtime, folder.path)
+        return folder.path
 
 
 def _has_module(runtime: Path) -> bool:

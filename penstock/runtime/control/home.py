@@ -12,18 +12,16 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
+import socket
 import stat
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from penstock.dataflow.errors import StoreError
+from penstock.runtime.control.unix_sockets import MAX_SOCKET_PATH, UnixSockets
 
 __all__ = ["JobRecord", "StateFolder"]
-
-#: The kernel's limit for the path of a Unix socket, without the closing zero.
-MAX_SOCKET_PATH = 107
 
 
 @dataclass
@@ -71,7 +69,7 @@ class StateFolder:
         self.root = chosen.absolute()
         self.jobs = self.root / "jobs"
         self._lock: int | None = None
-        self._socket_folder: Path | None = None
+        self._sockets = UnixSockets("service")
 
     def open(self) -> None:
         """Make the folder, private to this user, and take it for this process.
@@ -81,11 +79,13 @@ class StateFolder:
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_private()
-            self.jobs.mkdir(mode=0o700, exist_ok=True)
+            self._make_jobs()
             # It is truncated: what a link at this name leads to must not be.
-            lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            lock = _open(self.root / "lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise StoreError(f"cannot use the state folder: {error.strerror}", self.root) from error
+            raise StoreError(
+                f"cannot use the state folder: {_reason(error)}", error.filename or self.root
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -116,22 +116,35 @@ class StateFolder:
         if stat.S_IMODE(about.st_mode) & 0o077:
             self.root.chmod(0o700)
 
+    def _make_jobs(self) -> None:
+        self.jobs.mkdir(mode=0o700, exist_ok=True)
+        about = self.jobs.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+            raise StoreError("not a folder of this user; remove it", self.jobs)
+
     def new_token(self) -> bytes:
         """Write a new token, readable by the owner only, and return it."""
         token = secrets.token_bytes(32)
         self._replace(self.root / "token", token.hex().encode())
         return token
 
-    def socket_path(self) -> Path:
-        """Where the Unix socket lies: in the folder, or where its path is short enough."""
+    def bind_socket(self) -> tuple[socket.socket, str]:
+        """Bind the Unix socket of the service; returns it and its path.
+
+        It lies in the folder, or where its path is short enough. Raises `StoreError`.
+        """
         path = self.root / "socket"
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-            base = "/tmp" if os.path.isdir("/tmp") else None  # noqa: PTH112
-            self._socket_folder = Path(tempfile.mkdtemp(prefix="penstock-", dir=base))
-            path = self._socket_folder / "socket"
-        # Nobody listens on one that is left over: we hold the lock.
-        path.unlink(missing_ok=True)
-        return path
+            return self._sockets.bind("socket")
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # Nobody listens on one that is left over: we hold the lock.
+            path.unlink(missing_ok=True)
+            bound.bind(os.fspath(path))
+        except OSError as error:
+            bound.close()
+            raise StoreError(f"cannot make the socket: {error.strerror}", path) from error
+        return bound, str(path)
 
     def publish_address(self, address: str) -> None:
         """Let clients find the daemon."""
@@ -140,8 +153,8 @@ class StateFolder:
     def contact(self) -> tuple[str, bytes] | None:
         """The address and the token of the daemon, or None if none seems to run."""
         try:
-            address = (self.root / "address").read_text()
-            return address, bytes.fromhex((self.root / "token").read_text())
+            address = _read(self.root / "address").decode()
+            return address, bytes.fromhex(_read(self.root / "token").decode())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
@@ -154,8 +167,7 @@ class StateFolder:
         for name in ("address", "token", "socket"):
             with contextlib.suppress(OSError):
                 (self.root / name).unlink()
-        if self._socket_folder is not None:
-            shutil.rmtree(self._socket_folder, ignore_errors=True)
+        self._sockets.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -172,7 +184,7 @@ class StateFolder:
         for path in paths:
             # One that cannot be read (a full disk, a hand) must not keep the daemon from starting.
             with contextlib.suppress(OSError, ValueError, TypeError):
-                records.append(JobRecord(**json.loads(path.read_bytes())))
+                records.append(JobRecord(**json.loads(_read(path))))
         records.sort(key=lambda record: int(record.id))
         for record in records:
             if record.state == "running":
@@ -192,6 +204,10 @@ class StateFolder:
         """The file that takes a job's output."""
         return self.jobs / f"{id}.log"
 
+    def open_log(self, id: str) -> BinaryIO:
+        """Open the file that takes a job's output, to append to it. Raises `OSError`."""
+        return open(_open(self.log(id), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+
     def forget(self, id: str) -> None:
         """Remove a job's record and log."""
         for path in (self.jobs / f"{id}.json", self.log(id)):
@@ -204,3 +220,27 @@ class StateFolder:
         with open(descriptor, "wb") as file:
             file.write(data)
         temporary.replace(path)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a regular file of the folder, but not what a link leads to. Raises `OSError`.
+
+    The folder may have been open to others before it became private, with links in it.
+    """
+    # A FIFO would hold up who opens it.
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file; remove it", os.fspath(path))
+    return descriptor
+
+
+def _read(path: Path) -> bytes:
+    with open(_open(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ELOOP:
+        return "a link, which the job manager does not follow; remove it"
+    return error.strerror or str(error)

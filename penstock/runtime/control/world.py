@@ -7,14 +7,10 @@ files, source threads) goes through `offload`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -24,6 +20,7 @@ from typing import Any, Protocol
 import trio
 
 from penstock.dataflow.errors import JobError
+from penstock.runtime.control.unix_sockets import UnixSockets, socket_name
 
 __all__ = [
     "Launcher",
@@ -179,12 +176,16 @@ class SocketTransport:
     Arguments:
         host: an address to listen on with TCP; None uses Unix sockets.
         bind: the address of this machine behind `host`, if that is another one.
+        beside: an address that another process of the job listens at; Unix sockets go there.
     """
 
-    def __init__(self, host: str | None = None, bind: str | None = None) -> None:
+    def __init__(
+        self, host: str | None = None, bind: str | None = None, beside: str | None = None
+    ) -> None:
         self._host = host
         self._bind = bind or host
-        self._folder: str | None = None
+        kind, _, path = (beside or "").partition(":")
+        self._sockets = UnixSockets(beside=path if kind == "unix" else None)
 
     async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
         """Serve connections in `nursery`; `unix:PATH` or `tcp:HOST:PORT`."""
@@ -193,30 +194,23 @@ class SocketTransport:
             port = listeners[0].socket.getsockname()[1]
             nursery.start_soon(_serve, handler, listeners)
             return f"tcp:{self._host}:{port}"
-        if self._folder is None:
-            # Paths of Unix sockets are limited to 107 bytes, so not below the job's folder.
-            base = "/tmp" if os.path.isdir("/tmp") else None  # noqa: PTH112
-            self._folder = temporary_folder("sockets", base)
-        path = f"{self._folder}/{name}"
-        bound = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        await bound.bind(path)
+        bound, path = self._sockets.bind(name)
         bound.listen(256)
-        nursery.start_soon(_serve, handler, [trio.SocketListener(bound)])
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
+        nursery.start_soon(_serve, handler, [listener])
         return f"unix:{path}"
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Open a connection to an address that `listen` returned."""
         kind, _, rest = address.partition(":")
         if kind == "unix":
-            return await trio.open_unix_socket(rest)
+            return await trio.open_unix_socket(socket_name(rest))
         host, _, port = rest.rpartition(":")
         return await trio.open_tcp_stream(host, int(port))
 
     def close(self) -> None:
         """Remove the folder of the sockets."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._sockets.close()
 
 
 async def _serve(handler: Handler, listeners: list[Any]) -> None:
@@ -284,32 +278,6 @@ class ProcessLauncher:
         return ProcessHandle(process)
 
 
-def temporary_folder(kind: str, base: str | None = None) -> str:
-    """Make a private temporary folder, and remove those whose processes were killed.
-
-    Arguments:
-        kind: a word for its name.
-        base: where; None takes the system's.
-    """
-    parent = Path(base or tempfile.gettempdir())
-    for left in parent.glob(f"penstock-{kind}-*-*"):
-        pid = left.name.split("-")[2]
-        with contextlib.suppress(OSError):
-            if pid.isdigit() and left.stat().st_uid == os.getuid() and not _lives(int(pid)):
-                shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"penstock-{kind}-{os.getpid()}-", dir=parent)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def child_environment() -> dict[str, str]:
     """The environment for a process of ours: it must find this very package."""
     own = str(Path(__file__).resolve().parents[3])
@@ -321,13 +289,15 @@ async def _offload(function: Callable[[], Any]) -> Any:
     return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
-def real_world(host: str | None = None) -> World:
+def real_world(host: str | None = None, beside: str | None = None) -> World:
     """The operating system's clock, sockets, processes and threads.
 
     Arguments:
         host: address to listen on with TCP; None for Unix sockets.
+        beside: an address of the JobManager, in a worker: its sockets go to the same folder.
     """
-    return World(trio.current_time, SocketTransport(host), ProcessLauncher(), _offload)
+    transport = SocketTransport(host, beside=beside)
+    return World(trio.current_time, transport, ProcessLauncher(), _offload)
 
 
 def check_descriptors(needed: int) -> None:

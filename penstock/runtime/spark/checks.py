@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import trio
 
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.dataflow.version import VERSION
+from penstock.snapshot.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -236,14 +236,9 @@ def _question(marked: dict[str, str], packages: tuple[str, ...]) -> Callable[[An
 
 def _send_package(spark: SparkSession) -> None:
     """Send this very package to the executors, as `--py-files` would."""
-    folder = Path(tempfile.mkdtemp(prefix="penstock-package-"))
-    try:
-        spark.sparkContext.addPyFile(str(zip_package(folder)))
-    finally:
-        # Spark has copied it.
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+    with TemporaryFolder("package") as folder:
+        # Spark copies it.
+        spark.sparkContext.addPyFile(str(zip_package(folder.path)))
 
 
 def zip_package(folder: Path) -> Path:

@@ -18,9 +18,7 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.session import context_lives
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.snapshot.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,9 +204,9 @@ def _own_session() -> Run | None:
 def _open_door(spark: SparkSession) -> str:
     """Write down how to reach this process's JVM, for as long as the process lives."""
     gateway: Any = spark.sparkContext._gateway
-    folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))  # nobody else may enter it
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    door = folder / "gateway"
+    folder = TemporaryFolder("spark")
+    atexit.register(folder.remove)
+    door = folder.path / "gateway"
     parameters = gateway.gateway_parameters
     descriptor = os.open(door, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

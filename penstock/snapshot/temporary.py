@@ -1,0 +1,118 @@
+"""Private temporary folders that are removed in the end, also if their process was killed.
+
+A folder belongs to the process that holds a lock on the file `lock` in it. The kernel releases
+the lock when the process ends, in whatever way, and each new folder removes those whose lock is
+free. A process id would not do: another PID namespace that shares the file system knows other
+processes. Removed are only folders of this user, with a name of ours and such a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from penstock.dataflow.errors import StoreError
+
+__all__ = ["TemporaryFolder", "remove_abandoned"]
+
+_LOCK = "lock"
+_NAME = re.compile(r"penstock-[a-z]+-[a-z0-9_]{8}")
+
+
+class TemporaryFolder:
+    """A temporary folder of this process, open to this user only; a context manager.
+
+    Arguments:
+        kind: a word for its name: small letters only.
+        parent: where to make it; None takes Python's choice, which `TMPDIR` sets.
+
+    Raises:
+        StoreError: if it cannot be made.
+    """
+
+    def __init__(self, kind: str, parent: str | None = None) -> None:
+        self._process = os.getpid()
+        try:
+            place = Path(parent or tempfile.gettempdir())
+            remove_abandoned(place)
+            while (made := _make(kind, place)) is None:
+                continue  # another process took it for abandoned before it was locked
+        except OSError as error:
+            raise StoreError(
+                f"cannot make a temporary folder: {error.strerror or error}; set TMPDIR to a "
+                f"folder that can be written",
+                parent or error.filename,
+            ) from error
+        self._folder = made[0]
+        self._lock: int | None = made[1]
+        #: For the content; the lock is beside it.
+        self.path = self._folder / "content"
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; does nothing a second time."""
+        # A process that was forked has the same lock, and is not the owner.
+        if self._lock is None or self._process != os.getpid():
+            return
+        _remove(self._folder)
+        os.close(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> TemporaryFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _make(kind: str, parent: Path) -> tuple[Path, int] | None:
+    folder = Path(tempfile.mkdtemp(prefix=f"penstock-{kind}-", dir=parent))
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # a file system without locks; no other process gets the lock either
+        (folder / "content").mkdir(mode=0o700)
+    except (BlockingIOError, FileNotFoundError):
+        os.close(lock)
+        return None
+    return folder, lock
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove the folders of processes that have ended without removing them."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    _remove_if_abandoned(Path(entry.path))
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+        return
+    # A FIFO of this name would hold up who opens it otherwise.
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if stat.S_ISREG(os.fstat(lock).st_mode):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(folder)
+    finally:
+        os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder whose lock is held; the lock last, so that another can go on with it."""
+    shutil.rmtree(folder / "content", ignore_errors=True)
+    with contextlib.suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [_LOCK]:
+            shutil.rmtree(folder)
