@@ -1,6 +1,6 @@
 """What the client of a JobManager process hears of a job's end, however slowly it reads."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +10,9 @@ import trio
 import trio.testing
 
 from penstock.runtime import jobprocess
+from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.control.wire import Frames
+from penstock.runtime.jobmanager import JobOptions
 from penstock.runtime.jobprocess import LEAVE_SECONDS, STATUS_SECONDS, TELL_SECONDS, JobServer
 
 RUN_SECONDS = 40 * STATUS_SECONDS
@@ -46,7 +48,6 @@ class Client:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jobprocess, "JobManager", Job)
-        monkeypatch.setattr(jobprocess, "JobOptions", dict)
         # What is sent waits for who reads, as it does where the buffers of a socket are full.
         here, there = trio.testing.lockstep_stream_pair()
         self.frames = Frames(here)
@@ -60,8 +61,8 @@ class Client:
             await self.server._frames.aclose()
 
         nursery.start_soon(serve)
-        request = {"search_path": [], "code": b"", "host": None, "options": {}}
-        await self.frames.send(msgpack.packb(request))
+        options = asdict(JobOptions())
+        await self.frames.send(encode_job(JobRequest(b"", [], None, options)))
 
     async def read(self) -> list[dict[str, Any]]:
         found = []

@@ -30,6 +30,7 @@ from penstock.dataflow.errors import GraphError, PenstockError
 if TYPE_CHECKING:
     from penstock.dataflow.environment import JobExecutionResult, Program
     from penstock.dataflow.stream import CloseableIterator, DataStream
+    from penstock.runtime.control.requests import Request
 
 __all__ = ["cancel", "jobmanager", "list_jobs", "submit"]
 
@@ -99,8 +100,10 @@ def submit(options: JobOptions, wait: bool, directory: Path | None) -> None:
 @reporting_errors
 def list_jobs(directory: Path | None, as_json: bool) -> None:
     """List the jobs of the running "penstock jobmanager", oldest first."""
+    from penstock.runtime.control.requests import ListJobs
+
     with _Connection(directory) as connection:
-        jobs = connection.ask({"do": "list"})["jobs"]
+        jobs = connection.ask(ListJobs())["jobs"]
     if as_json:
         click.echo(json.dumps(jobs, indent=2))
     elif not jobs:
@@ -148,8 +151,10 @@ def cancel(job_id: str, directory: Path | None, now: bool) -> None:
 
     Returns when the job has ended.
     """
+    from penstock.runtime.control.requests import Cancel
+
     with _Connection(directory) as connection:
-        job = connection.ask({"do": "cancel", "id": job_id, "now": now})
+        job = connection.ask(Cancel(job_id, now))
     number = job["last_snapshot"]
     kept = "" if number is None else f"; its last snapshot is {number}"
     say(f"job {job_id} is {job['state']}{kept}")
@@ -210,16 +215,14 @@ class _Connection:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, request: Request) -> dict[str, Any]:
         """Send a request and return its answer. Raises `PenstockError` if it is refused."""
-        import msgpack
-
+        from penstock.runtime.control.requests import encode_request
         from penstock.runtime.control.wire import send_blocking
-        from penstock.runtime.daemon import versions
 
         gone = "the job manager ended before it answered"
         try:
-            send_blocking(self._socket, msgpack.packb({**request, "versions": versions()}))
+            send_blocking(self._socket, encode_request(request))
         except OSError:
             raise PenstockError(gone) from None
         for answer in self.events():
@@ -230,12 +233,11 @@ class _Connection:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What the job manager says, until it closes the connection."""
-        import msgpack
-
+        from penstock.runtime.control.packing import unpack_event
         from penstock.runtime.control.wire import receive_blocking
 
         while (frame := receive_blocking(self._socket)) is not None:
-            yield msgpack.unpackb(frame, strict_map_key=False)
+            yield unpack_event(frame)
 
 
 class _SubmitExecutor:
@@ -255,19 +257,14 @@ class _SubmitExecutor:
         from penstock.cli.script import Left
         from penstock.dataflow.environment import JobExecutionResult, current_options
         from penstock.runtime.client import Follower, job_request
+        from penstock.runtime.control.requests import Submit
         from penstock.runtime.prepare import prepared_sources
 
         options, name = current_options(), program.config.name
         follower = Follower(program, options, time.perf_counter())
         with prepared_sources(program, options, attached=False):
             job = job_request(program, options)
-        request = {
-            "do": "submit",
-            "name": name,
-            "folder": str(Path.cwd()),
-            "job": job,
-            "wait": self._wait,
-        }
+        request = Submit(name, str(Path.cwd()), job, self._wait)
         with _Connection(self._directory) as connection:
             submitted = connection.ask(request)
             follower.take(submitted)

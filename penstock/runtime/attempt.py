@@ -21,7 +21,9 @@ import trio
 from penstock.dataflow.errors import GraphError, JobError, PenstockError, ProtocolError, StoreError
 from penstock.dataflow.sink import Committable
 from penstock.runtime.control import messages as m
-from penstock.runtime.control.wire import AuthenticationError, Frames, accept
+from penstock.runtime.control.handshakes import Handshakes
+from penstock.runtime.control.packing import build, malformed
+from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, WorkerHandle, WorkerSpec
 from penstock.runtime.splits import SplitDealer
 from penstock.snapshot import coordinator as c
@@ -102,10 +104,12 @@ class Attempt:
         self._ordinal = ordinal
         self._number = numbers.start
         self._token = secrets.token_bytes(32)
+        self._handshakes = Handshakes(self._token)
         self._workers: dict[int, _Worker] = {}
         self._send_event, self._events = trio.open_memory_channel[Callable[[], None]](float("inf"))
         self._flights: dict[int, _Flight] = {}
         self._aborted: list[int] = []
+        self._tasks = frozenset(job.plan.tasks())
         self._failure: PenstockError | None = None
         self._finished = trio.Event()
         self._launched = trio.Event()
@@ -228,8 +232,11 @@ class Attempt:
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """A connection of a worker: its control connection, or its heartbeat thread's."""
         slot: int | None = None
+        how = "lost its connection"
+        frames = await self._handshakes.accept(stream)
+        if frames is None:
+            return
         try:
-            frames = await accept(stream, self._token)
             while True:
                 frame = await frames.receive()
                 if frame is None:
@@ -244,15 +251,19 @@ class Attempt:
                         return  # from an older attempt: fenced off
                     # A worker may call home before all are launched.
                     await self._launched.wait()
+                    if message.worker not in self._workers:
+                        raise ProtocolError(f"there is no worker {message.worker}")
                     slot = message.worker
                     self._workers[slot].frames = frames
                     self._nursery.start_soon(self._write, self._workers[slot])
                 self._workers[slot].heard = self._world.clock()
                 self.post(partial(self._hear, slot, message))
-        except (AuthenticationError, ProtocolError, trio.BrokenResourceError, OSError):
+        except ProtocolError as error:
+            how += f", which was closed because of a message from it: {error}"
+        except (trio.BrokenResourceError, OSError):
             pass
         if slot is not None:
-            self._lose(self._workers[slot], "lost its connection")
+            self._lose(self._workers[slot], how)
 
     async def _write(self, worker: _Worker) -> None:
         assert worker.frames is not None
@@ -276,6 +287,7 @@ class Attempt:
             self._send(slot, message)
 
     def _hear(self, slot: int, message: m.Message) -> None:
+        self._check_task(slot, message)
         match message:
             case m.Hello(_, _, _, address):
                 self._workers[slot].address = address
@@ -299,9 +311,19 @@ class Attempt:
                 self._fail(_error(message))
             case m.Metrics():
                 self._workers[slot].reported = self._world.clock()
-                self._job.metrics.update(self._number, message)
+                with malformed("metrics"):
+                    self._job.metrics.update(self._number, message)
             case _:
-                raise ProtocolError(f"the JobManager received {message}")
+                raise ProtocolError(f"the JobManager received a {type(message).__name__}")
+
+    def _check_task(self, slot: int, message: m.Message) -> None:
+        """Refuse a message about a task that its worker does not run, with a `ProtocolError`."""
+        chain, subtask = getattr(message, "chain", -1), getattr(message, "subtask", slot)
+        # A failure may be the worker's and no task's.
+        if subtask != slot or (chain != -1 and (chain, subtask) not in self._tasks):
+            raise ProtocolError(
+                f"worker {slot} sent a {type(message).__name__} of a task that it does not run"
+            )
 
     def _deploy(self) -> None:
         job = self._job
@@ -437,12 +459,16 @@ class Attempt:
         flight = self._flights.get(message.number)
         if flight is None:
             return
-        for handle in map(OperatorHandle.from_wire, message.handles):
+        with malformed("acknowledgement"):
+            handles = [OperatorHandle.from_wire(wire) for wire in message.handles]
+            committables = [build(Committable, wire) for wire in message.committables]
+            loop = None if message.loop is None else build(t.LoopStatus, message.loop)
+        for handle in handles:
             # What a task's barrier overtook on its way to another comes behind what that other
             # one had on the same channel.
             own = handle.subtask == message.subtask and self._is_in(handle.uid, message.chain)
             (flight.handles if own else flight.overtaken).append(handle)
-        flight.committables += [Committable(*fields) for fields in message.committables]
+        flight.committables += committables
         flight.size += SnapshotBytes(message.new, message.linked)
         flight.aligned_seconds = max(flight.aligned_seconds, message.aligned_seconds)
         flight.blocked_seconds += message.blocked_seconds
@@ -450,8 +476,8 @@ class Attempt:
         flight.log_records += message.log_records
         flight.log_bytes += message.log_bytes
         task: Hashable = (message.chain, message.subtask)
-        if message.loop is not None:
-            self._watch_loops(t.Status(task, message.number, t.LoopStatus(*message.loop)))
+        if loop is not None:
+            self._watch_loops(t.Status(task, message.number, loop))
         self._coordinate(c.Acknowledged(task, message.number))
 
     def _is_in(self, uid: str, chain: int) -> bool:

@@ -20,8 +20,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
 from penstock.dataflow.compile import compile_graph
 from penstock.dataflow.environment import (
     JobExecutionResult,
@@ -39,7 +37,10 @@ from penstock.dataflow.errors import (
 from penstock.dataflow.stream import CloseableIterator, DataStream
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectSink, read_committed
+from penstock.runtime.control import packing
 from penstock.runtime.control.code import JobCode, pack, record_classes
+from penstock.runtime.control.packing import unpack_event
+from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.control.wire import receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.prepare import prepared_sources
@@ -54,20 +55,13 @@ def job_request(program: Program, options: RunOptions, collecting: bool = False)
         raise GraphError("there is nothing to resume from: give a folder with --checkpoint-dir")
     types = record_classes(program.graph, program.types)
     code = JobCode(program.graph, program.config, types=types)
-    request: bytes = msgpack.packb(
-        {
-            "code": pack(code),
-            "search_path": list(code.search_path),
-            "host": program.config.host,
-            "options": {
-                "resume": options.resume,
-                "fork": options.fork,
-                "allow_dropped": options.allow_dropped,
-                "collecting": collecting,
-            },
-        }
-    )
-    return request
+    how = {
+        "resume": options.resume,
+        "fork": options.fork,
+        "allow_dropped": options.allow_dropped,
+        "collecting": collecting,
+    }
+    return encode_job(JobRequest(pack(code), list(code.search_path), program.config.host, how))
 
 
 class JobConnection(ABC):
@@ -89,13 +83,13 @@ class JobConnection(ABC):
             frame = receive_blocking(self._socket)
             if frame is None:
                 return
-            yield msgpack.unpackb(frame, strict_map_key=False)
+            yield unpack_event(frame)
 
     def do(self, what: str) -> None:
         """Ask for "stop" or "savepoint"; nothing happens if the JobManager has ended."""
         try:
             with self._sending:
-                send_blocking(self._socket, msgpack.packb({"do": what}))
+                send_blocking(self._socket, packing.pack({"do": what}))
         except OSError:
             return
 

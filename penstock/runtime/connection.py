@@ -12,15 +12,17 @@ half moves them.
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
-import msgpack
 import trio
 
 from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.channel import Channel
+from penstock.runtime.control.packing import build, malformed, pack, unpack
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal
 from penstock.runtime.elements import Barrier, Element, EncodedBatch, EndOfInput
@@ -35,19 +37,25 @@ _BATCH_HEADER = len(BATCH) + _COUNT.size
 _ANY = 1 << 30
 
 
+@dataclass(frozen=True)
+class ConnectionHeader:
+    """The first frame of a data connection: its execution attempt and its channel."""
+
+    attempt: int
+    link: int
+    source: int
+    target: int
+
+
 def encode_header(attempt: int, channel: ChannelId) -> bytes:
     """The first frame of a data connection."""
-    packed: bytes = msgpack.packb([attempt, channel.link, channel.source, channel.target])
-    return packed
+    return pack([attempt, channel.link, channel.source, channel.target])
 
 
 def decode_header(data: bytes) -> tuple[int, ChannelId]:
     """Attempt and channel of a data connection. Raises `ProtocolError`."""
-    try:
-        attempt, link, source, target = msgpack.unpackb(data)
-        return int(attempt), ChannelId(link, source, target)
-    except (ValueError, TypeError) as error:
-        raise ProtocolError(f"not the header of a data connection: {data[:40]!r}") from error
+    header = build(ConnectionHeader, unpack(data, "header of a data connection"))
+    return header.attempt, ChannelId(header.link, header.source, header.target)
 
 
 class _Writer:
@@ -125,8 +133,7 @@ class SendingHalf:
 
     @staticmethod
     def _packed(barrier: Barrier) -> bytes:
-        packed: bytes = msgpack.packb([barrier.number, barrier.kind.value, barrier.urgent])
-        return packed
+        return pack([barrier.number, barrier.kind.value, barrier.urgent])
 
     async def read(self) -> None:
         """Take credits until the other end closes."""
@@ -135,8 +142,9 @@ class SendingHalf:
             if frame is None:
                 return
             if frame[:1] != CREDIT:
-                raise ProtocolError(f"a sender received frame kind {frame[0]}")
-            count, desired = msgpack.unpackb(frame[1:])
+                raise ProtocolError(f"a sender received frame kind {frame[:1]!r}")
+            with malformed("credit"):
+                count, desired = map(operator.index, unpack(frame[1:]))
             self.credits += count
             self.desired_records = desired
             self._wake()
@@ -170,7 +178,7 @@ class ReceivingHalf:
         if self._owed >= self._at_once:
             owed, self._owed = self._owed, 0
             desired = min(self._channel.desired_records, _ANY)
-            self._writer.put(CREDIT, msgpack.packb([owed, desired]))
+            self._writer.put(CREDIT, pack([owed, desired]))
 
     async def read(self) -> None:
         """Put what arrives into the channel until the other end closes."""
@@ -181,15 +189,22 @@ class ReceivingHalf:
                 return
             kind = frame[:1]
             if kind == BATCH:
+                if len(frame) < _BATCH_HEADER:
+                    raise ProtocolError(f"malformed batch: {frame!r}")
                 (count,) = _COUNT.unpack_from(frame, len(BATCH))
                 put(EncodedBatch(memoryview(frame)[_BATCH_HEADER:], count))
             elif kind == BARRIER:
-                number, name, urgent = msgpack.unpackb(frame[1:])
-                put(Barrier(number, SnapshotKind(name), urgent))
+                put(_barrier(frame[1:]))
             elif kind == END:
                 put(EndOfInput())
             else:
-                raise ProtocolError(f"a receiver got frame kind {frame[0]}")
+                raise ProtocolError(f"a receiver got frame kind {kind!r}")
+
+
+def _barrier(data: bytes) -> Barrier:
+    with malformed("barrier"):
+        number, name, urgent = unpack(data)
+        return Barrier(operator.index(number), SnapshotKind(name), bool(urgent))
 
 
 async def run_half(half: SendingHalf | ReceivingHalf, lost: Callable[[str], None]) -> None:
@@ -199,7 +214,7 @@ async def run_half(half: SendingHalf | ReceivingHalf, lost: Callable[[str], None
             nursery.start_soon(half.write)
             await half.read()
             nursery.cancel_scope.cancel()
-    except* (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as broken:
+    except* (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ProtocolError) as broken:
         lost(f"a data connection broke: {broken.exceptions[0]}")
     else:
         lost("a data connection was closed by the other end")

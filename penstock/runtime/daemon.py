@@ -23,29 +23,29 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import msgpack
 import trio
 
 from penstock.dataflow.errors import PenstockError, ProtocolError, StoreError
-from penstock.dataflow.version import VERSION
+from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.home import JobRecord, StateFolder
-from penstock.runtime.control.wire import Frames, accept
+from penstock.runtime.control.packing import malformed, pack, pack_event, unpack_event
+from penstock.runtime.control.requests import (
+    Cancel,
+    ListJobs,
+    Refused,
+    Request,
+    Submit,
+    decode_request,
+)
+from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import child_environment
 
-__all__ = ["Daemon", "versions"]
+__all__ = ["Daemon"]
 
 #: An ended job's record and log are kept for so many jobs.
 KEEP_ENDED = 100
-#: A connection must show within this time that it knows the token.
-GREETING_SECONDS = 10.0
 #: A follower that is so many events behind is cut off.
 MAX_BEHIND = 10_000
-
-
-def versions() -> list[str]:
-    """What must be equal at both ends, since code is shipped: Python's and Penstock's version."""
-    major, minor = sys.version_info[:2]
-    return [f"Python {major}.{minor}", f"Penstock {VERSION}"]
 
 
 class _Job:
@@ -99,7 +99,7 @@ class Daemon:
         try:
             try:
                 self._records, self._next = self._folder.load()
-                self._token = self._folder.new_token()
+                self._handshakes = Handshakes(self._folder.new_token())
             except OSError as error:
                 raise StoreError(
                     f"cannot use the state folder: {error.strerror}", self._folder.root
@@ -164,10 +164,7 @@ class Daemon:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         async with stream:
-            frames: Frames | None = None
-            with trio.move_on_after(GREETING_SECONDS):
-                with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
-                    frames = await accept(stream, self._token)
+            frames = await self._handshakes.accept(stream)
             if frames is None:
                 return
             # A client that goes away is no matter of ours.
@@ -176,45 +173,36 @@ class Daemon:
                 if request is None:
                     return
                 try:
-                    await self._answer(frames, msgpack.unpackb(request))
-                except _Refused as refusal:
+                    await self._answer(frames, decode_request(request))
+                except Refused as refusal:
                     await self._reply(frames, {"event": "refused", "reason": str(refusal)})
 
-    async def _answer(self, frames: Frames, request: dict[str, Any]) -> None:
-        # From equal versions on, a request is known to be well formed.
-        theirs = request.get("versions", ["an older version"])
-        if theirs != versions():
-            raise _Refused(
-                f"the job manager runs {' and '.join(versions())}, and this is "
-                f"{' and '.join(theirs)}; code can only go between equal versions"
-            )
-        match request["do"]:
-            case "submit":
+    async def _answer(self, frames: Frames, request: Request) -> None:
+        match request:
+            case Submit():
                 await self._submit(frames, request)
-            case "list":
+            case ListJobs():
                 jobs = [asdict(record) for record in self._records.values()]
                 await self._reply(frames, {"event": "jobs", "jobs": jobs})
-            case "cancel":
-                await self._cancel(frames, str(request["id"]), bool(request["now"]))
-            case unknown:
-                raise ProtocolError(f"the job manager was asked to {unknown!r}")
+            case Cancel(id, now):
+                await self._cancel(frames, id, now)
 
     async def _reply(self, frames: Frames, event: dict[str, Any]) -> None:
-        await frames.send(msgpack.packb(event))
+        await frames.send(pack_event(event))
 
-    async def _submit(self, frames: Frames, request: dict[str, Any]) -> None:
+    async def _submit(self, frames: Frames, request: Submit) -> None:
         if self._stopping:
-            raise _Refused("the job manager is stopping and takes no more jobs")
-        record = JobRecord(str(self._next), request["name"], started=round(time.time(), 3))
+            raise Refused("the job manager is stopping and takes no more jobs")
+        record = JobRecord(str(self._next), request.name, started=round(time.time(), 3))
         self._next += 1
-        record.folder = request["folder"]
+        record.folder = request.folder
         record.log = str(self._folder.log(record.id))
         try:
             job = await self._start(record)
         except OSError as error:
-            raise _Refused(f"the job cannot be started: {error}") from error
-        following = self._follow(job) if request["wait"] else None
-        self._nursery.start_soon(self._run, job, request["job"])
+            raise Refused(f"the job cannot be started: {error}") from error
+        following = self._follow(job) if request.wait else None
+        self._nursery.start_soon(self._run, job, request.job)
         self._say(f"job {record.id} ({record.name}): started with JobManager pid {record.pid}")
         await self._reply(frames, {"event": "submitted", "id": record.id, "log": record.log})
         if following is not None:
@@ -252,8 +240,8 @@ class Daemon:
         if job is None:
             record = self._records.get(id)
             if record is None:
-                raise _Refused(f"there is no job {id}; see penstock list")
-            raise _Refused(f"job {id} does not run: it is {record.state}")
+                raise Refused(f"there is no job {id}; see penstock list")
+            raise Refused(f"job {id} does not run: it is {record.state}")
         if now:
             job.process.kill()
         else:
@@ -266,20 +254,29 @@ class Daemon:
     async def _ask(self, job: _Job, what: str) -> None:
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             async with job.sending:
-                await job.frames.send(msgpack.packb({"do": what}))
+                await job.frames.send(pack({"do": what}))
 
     async def _run(self, job: _Job, request: bytes) -> None:
         """See a job through: send it its code, take its events, wait for its process."""
         record = job.record
-        with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
+        broken = ""
+        try:
             async with job.sending:
                 await job.frames.send(request)
             while (frame := await job.frames.receive()) is not None:
-                self._take(job, msgpack.unpackb(frame, strict_map_key=False))
+                event = unpack_event(frame)
+                with malformed("event"):
+                    self._take(job, event)
                 self._tell(job, frame)
-        code = await job.process.wait()
+        except ProtocolError as error:
+            broken = f", and its connection was closed: {error}"
+        except (PenstockError, trio.BrokenResourceError, OSError):
+            pass  # it has ended, or is about to
+        # Without a client the process stops its job, with a last snapshot.
         await job.frames.aclose()
+        code = await job.process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        how += broken
         if job.outcome is None:
             record.error = f"its JobManager process {how}"
             self._log(record, record.error)
@@ -288,7 +285,7 @@ class Daemon:
         record.worker_pids = []
         self._save(record)
         self._say(f"job {record.id} ({record.name}): {record.state}")
-        self._tell(job, msgpack.packb({"event": "ended", "state": record.state, "how": how}))
+        self._tell(job, pack_event({"event": "ended", "state": record.state, "how": how}))
         for follower in job.followers:
             follower.close()
         del self._running[record.id]
@@ -362,7 +359,3 @@ class Daemon:
             del self._records[id]
             with contextlib.suppress(OSError):
                 self._folder.forget(id)
-
-
-class _Refused(Exception):
-    """A request is not carried out; the text is for its sender."""

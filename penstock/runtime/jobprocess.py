@@ -8,6 +8,7 @@ client is gone, the job is stopped in order and stays resumable.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -16,11 +17,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import msgpack
 import trio
 
-from penstock.dataflow.errors import JobError, PenstockError
+from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.job_process import running_as
+from penstock.runtime.control.packing import build_from_map, pack_event
+from penstock.runtime.control.requests import decode_job, decode_order
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, World, real_world
 from penstock.runtime.jobmanager import JobManager, JobOptions
@@ -74,18 +76,19 @@ class JobServer:
         request = await self._frames.receive()
         if request is None:
             return 2
-        wire = msgpack.unpackb(request)
-        sys.path[:] = wire["search_path"] + [p for p in sys.path if p not in wire["search_path"]]
+        try:
+            job = decode_job(request)
+            options = build_from_map(JobOptions, job.options)
+        except ProtocolError as error:
+            await self._frames.send(pack_event({"event": "failed", **describe(error)}))
+            return 2
+        sys.path[:] = job.search_path + [p for p in sys.path if p not in job.search_path]
         code = 1
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             try:
-                self._job = JobManager(
-                    wire["code"],
-                    self._make_world(wire["host"]),
-                    JobOptions(**wire["options"]),
-                    self.observe,
-                )
+                world = self._make_world(job.host)
+                self._job = JobManager(job.code, world, options, self.observe)
                 self.observe(
                     {"event": "started", "pid": os.getpid(), "operators": self._operators()}
                 )
@@ -136,7 +139,7 @@ class JobServer:
         try:
             while True:
                 while self._outbox:
-                    await self._frames.send(msgpack.packb(self._outbox[0]))
+                    await self._frames.send(pack_event(self._outbox[0]))
                     del self._outbox[0]
                 await self._signal.wait()
         except (trio.BrokenResourceError, OSError):
@@ -146,17 +149,17 @@ class JobServer:
 
     async def _listen(self, nursery: trio.Nursery) -> None:
         while True:
-            try:
+            order = None
+            # A malformed request ends the connection, as if the client were gone.
+            with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                 frame = await self._frames.receive()
-            except (PenstockError, trio.BrokenResourceError, OSError):
-                frame = None
-            request = {"do": "stop"} if frame is None else msgpack.unpackb(frame)
+                order = None if frame is None else decode_order(frame)
             assert self._job is not None
-            if request["do"] == "stop":
-                self._stop(nursery)
-            elif request["do"] == "savepoint":
+            if order == "savepoint":
                 self._job.savepoint()
-            if frame is None:
+            else:
+                self._stop(nursery)
+            if order is None:
                 return
 
     async def _watch_signals(self, nursery: trio.Nursery) -> None:

@@ -39,7 +39,8 @@ from penstock.runtime.connection import (
 )
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.code import unpack
-from penstock.runtime.control.wire import AuthenticationError, Frames, accept, greet
+from penstock.runtime.control.handshakes import Handshakes
+from penstock.runtime.control.wire import AuthenticationError, Frames, greet
 from penstock.runtime.control.world import Signal, WorkerSpec, World, check_descriptors
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.garbage import Collector, memory
@@ -115,6 +116,7 @@ class TaskManager:
         self._spec = spec
         self._world = world
         self._watch = watch
+        self._handshakes = Handshakes(spec.token)
         self._outbox: deque[bytes] = deque()
         self._outgoing = Signal()
         self._built: list[BuiltTask] = []
@@ -146,7 +148,10 @@ class TaskManager:
             self.send(m.Hello(spec.worker, spec.attempt, self._world.pid, address))
             try:
                 await self._listen(home, nursery)
-            except (trio.BrokenResourceError, OSError, ProtocolError):
+            except ProtocolError as error:
+                # The JobManager reports that the connection was lost; this is the reason.
+                print(f"worker {spec.worker} closed its connection: {error}", file=sys.stderr)
+            except (trio.BrokenResourceError, OSError):
                 pass  # the JobManager is gone, and nobody is left to be told
             self._over = True
             nursery.cancel_scope.cancel()
@@ -172,46 +177,53 @@ class TaskManager:
             if frame is None:
                 return
             message = m.decode(frame)
-            match message:
-                case m.Deploy():
-                    nursery.start_soon(self._guard, partial(self._deploy, message, nursery))
-                case m.Start():
-                    self._start.set()
-                case m.Shutdown():
-                    return
-                case m.SplitAssigned(chain, _, id, payload, position):
-                    self._tasks[chain].task.assign(Split(id, payload), position)
-                    self._wake(chain)
-                case m.NoMoreSplits(chain, _):
-                    self._tasks[chain].task.no_more_splits()
-                    self._wake(chain)
-                case m.Prepare(number, seconds):
-                    for built in self._built:
-                        built.task.persister.prepare(number, seconds)
-                        built.persist.set()
-                case m.Inject(number, kind):
-                    for built in self._built:
-                        if built.task.feed is not None:
-                            built.task.inject(number, SnapshotKind(kind))
-                            built.wake.set()
-                case m.Abort(number):
-                    for built in self._built:
-                        built.task.abort(number)
+            if isinstance(message, m.Shutdown):
+                return
+            try:
+                self._handle(message, nursery)
+            except Exception as error:
+                # Of a task, such as what a sink raises at a barrier; or the message fits no task.
+                self._fail(error, None)
+
+    def _handle(self, message: m.Message, nursery: trio.Nursery) -> None:
+        match message:
+            case m.Deploy():
+                nursery.start_soon(self._guard, partial(self._deploy, message, nursery))
+            case m.Start():
+                self._start.set()
+            case m.SplitAssigned(chain, _, id, payload, position):
+                self._tasks[chain].task.assign(Split(id, payload), position)
+                self._wake(chain)
+            case m.NoMoreSplits(chain, _):
+                self._tasks[chain].task.no_more_splits()
+                self._wake(chain)
+            case m.Prepare(number, seconds):
+                for built in self._built:
+                    built.task.persister.prepare(number, seconds)
+                    built.persist.set()
+            case m.Inject(number, kind):
+                for built in self._built:
+                    if built.task.feed is not None:
+                        built.task.inject(number, SnapshotKind(kind))
                         built.wake.set()
-                case m.Complete(number):
-                    for built in self._built:
-                        built.task.complete(number)
-                        built.wake.set()
-                case m.EndInput(loop, round):
-                    for built in self._in_loop(loop):
-                        built.task.end_input(round)
-                        built.wake.set()
-                case m.CloseLoop(loop):
-                    for built in self._in_loop(loop):
-                        built.task.close_loop()
-                        built.wake.set()
-                case _:
-                    raise ProtocolError(f"a worker received {message}")
+            case m.Abort(number):
+                for built in self._built:
+                    built.task.abort(number)
+                    built.wake.set()
+            case m.Complete(number):
+                for built in self._built:
+                    built.task.complete(number)
+                    built.wake.set()
+            case m.EndInput(loop, round):
+                for built in self._in_loop(loop):
+                    built.task.end_input(round)
+                    built.wake.set()
+            case m.CloseLoop(loop):
+                for built in self._in_loop(loop):
+                    built.task.close_loop()
+                    built.wake.set()
+            case _:
+                raise ProtocolError(f"a worker received a {type(message).__name__}")
 
     def _in_loop(self, loop: int) -> list[BuiltTask]:
         return [built for built in self._built if self._plan.loop_of(built.task.id[0]) == loop]
@@ -341,21 +353,22 @@ class TaskManager:
     # ---- connections of other workers
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
+        frames = await self._handshakes.accept(stream)
+        if frames is None:
+            return
         try:
-            frames = await accept(stream, self._spec.token)
             header = await frames.receive()
-        except (AuthenticationError, ProtocolError, trio.BrokenResourceError, OSError):
-            return
-        if header is None:
-            return
-        attempt, id = decode_header(header)
+            if header is None:
+                return
+            attempt, id = decode_header(header)
+        except (ProtocolError, trio.BrokenResourceError, OSError):
+            return  # a sender that lives reports that its connection was closed
         if attempt != self._spec.attempt:
             return  # from an older attempt: fenced off
         await self._inputs_ready.wait()
         channel = self._inputs.get(id)
         if channel is None or id in self._connected:
-            self._lost(f"a second or unknown data connection for {id}")
-            return
+            return  # its sender reports that it was closed
         self._connected.add(id)
         self._attached.set()
         await self._guard(partial(run_half, ReceivingHalf(frames, channel), self._lost))

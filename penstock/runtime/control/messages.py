@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-import msgpack
-
 from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.control.packing import build, pack, unpack
 
 __all__ = [
     "Abort",
@@ -251,9 +250,9 @@ class Metrics:
     """
 
     worker: int
-    operators: list[Any]
-    tasks: list[Any]
-    back_edges: list[Any]
+    operators: list[list[Any]]
+    tasks: list[list[Any]]
+    back_edges: list[list[Any]]
     rss: int
     peak: int
 
@@ -299,17 +298,15 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 
 def encode(message: Message) -> bytes:
-    """A message as bytes."""
+    """A message as bytes. Raises `TypeError` or `OverflowError` for a value that is not plain."""
     values = [getattr(message, field.name) for field in fields(message)]
-    packed: bytes = msgpack.packb([_NUMBERS[type(message)], *values])
-    return packed
+    return pack([_NUMBERS[type(message)], *values])
 
 
 def decode(data: bytes) -> Message:
-    """The message again. Raises `ProtocolError` for what is none."""
-    try:
-        number, *values = msgpack.unpackb(data, strict_map_key=False)
-        message: Message = _KINDS[number](*values)
-    except (ValueError, TypeError, IndexError) as error:
-        raise ProtocolError(f"not a message: {data[:40]!r} ({error})") from error
+    """The message again. Raises `ProtocolError` if there is none, or a field has a wrong type."""
+    value = unpack(data)
+    if not isinstance(value, list) or not value or value[0] not in range(len(_KINDS)):
+        raise ProtocolError(f"malformed message: {data[:40]!r}")
+    message: Message = build(_KINDS[value[0]], value[1:])
     return message

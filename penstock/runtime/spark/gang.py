@@ -14,14 +14,15 @@ import secrets
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgpack
 import trio
 
 from penstock.dataflow.errors import JobError, PenstockError
-from penstock.runtime.control.wire import Frames, accept
+from penstock.runtime.control.handshakes import Handshakes
+from penstock.runtime.control.packing import build, unpack
 from penstock.runtime.control.world import Transport, WorkerHandle, WorkerSpec
 from penstock.runtime.spark.checks import await_slots, cause
 from penstock.runtime.spark.member import ROW, GangPlan, gang_function
@@ -125,32 +126,50 @@ class GangLauncher:
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """The connection of one task: who it is, then what it prints."""
-        with contextlib.suppress(
-            PenstockError, trio.BrokenResourceError, OSError, ValueError, TypeError
-        ):
-            gang = self._gang
-            if gang is None:
-                return
-            # Tasks of older gangs do not know this one's token.
-            frames: Frames = await accept(stream, gang.token)
+        gang = self._gang
+        if gang is None:
+            return
+        # Tasks of older gangs do not know this one's token.
+        frames = await gang.handshakes.accept(stream)
+        if frames is None:
+            return
+        with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
             hello = await frames.receive()
             if hello is None:
                 return
-            slot, pid, host = msgpack.unpackb(hello)
-            member = gang.members[slot]
+            greeting = build(_Greeting, unpack(hello))
+            if not 0 <= greeting.slot < len(gang.members):
+                return
+            member = gang.members[greeting.slot]
             if member.pid or gang.ended.is_set():
                 return  # a second try of Spark's
-            member.pid, member.host = pid, host
+            member.pid, member.host = greeting.pid, greeting.host
             await frames.send(b"go")
             gang.wake()
             while (frame := await frames.receive()) is not None:
-                number, data = msgpack.unpackb(frame)
-                await self._offload(partial(_print, number, data))
+                await self._offload(partial(_print, build(_Output, unpack(frame))))
 
 
-def _print(number: int, data: bytes) -> None:
-    stream = sys.stdout if number == 1 else sys.stderr
-    stream.write(data.decode(errors="replace"))
+@dataclass(frozen=True)
+class _Greeting:
+    """The first frame of a task's connection."""
+
+    slot: int
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What a task has printed, on the descriptor of that number."""
+
+    number: int
+    data: bytes
+
+
+def _print(output: _Output) -> None:
+    stream = sys.stdout if output.number == 1 else sys.stderr
+    stream.write(output.data.decode(errors="replace"))
     stream.flush()
 
 
@@ -184,6 +203,7 @@ class _Gang:
     def __init__(self, attempt: int, group: str) -> None:
         self.attempt = attempt
         self.token = secrets.token_bytes(32)
+        self.handshakes = Handshakes(self.token)
         self.members: list[_Member] = []
         self.ended = trio.Event()
         self.changed = trio.Event()

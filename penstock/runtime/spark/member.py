@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
+from penstock.runtime.control.packing import pack
 from penstock.runtime.control.wire import (
     AuthenticationError,
     connect_blocking,
@@ -127,7 +126,7 @@ def _call_home(plan: GangPlan, slot: int, host: str) -> socket.socket:
     connection = socket.create_connection((name, int(port)))
     try:
         connect_blocking(connection, plan.token)
-        send_blocking(connection, msgpack.packb([slot, os.getpid(), host]))
+        send_blocking(connection, pack([slot, os.getpid(), host]))
         if receive_blocking(connection) is None:
             raise ConnectionError("the driver has this worker already, or none any more")
     except AuthenticationError as error:
@@ -205,7 +204,7 @@ def _output_to(driver: socket.socket) -> Iterator[None]:
                     continue
                 try:
                     if not lost:
-                        send_blocking(driver, msgpack.packb([key.data, whole]))
+                        send_blocking(driver, pack([key.data, whole]))
                 except OSError:
                     lost = True
                 if lost:

@@ -1,0 +1,65 @@
+"""Admission of connections: strangers must not use up the descriptors of a process.
+
+The job service, JobManagers and workers all accept connections through this. A connection has
+`HANDSHAKE_SECONDS` to prove that it knows the token, and the number of those that have not yet
+is limited: for a new one the oldest is closed. A peer that knows the token needs a few
+milliseconds, so it gets in between any number of strangers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections import deque
+
+import trio
+
+from penstock.dataflow.errors import PenstockError
+from penstock.runtime.control.wire import Frames, accept
+
+__all__ = ["HANDSHAKE_SECONDS", "Handshakes"]
+
+#: A connection must prove within this time that it knows the token.
+HANDSHAKE_SECONDS = 10.0
+#: Bounds of the number of connections that have not proved it.
+FEWEST, MOST = 16, 256
+
+
+class Handshakes:
+    """The connections of one listener that have not proved themselves.
+
+    Arguments:
+        token: the secret that both ends know.
+        limit: how many of them there may be; None takes a quarter of the descriptors that this
+            process may have.
+    """
+
+    def __init__(self, token: bytes, limit: int | None = None) -> None:
+        self._token = token
+        self._limit = limit
+        self._pending: deque[trio.CancelScope] = deque()
+
+    async def accept(self, stream: trio.abc.Stream) -> Frames | None:
+        """Return the connection once it has proved itself; None if it does not, or breaks.
+
+        The caller closes the stream.
+        """
+        if len(self._pending) >= (self._limit or _quarter_of_descriptors()):
+            self._pending.popleft().cancel()
+        scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)
+        self._pending.append(scope)
+        try:
+            # What a stranger does is no failure of ours.
+            with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
+                return await accept(stream, self._token)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._pending.remove(scope)
+        return None
+
+
+def _quarter_of_descriptors() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST
+    return min(MOST, max(FEWEST, soft // 4))

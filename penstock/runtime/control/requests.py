@@ -1,0 +1,145 @@
+"""Requests to the job service and to a JobManager process: typed, and checked when decoded.
+
+They travel as maps of msgpack, so that a client of another version is told about the versions
+and not about fields.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.dataflow.errors import PenstockError, ProtocolError
+from penstock.dataflow.version import VERSION
+from penstock.runtime.control.packing import build_from_map, pack, unpack
+
+__all__ = [
+    "Cancel",
+    "JobRequest",
+    "ListJobs",
+    "Refused",
+    "Request",
+    "Submit",
+    "decode_job",
+    "decode_order",
+    "decode_request",
+    "encode_job",
+    "encode_request",
+    "versions",
+]
+
+
+class Refused(PenstockError):
+    """A request is not carried out; the text is for its sender."""
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Run a job.
+
+    Arguments:
+        name, folder: of the job, and where its process starts.
+        job: the first frame for its JobManager process, from `encode_job`.
+        wait: send the job's events until its end.
+    """
+
+    name: str
+    folder: str
+    job: bytes
+    wait: bool
+
+
+@dataclass(frozen=True)
+class ListJobs:
+    """Send the records of all jobs."""
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Stop a job, or kill it."""
+
+    id: str
+    now: bool
+
+
+Request = Submit | ListJobs | Cancel
+_REQUESTS: dict[str, type[Request]] = {"submit": Submit, "list": ListJobs, "cancel": Cancel}
+_NAMES = {cls: name for name, cls in _REQUESTS.items()}
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What a JobManager process is to run.
+
+    Arguments:
+        code: the job's code, packed.
+        search_path: `sys.path` of the program.
+        host: the address to listen on with TCP; None for Unix sockets.
+        options: the fields of `JobOptions`.
+    """
+
+    code: bytes
+    search_path: list[str]
+    host: str | None
+    options: dict[str, Any]
+
+
+def versions() -> list[str]:
+    """What must be equal at both ends, since code is shipped: Python's and Penstock's version."""
+    major, minor = sys.version_info[:2]
+    return [f"Python {major}.{minor}", f"Penstock {VERSION}"]
+
+
+def encode_request(request: Request) -> bytes:
+    """Return a request to the job service as bytes."""
+    return pack({"do": _NAMES[type(request)], "versions": versions(), **asdict(request)})
+
+
+def decode_request(data: bytes) -> Request:
+    """Return the request in `data`. Raises `Refused` if it is malformed or of other versions."""
+    try:
+        wire = _map(data)
+        theirs: Any = wire.get("versions")
+        if theirs != versions():
+            named = isinstance(theirs, list) and all(isinstance(text, str) for text in theirs)
+            raise Refused(
+                f"the job manager runs {' and '.join(versions())}, and this is "
+                f"{' and '.join(theirs) if named else 'an older version'}; "
+                f"code can only go between equal versions"
+            )
+        return build_from_map(_kind(wire.get("do")), wire)
+    except ProtocolError as error:
+        raise Refused(f"the job manager cannot read the request: {error}") from error
+
+
+def encode_job(request: JobRequest) -> bytes:
+    """Return the first frame for a JobManager process."""
+    return pack(asdict(request))
+
+
+def decode_job(data: bytes) -> JobRequest:
+    """Return the job in the first frame of a client. Raises `ProtocolError`."""
+    return build_from_map(JobRequest, _map(data))
+
+
+def decode_order(data: bytes) -> str:
+    """Return what a client asks a running job for: "stop" or "savepoint", or `ProtocolError`."""
+    order = _map(data).get("do")
+    if order not in ("stop", "savepoint"):
+        raise ProtocolError(f"malformed request: {data[:40]!r}")
+    return str(order)
+
+
+def _kind(name: Any) -> type[Request]:
+    kind = _REQUESTS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ProtocolError("malformed request: it asks for nothing that is known")
+    return kind
+
+
+def _map(data: bytes) -> dict[Any, Any]:
+    value = unpack(data)
+    if not isinstance(value, dict):
+        raise ProtocolError(f"malformed request: it is a {type(value).__name__}")
+    return value
