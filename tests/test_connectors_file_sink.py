@@ -1,6 +1,7 @@
 """`FileSink`: two phases, crashes between any two steps, names, formats, refusals."""
 
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -134,7 +135,7 @@ def test_a_crash_after_any_step_of_a_commit_is_made_good(sink, committer, folder
 
 def test_a_name_that_is_taken_by_other_content_is_an_error(sink, committer, folder):
     committables = Task(sink).snapshot(1, ["a"])
-    target = Path(committables[0].payload["target"])
+    target = folder / committables[0].payload["target"]
     target.write_text("b\n")
     with pytest.raises(JobError, match="is there already with other content"):
         committer.commit(committables)
@@ -178,7 +179,7 @@ def test_closing_throws_away_what_was_not_prepared(sink, folder):
     task.writer.write(["b"])
     task.writer.close()
     task.writer.close()
-    assert [str(path) for path in staged(folder)] == [kept[0].payload["staged"]]
+    assert [path.name for path in staged(folder)] == [kept[0].payload["staged"]]
 
 
 def test_cleaning_removes_only_what_older_attempts_left_and_no_snapshot_holds(
@@ -274,3 +275,78 @@ def test_a_file_left_by_a_writer_of_the_same_attempt_is_not_overwritten(sink, co
     after = Task(sink).snapshot(2, ["after"])
     committer.commit([*before, *after])
     assert content(folder) == ["before\n", "after\n"]
+
+
+# ---- what a snapshot from somebody else may say
+
+
+def with_payload(committable, **changes):
+    return replace(committable, payload={**committable.payload, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"staged": "{tmp}/evil", "target": "{tmp}/.profile"},
+        {"staged": "../../../evil"},
+        {"staged": "{folder}/_staging/../../../evil"},
+        {"staged": "lock"},
+        {"staged": "../part-0"},
+        {"staged": "link"},
+        {"staged": "1234567890-0001-00000-00000077"},
+        {"staged": ""},
+        {"staged": None},
+        {"staged": "a\0b"},
+        {"target": "{tmp}/part-1"},
+        {"target": "../part-1"},
+        {"target": ".profile"},
+        {"target": "{folder}/.profile"},
+        {"target": "way/part-1"},
+        {"target": 7},
+    ],
+)
+def test_names_that_lead_out_of_the_folder_are_refused(sink, committer, folder, tmp_path, changes):
+    (held,) = Task(sink).snapshot(1, ["a"])
+    for path in (tmp_path / "evil", folder / "_staging" / "lock", folder / "part-0"):
+        path.write_text("mine")
+    (folder / "_staging" / "1234567890-0001-00000-00000077").symlink_to(tmp_path / "evil")
+    (folder / "way").symlink_to(tmp_path)
+    places = {"tmp": tmp_path, "folder": folder}
+    changes = {
+        key: value.format(**places) if isinstance(value, str) else value
+        for key, value in changes.items()
+    }
+    before = sorted(tmp_path.rglob("*"))
+    for method in [committer.commit, *([committer.abandon] if "staged" in changes else [])]:
+        with pytest.raises(JobError, match="snapshot 1 holds output named"):
+            method([with_payload(held, **changes)])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_staging_folder_that_is_a_link_is_refused(sink, committer, folder, tmp_path):
+    committables = Task(sink).snapshot(1, ["a"])
+    (folder / "_staging").rename(tmp_path / "elsewhere")
+    (folder / "_staging").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(JobError, match="no staged file of"):
+        committer.commit(committables)
+
+
+def test_absolute_paths_of_version_0_1_are_taken_within_the_folder(folder, tmp_path):
+    (tmp_path / "spelt").symlink_to(tmp_path)
+    for number, root in enumerate([folder, tmp_path / "spelt" / "deep" / "out"], 1):
+        (held,) = Task(FileSink(folder)).snapshot(number, ["a"])
+        old = with_payload(
+            held,
+            staged=f"{root}/_staging/{held.payload['staged']}",
+            target=f"{root}/{held.payload['target']}",
+        )
+        FileSink(folder).create_committer().commit([old])
+        assert content(folder) == ["a\n"] * number
+        assert staged(folder) == []
+
+
+def test_a_folder_may_be_moved_with_what_is_staged_in_it(sink, folder, tmp_path):
+    committables = Task(sink).snapshot(1, ["a"])
+    folder.rename(tmp_path / "moved")
+    FileSink(tmp_path / "moved").create_committer().commit(committables)
+    assert content(tmp_path / "moved") == ["a\n"]

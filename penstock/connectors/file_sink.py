@@ -19,13 +19,12 @@ from typing import Any
 
 from penstock.connectors.folders import local_path, make_folder, sync_folder
 from penstock.connectors.formats import FileFormat, TextLines
+from penstock.connectors.staged_files import STAGING, staged_path, target_path
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 
 __all__ = ["STAGING", "FileCommitter", "FileSink", "naming", "new_digest", "sink_tag"]
 
-#: What is staged in a folder lies below this name.
-STAGING = "_staging"
 _BUFFER_BYTES = 1 << 18
 
 
@@ -107,10 +106,11 @@ class _FileWriter(SinkWriter):
         ctx = self._context
         uid = re.sub(r"[^A-Za-z0-9]+", "_", ctx.uid)[:40]
         name = f"part-{snapshot:010d}-{ctx.subtask:05d}-{ctx.attempt:04d}-{uid}-{self._tag}"
-        target = self._folder / (name + self._format.extension)
+        target = name + self._format.extension
 
         def seal() -> list[Any]:
-            return [{**staged.seal(), "target": str(target)}]
+            # The folder is for those who read the manifest; the committer goes by its own.
+            return [{**staged.seal(), "target": target, "folder": str(self._folder)}]
 
         return seal
 
@@ -155,7 +155,7 @@ class _StagedFile:
             os.fsync(self._file.fileno())
             sync_folder(self._path.parent)
         checksum = self._digest.hexdigest()
-        return {"staged": str(self._path), "size": self._size, "checksum": checksum}
+        return {"staged": self._path.name, "size": self._size, "checksum": checksum}
 
     def discard(self) -> None:
         self._file.close()
@@ -166,7 +166,7 @@ class FileCommitter(Committer):
     """Publishes staged files.
 
     Arguments:
-        folder: the sink's folder. Committables carry their own paths; this is for `clean`.
+        folder: the sink's folder, in which the files that committables name lie.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -189,16 +189,25 @@ class FileCommitter(Committer):
         Raises:
             JobError: as `commit`.
         """
-        for committable in committables:
-            _publish(committable)
-        targets = {Path(committable.payload["target"]).parent for committable in committables}
-        for folder in targets:
+        # All names first: nothing is published if one is refused.
+        files = [(c, self.staged(c), self.target(c)) for c in committables]
+        for committable, staged, target in files:
+            _publish(committable, staged, target)
+        for folder in {target.parent for _, _, target in files}:
             sync_folder(folder)
 
     def abandon(self, committables: list[Committable]) -> None:
         """Remove the staged files; those that are gone already are fine."""
-        for committable in committables:
-            Path(committable.payload["staged"]).unlink(missing_ok=True)
+        for staged in [self.staged(committable) for committable in committables]:
+            staged.unlink(missing_ok=True)
+
+    def staged(self, committable: Committable) -> Path:
+        """Return the path of a committable's staged file; see `staged_path`."""
+        return staged_path(self._folder, committable)
+
+    def target(self, committable: Committable) -> Path:
+        """Return the path under which a committable is published; see `target_path`."""
+        return target_path(self._folder, committable)
 
     def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
         """Remove what older attempts staged and no snapshot knows of.
@@ -207,7 +216,7 @@ class FileCommitter(Committer):
             lineage: the line of snapshots whose staged files these are.
             uid: uid of the sink; files of other sinks in the folder are not touched.
             before_attempt: staged files of this attempt and later ones stay.
-            keep: paths of staged files (`payload["staged"]`) that some manifest holds.
+            keep: names of staged files (`payload["staged"]`) that some manifest holds.
 
         Returns:
             How many files were removed.
@@ -215,17 +224,16 @@ class FileCommitter(Committer):
         removed = 0
         tag = sink_tag(lineage, uid)
         for path in sorted((self._folder / STAGING).glob(f"{tag}-*")):
-            attempt = int(path.name.split("-")[1])
-            if attempt < before_attempt and str(path) not in keep:
+            attempt = path.name.split("-")[1]
+            if attempt.isdecimal() and int(attempt) < before_attempt and path.name not in keep:
                 path.unlink(missing_ok=True)
                 removed += 1
         return removed
 
 
-def _publish(committable: Committable) -> None:
+def _publish(committable: Committable, staged: Path, target: Path) -> None:
     """Give a staged file its final name; having done so before is fine."""
     payload = committable.payload
-    staged, target = Path(payload["staged"]), Path(payload["target"])
     try:
         size = staged.stat().st_size
         if size != payload["size"]:
@@ -266,7 +274,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_content(path: Path, payload: dict[str, Any]) -> bool:
-    if path.stat().st_size != payload["size"]:
+    if not path.is_file() or path.stat().st_size != payload["size"]:
         return False
     with path.open("rb") as file:
         return bool(hashlib.file_digest(file, new_digest).hexdigest() == payload["checksum"])

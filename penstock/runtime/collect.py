@@ -7,11 +7,13 @@ sees is exactly once as well, after each snapshot.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 from penstock.runtime.codec import Codec
 
@@ -19,6 +21,7 @@ __all__ = ["CollectSink", "CollectWriter", "read_committed"]
 
 _LENGTH = struct.Struct(">I")
 DONE = ".done"
+_NAME = re.compile(r"[0-9]{12,}-[0-9]{5,}-[0-9]{4,}")
 BUFFER_BYTES = 1 << 18
 
 
@@ -79,6 +82,9 @@ class _CollectCommitter(Committer):
 
     def commit(self, committables: list[Committable]) -> None:
         for item in committables:
+            # From a manifest: it must not lead out of the folder.
+            if not isinstance(item.payload, str) or not _NAME.fullmatch(item.payload):
+                raise JobError(f"{item.payload!r} is no name of collected output")
             staged = self._folder / f"{item.payload}.staged"
             # Not there any more: it was committed before, and read and removed since.
             if staged.exists():

@@ -74,7 +74,7 @@ def commit_two_beside_another(monkeypatch, log, sink):
 
         def files(since):
             committer.link([first])
-            return [NewFile(Path(first.payload["target"]), first.payload["folder"])]
+            return [NewFile(committer.files.target(first), first.payload["folder"])]
 
         entry = Entry("line", "sink", 1)
         sink.create_committer()._log.append(entry, [first.payload["table"]], files)

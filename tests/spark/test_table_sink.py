@@ -166,11 +166,11 @@ def test_what_was_compacted_after_its_commit_does_not_come_back(spark, table):
     sink = SparkTableSink(name)
     committables = Task(sink).snapshot(3, [(1,)])
     sink.create_committer().commit(committables)
-    Path(committables[0].payload["target"]).unlink()
+    sink.create_committer().files.target(committables[0]).unlink()
     sink.create_committer().commit(committables)
     assert rows(spark, name) == []
     late = Task(sink).snapshot(4, [(2,)])
-    Path(late[0].payload["staged"]).unlink()
+    sink.create_committer().files.staged(late[0]).unlink()
     with pytest.raises(JobError, match="output of snapshot 4 is lost"):
         sink.create_committer().commit(late)
 
@@ -420,7 +420,7 @@ def test_a_closed_writer_leaves_no_staged_file(tmp_path, monkeypatch):
     task.write([(2,)])
     assert len(list((tmp_path / "_staging").iterdir())) == 2
     task.writer.close()
-    assert [str(p) for p in (tmp_path / "_staging").iterdir()] == [kept[0].payload["staged"]]
+    assert [p.name for p in (tmp_path / "_staging").iterdir()] == [kept[0].payload["staged"]]
     committer = sink.create_committer()
     assert committer.clean("line", "sink", 2, keep=[kept[0].payload["staged"]]) == 0
     assert committer.clean("line", "sink", 2) == 1

@@ -129,12 +129,13 @@ def _is_of(folder: Path, tags: set[str], payload: Mapping[str, object]) -> bool:
     match = _NAME.fullmatch(target.name)
     if match is not None and match[5] in tags:
         return True
-    return target.parent.resolve() == folder.resolve()
+    # Version 0.1 wrote the whole path of the file, and no folder.
+    of_sink = target.parent if target.is_absolute() else Path(str(payload.get("folder", "")))
+    return of_sink.is_absolute() and of_sink.resolve() == folder.resolve()
 
 
 def _is_there(folder: Path, payload: Mapping[str, object]) -> bool:
-    target = Path(str(payload["target"]))
-    return (folder / target.name).exists() or target.exists()
+    return (folder / Path(str(payload["target"])).name).exists()
 
 
 def _tags_of(manifest: Manifest) -> set[str]:

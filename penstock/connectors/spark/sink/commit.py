@@ -133,7 +133,7 @@ class TableCommitter(Committer):
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
         """Append files that are not published yet, or not known to be."""
-        folders = {c.payload["folder"] for c in committables}
+        folders = {self.partition(c) for c in committables}
         with self.catalog() as catalog:
             self.require_table(catalog, [c.payload["table"] for c in committables])
             self.require_partitions(catalog, folders)
@@ -153,9 +153,18 @@ class TableCommitter(Committer):
 
     def link(self, committables: list[Committable]) -> None:
         """Give staged files their final names, durably."""
-        for folder in {Path(c.payload["target"]).parent for c in committables}:
+        for folder in {self.files.target(c).parent for c in committables}:
             make_folder(folder)
         self.files.publish(committables)
+
+    def partition(self, committable: Committable) -> str:
+        """Return the folder of the partition that a staged file is of, "" if there are none."""
+        root = self.table.location / self.table.data
+        folder = self.files.target(committable).parent
+        if not folder.is_relative_to(root):
+            raise JobError(f"{folder} is not in the folder of the data files of {self.table}")
+        relative = folder.relative_to(root).as_posix()
+        return "" if relative == "." else relative
 
     def require_table(self, catalog: Catalog | None, identities: list[dict[str, Any]]) -> None:
         """See that the table is the one that output was staged for."""

@@ -88,7 +88,7 @@ class DataFile:
             self._file.sync()
             sync_folder(self.path.parent)
         return {
-            "staged": str(self.path),
+            "staged": self.path.name,
             "size": self._file.size,
             "checksum": self._file.digest.hexdigest(),
         }

@@ -154,7 +154,7 @@ class UpsertCommitter(TableCommitter):
         schema = pa.schema([*self.table.schema, pa.field(DELETED, pa.bool_())])
         for number in sorted({c.snapshot for c in committables}):
             mine = [c for c in committables if c.snapshot == number]
-            parts = [last_per_key(_read_staged(c, schema), self._keys) for c in mine]
+            parts = [last_per_key(self._read_staged(c, schema), self._keys) for c in mine]
             merged = pa.concat_tables(parts)
             distinct = last_per_key(merged, self._keys)
             if len(distinct) != len(merged):
@@ -166,6 +166,16 @@ class UpsertCommitter(TableCommitter):
                 )
             tables.append(distinct)
         return last_per_key(pa.concat_tables(tables), self._keys)
+
+    def _read_staged(self, committable: Committable, schema: pa.Schema) -> pa.Table:
+        path = self.files.staged(committable)
+        try:
+            return conform(pq.read_table(path), schema, path)
+        except FileNotFoundError:
+            raise JobError(
+                f"output of snapshot {committable.snapshot} is lost: {path} was removed by "
+                f"somebody before it was published"
+            ) from None
 
     def _data_files(self, folder: str) -> list[Path]:
         """The files of a partition, or of a table without any."""
@@ -228,17 +238,6 @@ def _by_partition(changes: pa.Table, table: Table) -> Iterator[tuple[str, pa.Tab
         rows.setdefault(partition_folder(names, value), []).append(row)
     for folder, mine in sorted(rows.items()):
         yield folder, changes.take(pa.array(mine))
-
-
-def _read_staged(committable: Committable, schema: pa.Schema) -> pa.Table:
-    path = Path(committable.payload["staged"])
-    try:
-        return conform(pq.read_table(path), schema, path)
-    except FileNotFoundError:
-        raise JobError(
-            f"output of snapshot {committable.snapshot} is lost: {path} was removed by somebody "
-            f"before it was published"
-        ) from None
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -342,6 +342,13 @@ def partition_literals(folder: str, schema: pa.Schema) -> str:
         elif pa.types.is_string(column.type):
             literal = quoted
         else:
-            literal = f"DATE{quoted}" if pa.types.is_date(column.type) else value
+            literal = f"DATE{quoted}" if pa.types.is_date(column.type) else _bare(value)
         parts.append(f"`{column.name.replace('`', '``')}`={literal}")
     return f"PARTITION ({', '.join(parts)})"
+
+
+def _bare(value: str) -> str:
+    """A number or boolean as it is written in SQL; the text of the folder may be anything."""
+    if not re.fullmatch(r"-?[0-9]+|true|false", value):
+        raise JobError(f"{value!r} is no value of a partition column")
+    return value

@@ -161,7 +161,7 @@ class RowWriter(TableWriter):
         ctx = self._context
         uid = re.sub(r"[^A-Za-z0-9]+", "_", ctx.uid)[:40]
         stem = f"part-{snapshot:010d}-{ctx.subtask:05d}-{ctx.attempt:04d}-{uid}-{self._tag}"
-        root = f"{self._table.location}/{self._root}"
+        root = self._root
 
         def seal() -> list[Any]:
             payloads = []

@@ -56,7 +56,7 @@ class LakeCommitter(_ThroughLog):
         def files(since: int) -> list[NewFile]:
             fresh = [c for c in committables if c.snapshot > since]
             self.link(fresh)
-            return [_touched(self.table, Path(c.payload["target"])) for c in fresh]
+            return [_touched(self.table, self.files.target(c)) for c in fresh]
 
         self._log.append(entry, [c.payload["table"] for c in committables], files)
         replace(ledger, committed=entry.number).write(path)
