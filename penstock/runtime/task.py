@@ -137,7 +137,7 @@ class Task:
         self._unsent: int | None = None
         #: Where `_rest` came from; None in a source.
         self._rest_channel: Channel | None = None
-        #: The protocol has halted the source.
+        #: The protocol has halted the task: it emits nothing that no input causes.
         self._halted = False
         self._kinds: dict[int, SnapshotKind] = {}
         #: The newest snapshot that it has heard of and not made its cut for, and since when.
@@ -246,7 +246,7 @@ class Task:
         if self.ending.running:
             self._run_hooks()
             return True
-        if self._inbox and not self._busy():
+        if self._inbox and self._may_obey():
             self._obey(*self._inbox.popleft())
             return True
         replaying = self.gate.replaying
@@ -461,6 +461,13 @@ class Task:
         again = self._unaligned is not None and self.gate.replay_bytes <= REPLAY_BYTES
         return self.ending.running or (self.gate.replaying and not again)
 
+    def _may_obey(self) -> bool:
+        """Return whether the next message of the JobManager can be acted on now."""
+        if self._busy():
+            return False
+        # Hooks and the end of a loop emit something, which a halted task must not do.
+        return not self._halted or self._inbox[0][0] not in ("end input", "close loop")
+
     def _tell(self, event: Event | None = None) -> None:
         """Tell the protocol, and do what it says; what that brings about is told afterwards."""
         if event is not None:
@@ -590,6 +597,7 @@ class Task:
         """Whether there is something to take after a flush that was not there before it."""
         blocked = any(backend.must_relieve for backend in self.backends.values())
         has_work = bool(self._rest) or self.gate.ready or self.ending.running
-        if not self._busy():
-            has_work = has_work or bool(self._inbox) or bool(self._events)
+        if self._inbox or self._events:
+            obeying = bool(self._inbox) and self._may_obey()
+            has_work = has_work or obeying or (bool(self._events) and not self._busy())
         return not blocked and has_work

@@ -160,12 +160,12 @@ class StartTimer:
 
 @dataclass(frozen=True)
 class Halt:
-    """Emit nothing from the source until `Resume`."""
+    """Until `Resume`, read no source, run no end-of-input hooks and do not end."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on emitting from the source."""
+    """Go on as before `Halt`."""
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,16 @@ by itself, so a task holds its back-edges at the cut as well, and logs what is i
     state     event                                commands                           next
     IDLE      barrier n on Nil                     copy, broadcast, halt              HALTED n
     IDLE      barrier n, a regular one missing     nothing                            ALIGNING n
-    ALIGNING  barrier n, the last regular one      copy, log, broadcast, block        HALTED n
+    ALIGNING  barrier n, the last regular one      copy, log, broadcast, block, halt  HALTED n
     HALTED n  no back-edge is missing (any more)   end log                            HALTED n
     HALTED n  n is complete                        resume, unblock                    IDLE
     any       n is given up, or barrier m > n      drop log, resume, unblock          IDLE, or m
 
-Nothing comes behind a barrier on a regular channel: whoever sent it is silent until the snapshot
-is over. So nothing needs to be blocked before the cut, also not a back-edge whose barrier comes
-early. Nothing here waits, reads a clock or touches a channel.
+Nothing comes behind a barrier on a regular channel: the task that sent it emits nothing until the
+snapshot is over. That holds for end-of-input hooks too. A loop may be found quiet while other tasks
+have yet to make their cuts, so a halted task runs no hooks and does not end. So nothing needs to be
+blocked before the cut, also not a back-edge whose barrier comes early. Nothing here waits, reads a
+clock or touches a channel.
 """
 
 from __future__ import annotations
@@ -108,9 +110,7 @@ class SynchronousProtocol:
         self.halted = self.logging = True
         cut: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
         cut += [Block(channel) for channel in self.back_edges]
-        if channel is None:
-            cut.append(Halt())
-        return [*commands, *cut, *self._end()]
+        return [*commands, *cut, Halt(), *self._end()]
 
     def _reached(self, channel: Hashable, number: int) -> list[Command]:
         if not self.logging or self.number is None or number < self.number:
@@ -133,7 +133,9 @@ class SynchronousProtocol:
         if self.number is not None and self.logging:
             commands.append(DropLog(self.number))
         if self.halted:
-            commands.append(Unblock(self.back_edges) if self.inputs else Resume())
+            commands.append(Resume())
+            if self.back_edges:
+                commands.append(Unblock(self.back_edges))
         self.settled = max(self.settled, number)
         self.number, self.halted, self.logging, self.marked = None, False, False, set()
         return commands
