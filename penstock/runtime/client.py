@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -38,6 +37,7 @@ from penstock.dataflow.stream import CloseableIterator, DataStream
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectSink, read_committed
 from penstock.runtime.control import packing
+from penstock.runtime.control.children import child_command
 from penstock.runtime.control.code import JobCode, pack, record_classes
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import JobRequest, encode_job
@@ -122,19 +122,16 @@ class JobProcess(JobConnection):
     """
 
     def __init__(self, request: bytes, output: Any = None) -> None:
-        from penstock.runtime.control.world import child_environment
-
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.runtime.jobprocess", str(theirs.fileno())],
+                child_command("penstock.runtime.jobprocess", str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
                 # A Ctrl-C at the terminal is for this process, which stops the job in order.
                 start_new_session=True,
-                env=child_environment(),
             )
         super().__init__(ours, request)
 

@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -26,6 +25,7 @@ from typing import Any
 import trio
 
 from penstock.dataflow.errors import PenstockError, ProtocolError, StoreError
+from penstock.runtime.control.children import child_command
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.home import JobRecord, StateFolder
 from penstock.runtime.control.packing import malformed, pack, pack_event, unpack_event
@@ -38,7 +38,6 @@ from penstock.runtime.control.requests import (
     decode_request,
 )
 from penstock.runtime.control.wire import Frames
-from penstock.runtime.control.world import child_environment
 
 __all__ = ["Daemon"]
 
@@ -214,7 +213,7 @@ class Daemon:
             try:
                 with self._folder.open_log(record.id) as log:
                     process = await trio.lowlevel.open_process(
-                        [sys.executable, "-m", "penstock.runtime.jobprocess", str(theirs.fileno())],
+                        child_command("penstock.runtime.jobprocess", str(theirs.fileno())),
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
@@ -222,7 +221,6 @@ class Daemon:
                         # A Ctrl-C at the terminal is for the daemon, which stops jobs in order.
                         start_new_session=True,
                         cwd=record.folder,
-                        env=child_environment(),
                     )
             except BaseException:
                 ours.close()

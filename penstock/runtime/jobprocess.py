@@ -1,6 +1,6 @@
 """The JobManager as a process of its own, talking to the client that started it.
 
-Started as `python -m penstock.runtime.jobprocess FD`, where FD is one end of a socket pair whose
+Started by `child_command` with the argument FD, where FD is one end of a socket pair whose
 other end the client holds; nobody else can reach it. Frames of msgpack go both ways: first the
 job, then `{"do": "stop"}` and the like from the client and events from the JobManager. When the
 client is gone, the job is stopped in order and stays resumable.
@@ -232,7 +232,3 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ tasks, says that it is ready, and runs until the connection to the JobManager en
 nothing: what fails is reported, and the JobManager decides. One attempt per process: a restart
 starts new ones, so nothing of an old attempt can be left in them.
 
-Started as `python -m penstock.runtime.taskmanager`, with a `WorkerSpec` on its input.
+Started by `child_command`, with a `WorkerSpec` on its input.
 """
 
 from __future__ import annotations
@@ -527,7 +527,3 @@ def main() -> None:
     sys.stderr.flush()
     # Threads blocked in a read must not hold up the end of the process.
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

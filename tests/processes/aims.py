@@ -21,10 +21,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from penstock.dataflow.job_process import current_role
 
 __all__ = ["JOBMANAGER_PHASES", "WORKER_PHASES", "Aims", "strikes"]
 
@@ -64,14 +65,12 @@ class Aims:
         self.__dict__.update(state)
         self._ready = False
         self._attempt: Any = None
-        process = getattr(sys.modules["__main__"], "__spec__", None)
-        name = process.name if process is not None else ""
         #: Index of the aim of this attempt. Each has its own, or a second kill could fall into
         #: the moment before the first is noticed.
         self._mine = self._next()
-        if name == "penstock.runtime.taskmanager" and self._mine is not None:
+        if current_role() == "a worker" and self._mine is not None:
             self._watch_worker()
-        elif name == "penstock.runtime.jobprocess":
+        elif current_role() == "a JobManager":
             self._watch_jobmanager()
 
     def _next(self) -> int | None:

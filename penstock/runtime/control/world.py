@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 import trio
 
 from penstock.dataflow.errors import JobError
+from penstock.runtime.control.children import child_command
 from penstock.runtime.control.unix_sockets import UnixSockets, socket_name
 
 __all__ = [
@@ -248,16 +248,15 @@ class ProcessLauncher:
     """Starts workers on this machine by our own command line."""
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Start `python -m penstock.runtime.taskmanager`; the token goes over its input."""
+        """Start `penstock.runtime.taskmanager`; the token goes over its input."""
         import msgpack
 
         process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "penstock.runtime.taskmanager"],
+            child_command("penstock.runtime.taskmanager"),
             stdin=subprocess.PIPE,
             # A Ctrl-C at the terminal is for the client, which stops the job in order.
             start_new_session=True,
             cwd=spec.folder if spec.folder and Path(spec.folder).is_dir() else None,
-            env=child_environment(),
         )
         assert process.stdin is not None
         await process.stdin.send_all(
@@ -276,13 +275,6 @@ class ProcessLauncher:
         )
         await process.stdin.aclose()
         return ProcessHandle(process)
-
-
-def child_environment() -> dict[str, str]:
-    """The environment for a process of ours: it must find this very package."""
-    own = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path}
 
 
 async def _offload(function: Callable[[], Any]) -> Any:

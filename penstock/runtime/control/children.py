@@ -1,0 +1,37 @@
+"""How a process of a job is started: with this very package, and Python's usual search path.
+
+The environment stays as it is. With the folder of this package in `PYTHONPATH`, which is
+`site-packages` where it is installed, all other packages there would come before the standard
+library: an old backport would keep the process from starting. So the package is loaded from its
+folder directly, and the folder is searched last.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+__all__ = ["child_command"]
+
+_START = (
+    "import sys, importlib.machinery as m, importlib.util as u; "
+    "folder, module = sys.argv.pop(1), sys.argv.pop(1); "
+    "folder in sys.path or sys.path.append(folder); "
+    "spec = m.PathFinder.find_spec('penstock', [folder]); "
+    "sys.modules['penstock'] = package = u.module_from_spec(spec); "
+    "spec.loader.exec_module(package); "
+    "__import__(module, fromlist=['main']).main()"
+)
+
+
+def child_command(module: str, *arguments: str, folder: str | None = None) -> list[str]:
+    """Return the command that calls `main` of a module in a new process.
+
+    Arguments:
+        module: its full name.
+        arguments: for its `sys.argv`.
+        folder: the folder that `penstock` is in; None takes that of this very package.
+    """
+    own = folder or str(Path(__file__).resolve().parents[3])
+    # With -P the working directory is not searched.
+    return [sys.executable, "-P", "-c", _START, own, module, *arguments]
