@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.runtime.codec import Codec, TypeTable, UnsupportedTypeError
+from penstock.snapshot.schema import RecordSchema
 from tests.sizes import sized
 
 PARIS = ZoneInfo("Europe/Paris")
@@ -587,7 +588,7 @@ def test_a_restored_job_reads_old_data_whatever_order_it_registers_in() -> None:
     old = TypeTable([Pair, Colour, Plain])
     data = Codec(old).encode_batch([Plain(1), Plain(2)])
     gone = Codec(old).encode_value(Colour.RED)
-    new = TypeTable([Frozen, Plain, Pair]).arranged(old.names())
+    new = TypeTable([Frozen, Plain, Pair]).arranged(old.schemas())
     assert new.names() == [*old.names(), f"{__name__}:Frozen"]
     codec = Codec(new)
     assert codec.decode_batch(data) == [Plain(1), Plain(2)]
@@ -596,7 +597,9 @@ def test_a_restored_job_reads_old_data_whatever_order_it_registers_in() -> None:
 
 
 def test_the_table_travels_with_the_job() -> None:
-    table = TypeTable([Frozen, Pair]).arranged([f"{__name__}:Pair", "gone:Gone"])
+    table = TypeTable([Frozen, Pair]).arranged(
+        [RecordSchema(f"{__name__}:Pair"), RecordSchema("gone:Gone")]
+    )
     copied = pickle.loads(pickle.dumps(table))
     assert copied.names() == table.names()
     record = Frozen("a", Pair(1, 2))

@@ -367,19 +367,23 @@ def test_a_loop_that_was_removed_while_records_were_in_it_is_refused(tmp_path: P
     settings = LoopSettings(tmp_path, aims=(("while logging", "jobmanager"),))
     with pytest.raises(StoreError, match="killed by signal 9"):
         run(looping_job(settings))
-    env = _environment(2)
-    env.enable_checkpointing(50)
-    env.get_checkpoint_config().set_checkpoint_storage_dir(settings.job)
-    numbers = env.from_generator(lambda i: (i, 0, ""), settings.count).uid("numbers")
-    keyed = numbers.key_by(lambda v: key_of(v[0], v[1]))
-    straight = keyed.process(Hop(LoopSettings(tmp_path), None)).uid("hop")
-    straight.sink_to(FileSink(settings.output, JsonLines())).uid("files")
+
+    def straight_job() -> StreamExecutionEnvironment:
+        env = _environment(2)
+        env.enable_checkpointing(50)
+        env.get_checkpoint_config().set_checkpoint_storage_dir(settings.job)
+        numbers = env.from_generator(lambda i: (i, 0, ""), settings.count).uid("numbers")
+        keyed = numbers.key_by(lambda v: key_of(v[0], v[1]))
+        straight = keyed.process(Hop(LoopSettings(tmp_path), None)).uid("hop")
+        straight.sink_to(FileSink(settings.output, JsonLines())).uid("files")
+        return env
+
     message = r"records from .* to its input 0 were in flight, and the program has no such edge"
     with pytest.raises(GraphError, match=message) as caught:
-        run(env, resume="newest")
+        run(straight_job(), resume="newest")
     assert "hop" in str(caught.value) and "--allow-dropped" in str(caught.value)
     events: list[dict] = []
-    run(env, resume="newest", allow_dropped=True, progress=events.append)
+    run(straight_job(), resume="newest", allow_dropped=True, progress=events.append)
     assert restored_logs(events)[0] > 0
 
 

@@ -35,6 +35,7 @@ from penstock.snapshot.manifest import (
     decode,
     encode,
 )
+from penstock.snapshot.schema import FieldSchema, RecordKind, RecordSchema
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
@@ -92,7 +93,7 @@ GOLDEN_1 = Manifest(
         Committable("0123456789abcdef", "größe/äöü", 0, 11, 1, {"file": "part-11", "rows": 3}),
         Committable("0123456789abcdef", "größe/äöü", 0, 12, 2, ["part-12", True]),
     ),
-    types=("words:Count", "words:Line.Inner"),
+    types=(RecordSchema("words:Count"), RecordSchema("words:Line.Inner")),
     sizes=SnapshotBytes(24, 16),
     finished=True,
     format=1,
@@ -124,6 +125,22 @@ GOLDEN_2 = replace(
     format=2,
 )
 
+# Format 3 has the fields of record classes.
+GOLDEN_3 = replace(
+    GOLDEN_2,
+    types=(
+        RecordSchema(
+            "words:Count",
+            RecordKind.DATACLASS,
+            (FieldSchema("word", "str"), FieldSchema("größe", "int | None")),
+        ),
+        RecordSchema("words:Line.Inner", RecordKind.NAMED_TUPLE, None),
+        RecordSchema("words:Style", RecordKind.ENUM, (FieldSchema("BOLD", "1"),)),
+        RecordSchema("words:Gone"),
+    ),
+    format=3,
+)
+
 
 def reframed(data: bytes, format: int | None = None, body: bytes | None = None) -> bytes:
     """The same manifest with another format or body, and a right checksum."""
@@ -134,7 +151,7 @@ def reframed(data: bytes, format: int | None = None, body: bytes | None = None) 
 
 
 def test_what_is_encoded_is_decoded_again() -> None:
-    for manifest in (SMALL, GOLDEN_2):
+    for manifest in (SMALL, GOLDEN_3):
         assert decode(encode(manifest), "m") == manifest
 
 
@@ -210,7 +227,7 @@ def test_a_newer_format_says_which_and_to_upgrade() -> None:
 
 def test_an_intact_frame_with_another_body_is_refused() -> None:
     for body in (b"", b"\x80", b"\x93\x01\x02\x03", b"\xc1", b"\x01\x02"):
-        with pytest.raises(StoreError, match="not what format 2 says"):
+        with pytest.raises(StoreError, match="not what format 3 says"):
             decode(reframed(encode(SMALL), body=body), "m")
     with pytest.raises(StoreError, match="not what format 0 says"):
         decode(reframed(encode(SMALL), format=0), "m")
@@ -231,15 +248,15 @@ def test_a_value_of_our_own_that_does_not_fit_is_refused_too() -> None:
         encode(replace(SMALL, created_ms=2**64))
 
 
-@pytest.mark.parametrize("manifest", [GOLDEN_1, GOLDEN_2], ids=["format 1", "format 2"])
+@pytest.mark.parametrize("manifest", [GOLDEN_1, GOLDEN_2, GOLDEN_3], ids=lambda m: str(m.format))
 def test_the_golden_manifests_decode_for_ever(manifest: Manifest) -> None:
     path = Paths(GOLDEN / f"format-{manifest.format}").manifest(12)
     assert decode(path.read_bytes(), path) == manifest
 
 
-def test_format_2_is_still_written_byte_for_byte() -> None:
-    assert FORMAT == 2, "a new format needs golden files of its own beside these"
-    assert encode(GOLDEN_2) == Paths(GOLDEN / "format-2").manifest(12).read_bytes()
+def test_format_3_is_still_written_byte_for_byte() -> None:
+    assert FORMAT == 3, "a new format needs golden files of its own beside these"
+    assert encode(GOLDEN_3) == Paths(GOLDEN / "format-3").manifest(12).read_bytes()
 
 
 def test_all_files_of_an_operator_are_told_by_its_handle() -> None:

@@ -204,7 +204,7 @@ def _details(manifest: Manifest) -> dict[str, Any]:
         "bytes_total": manifest.sizes.total,
         "max_parallelism": max((e.max_parallelism for e in manifest.operators), default=None),
         "pending_commits": len(manifest.committables),
-        "types": list(manifest.types),
+        "types": [str(schema) for schema in manifest.types],
         "operators": operators,
     }
 

@@ -334,7 +334,7 @@ class Attempt:
                 self._ordinal,
                 job.blob,
                 job.plan_bytes,
-                job.types,
+                job.types.to_wire(),
                 addresses,
                 job.handles_for(slot),
                 job.lineage,
@@ -468,6 +468,7 @@ class Attempt:
             # one had on the same channel.
             own = handle.subtask == message.subtask and self._is_in(handle.uid, message.chain)
             (flight.handles if own else flight.overtaken).append(handle)
+        self._job.types.record_written(message.types)
         flight.committables += committables
         flight.size += SnapshotBytes(message.new, message.linked)
         flight.aligned_seconds = max(flight.aligned_seconds, message.aligned_seconds)

@@ -44,6 +44,7 @@ from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.control.wire import receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.prepare import prepared_sources
+from penstock.snapshot.schema import RecordSchema
 from penstock.snapshot.temporary import TemporaryFolder
 
 __all__ = ["JobConnection", "JobProcess", "LocalExecutor", "job_request", "raise_failure"]
@@ -219,7 +220,8 @@ class LocalExecutor:
             for event in process.events():
                 follower.take(event)
                 if event["event"] == "types":
-                    codec = Codec(TypeTable(types).arranged(event["names"]))
+                    schemas = map(RecordSchema.from_wire, event["types"])
+                    codec = Codec(TypeTable(types).arranged(schemas))
                 if event["event"] in ("committed", "finished"):
                     yield from read_committed(folder, codec)
             follower.result(process.end())

@@ -189,6 +189,7 @@ class Codec:
                 ):
                     header, columns = [_DICTS, keys], _columns([v.values() for v in values])
             elif (shape := self._table.shape_of(kind)) is not None:
+                shape.written = True
                 header, columns = [_OBJECTS, shape.index], _columns(shape.take_all(values))
             if columns:
                 return header + [self._column(column, careful, levels - 1) for column in columns]
@@ -280,6 +281,10 @@ class Codec:
             if type(column) is dict:
                 columns[index] = [*column.values()] * size
         return columns
+
+    def written_types(self) -> list[int]:
+        """Return the indices of the record classes of which an instance was encoded."""
+        return self._table.written()
 
     # Copies
 

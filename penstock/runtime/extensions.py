@@ -25,7 +25,15 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.shapes import Shape, UnsupportedTypeError, hash_tells, name_of, shape_for
+from penstock.runtime.shapes import (
+    FormerShape,
+    Shape,
+    UnsupportedTypeError,
+    hash_tells,
+    name_of,
+    shape_for,
+)
+from penstock.snapshot.schema import RecordSchema
 
 __all__ = ["ATOMS", "IMMUTABLE", "MAX_DEPTH", "Extensions", "Shape", "TypeTable"]
 __all__ += ["UnsupportedTypeError"]
@@ -58,15 +66,16 @@ class TypeTable:
     """The record classes of a job; in data a class is named by its index here.
 
     The order is the order of registration and never changes. A restored job must read old data
-    with the old order: see `arranged`.
+    with the old order: see `arranged`. A class whose fields have changed has several entries, one
+    for each version that older data may refer to.
 
     Arguments:
         classes: dataclasses, NamedTuples and Enums.
     """
 
     def __init__(self, classes: Iterable[type] = ()) -> None:
-        # A name alone stands for a class that older data may refer to and the job has no more.
-        self._entries: list[Shape | str] = []
+        # A schema alone stands for a class that older data may refer to and the job has no more.
+        self._entries: list[Shape | RecordSchema] = []
         self._by_class: dict[type, Shape] = {}
         #: Whether each value that can be carried and has a hash is deeply immutable.
         self.hash_tells = True
@@ -81,27 +90,54 @@ class TypeTable:
         """
         if kind in self._by_class:
             return
-        shape = shape_for(len(self._entries), kind)
-        if name_of(kind) in self.names():
+        if isinstance(kind, type) and name_of(kind) in self.names():
             raise UnsupportedTypeError(
                 f"another class {name_of(kind)} is registered; classes are known by their names, "
                 "so give one of the two another name"
             )
+        self._append(kind)
+
+    def _append(self, kind: type) -> None:
+        shape = shape_for(len(self._entries), kind)
         self._entries.append(shape)
         self._by_class[kind] = shape
         self.hash_tells = self.hash_tells and hash_tells(kind, shape)
 
     def names(self) -> list[str]:
         """The classes in order, as `module:qualname`."""
-        return [e if isinstance(e, str) else name_of(e.kind) for e in self._entries]
+        return [schema.name for schema in self.schemas()]
 
-    def arranged(self, names: Iterable[str]) -> TypeTable:
-        """A table with the order `names` (of an older table), then what is new in this one.
+    def schemas(self) -> list[RecordSchema]:
+        """Return the classes in order, with their fields."""
+        return [e if isinstance(e, RecordSchema) else e.schema for e in self._entries]
 
-        A name that this table doesn't have keeps its place; only data that uses it can't be read.
+    def written(self) -> list[int]:
+        """Return the indices of the classes of which an instance was encoded."""
+        shapes = self._by_class.values()
+        return [shape.index for shape in shapes if shape.written]
+
+    def arranged(self, former: Iterable[RecordSchema]) -> TypeTable:
+        """Return a table with the entries of an older table, then what is new in this one.
+
+        A class that this table does not have keeps its place; only data that uses it cannot be
+        read. A class whose fields have changed keeps its place for the former fields, which are
+        mapped by name, and gets a new place.
         """
+        table = TypeTable()
         kinds = {name_of(kind): kind for kind in self._by_class}
-        return _table_of([*(kinds.pop(name, name) for name in names), *kinds.values()])
+        for schema in former:
+            kind = kinds.get(schema.name)
+            if kind is None:
+                table._entries.append(schema)
+            elif kind not in table._by_class and self._by_class[kind].reads(schema):
+                table._append(kind)
+            else:
+                index = len(table._entries)
+                table._entries.append(FormerShape(index, schema, self._by_class[kind]))
+        for kind in self._by_class:
+            if kind not in table._by_class:
+                table._append(kind)
+        return table
 
     def shape_of(self, kind: type) -> Shape | None:
         """The shape of exactly this class, or None if it isn't registered."""
@@ -112,9 +148,9 @@ class TypeTable:
         if type(index) is not int or not 0 <= index < len(self._entries):
             raise ProtocolError(f"data refers to record class {index!r}, which the job has not")
         entry = self._entries[index]
-        if isinstance(entry, str):
+        if isinstance(entry, RecordSchema):
             raise ProtocolError(
-                f"data refers to the record class {entry}, which is not registered any more; "
+                f"data refers to the record class {entry.name}, which is not registered any more; "
                 "register it with env.register_type to read that data"
             )
         return entry
@@ -124,18 +160,11 @@ class TypeTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The shapes hold what can't be pickled, and are made again from the classes.
-        entries = [e if isinstance(e, str) else e.kind for e in self._entries]
-        return (_table_of, (entries,))
+        return (_table_of, (list(self._by_class), self.schemas()))
 
 
-def _table_of(entries: list[type | str]) -> TypeTable:
-    table = TypeTable()
-    for entry in entries:
-        if isinstance(entry, str):
-            table._entries.append(entry)
-        else:
-            table.add(entry)
-    return table
+def _table_of(classes: list[type], schemas: list[RecordSchema]) -> TypeTable:
+    return TypeTable(classes).arranged(schemas)
 
 
 class Extensions:
@@ -185,6 +214,7 @@ class Extensions:
             return lowerer(value, depth - 1)
         shape = self._table.shape_of(kind)
         if shape is not None:
+            shape.written = True
             return [OBJECT, shape.index, *self._all(shape.take(value), depth - 1)]
         if is_numpy_scalar(kind):
             return _lower_numpy(value)

@@ -31,8 +31,8 @@ from penstock.runtime.commits import Commits
 from penstock.runtime.control.code import unpack
 from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
-from penstock.runtime.extensions import TypeTable
 from penstock.runtime.metrics import JobMetrics
+from penstock.runtime.record_types import RecordTypes
 from penstock.runtime.splits import rescaled
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
@@ -151,7 +151,7 @@ class JobManager:
         self.metrics = JobMetrics(self.plan)
         self.restore_from: Manifest | None = None
         self.lineage = ""
-        self.types: list[str] = []
+        self.types = RecordTypes(())
         self._folder = self.store.paths
         self._parent: tuple[str, int] | None = None
         self._own = False
@@ -234,6 +234,7 @@ class JobManager:
             for operator in self.code.graph.operators
             if operator.kind is OperatorKind.SOURCE and not operator.function.rewindable
         ]
+        self.types = RecordTypes(self.code.types)
         request, store = self._options.resume, self.store
         chosen, chosen_store = None, store
         wanted: str | int | Path | None = request
@@ -279,9 +280,7 @@ class JobManager:
                             f"{', '.join(map(str, later))} exists and will be produced again",
                         }
                     )
-        before = self.restore_from.types if self.restore_from else ()
-        self.types = TypeTable(self.code.types).arranged(before).names()
-        events.append({"event": "types", "names": self.types})
+        events.append({"event": "types", "types": self.types.to_wire()})
         store.clean_debris()
         remove_work(store.paths)
         restored = self.restore_from
@@ -319,9 +318,11 @@ class JobManager:
         if store is self.store:
             store.require_own(manifest, self.config.name)
         differences = check_graph(manifest, self._entries(), edges, hooks)
+        differences += self.types.differences(manifest)
         require_compatible(differences, allow_dropped=self._options.allow_dropped)
         store.verify(manifest, checksums=True)
         self.restore_from, self._folder = manifest, store.paths
+        self.types.restore(manifest)
         if self._own:
             self.commits.add(pending_committables(manifest))
 
@@ -498,7 +499,7 @@ class JobManager:
                 handles=tuple(handles),
                 enumerators=enumerators,
                 committables=self.commits.held(committables),
-                types=tuple(self.types),
+                types=self.types.schemas(),
                 sizes=size,
                 finished=finished and not self._stopping,
                 format=FORMAT,

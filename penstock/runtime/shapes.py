@@ -18,8 +18,10 @@ from types import MemberDescriptorType
 from typing import Any
 
 from penstock.dataflow.errors import JobError, ProtocolError
+from penstock.snapshot.annotations import text_of
+from penstock.snapshot.schema import FieldSchema, RecordKind, RecordSchema
 
-__all__ = ["Shape", "UnsupportedTypeError", "hash_tells", "name_of", "shape_for"]
+__all__ = ["FormerShape", "Shape", "UnsupportedTypeError", "hash_tells", "name_of", "shape_for"]
 
 _Fill = Callable[[Iterable[Sequence[Any]]], list[Any]]
 
@@ -48,6 +50,21 @@ class Shape(ABC):
         self.kind = kind
         self.width = width
         self.frozen = frozen
+        #: Whether an instance was encoded, so that snapshots may refer to the class.
+        self.written = False
+
+    @cached_property
+    def schema(self) -> RecordSchema:
+        """The rows' fields, as manifests record them."""
+        return _schema_of(self.kind)
+
+    def reads(self, former: RecordSchema) -> bool:
+        """Return whether the rows of a former version of the class are laid out as its own are."""
+        return former.field_names in (None, self.schema.field_names)
+
+    def default(self, name: str) -> Any:
+        """Return the default of a field. Raises `ProtocolError` if it has none."""
+        raise ProtocolError(f"field {name!r} of {name_of(self.kind)} has no default")
 
     @abstractmethod
     def take(self, value: Any) -> tuple[Any, ...]:
@@ -96,6 +113,10 @@ class _EnumShape(Shape):
         if type(name) is int and issubclass(self.kind, Flag):
             return self.kind(name)
         return self._members[name]
+
+    def reads(self, former: RecordSchema) -> bool:
+        del former
+        return True  # its rows hold names
 
 
 class _NamedTupleShape(Shape):
@@ -171,6 +192,14 @@ class _DataclassShape(Shape):
     def _make_rows(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
         return self._fill(rows)
 
+    def default(self, name: str) -> Any:
+        field = next(field for field in dataclasses.fields(self.kind) if field.name == name)
+        if not _is_missing(field.default):
+            return field.default
+        if not _is_missing(field.default_factory):
+            return field.default_factory()
+        return super().default(name)
+
     def _check_extras(self, attributes: dict[str, Any]) -> None:
         extras = [
             name
@@ -182,6 +211,72 @@ class _DataclassShape(Shape):
         ]
         if extras:
             raise self.refuse(f"it has attributes besides its fields: {sorted(extras)}")
+
+
+class FormerShape(Shape):
+    """Reads the rows that a former version of a class wrote; never writes any.
+
+    Arguments:
+        index: the place of the former version in its table.
+        former: its fields.
+        current: the shape of the class as it is. Fields that it does not have are left behind,
+            and fields that the former version did not have get their defaults.
+    """
+
+    def __init__(self, index: int, former: RecordSchema, current: Shape) -> None:
+        names = former.field_names or ()
+        super().__init__(index, current.kind, len(names), current.frozen)
+        self._former = former
+        self._current = current
+        places = {name: place for place, name in enumerate(names)}
+        self._places = [(name, places.get(name)) for name in current.schema.field_names or ()]
+
+    @cached_property
+    def schema(self) -> RecordSchema:
+        """The fields of the former version."""
+        return self._former
+
+    def take(self, value: Any) -> tuple[Any, ...]:
+        """Raise `ProtocolError`: instances are written as their class is now."""
+        raise ProtocolError(f"{value!r} was given to a former version of its class")
+
+    def make(self, row: Sequence[Any]) -> Any:
+        """Return an instance of the class as it is now."""
+        default = self._current.default
+        return self._current.make(
+            [default(name) if place is None else row[place] for name, place in self._places]
+        )
+
+
+def _is_missing(default: Any) -> bool:
+    # Not by identity: a class that was pickled has a MISSING of its own.
+    return isinstance(default, type(dataclasses.MISSING))
+
+
+def _schema_of(kind: Any) -> RecordSchema:
+    name = name_of(kind)
+    if issubclass(kind, Enum):
+        # A combination of flags is kept by its value.
+        members = tuple(
+            FieldSchema(name, repr(int(member.value)) if issubclass(kind, Flag) else "")
+            for name, member in kind.__members__.items()
+        )
+        return RecordSchema(name, RecordKind.ENUM, members)
+    if issubclass(kind, tuple):
+        types: dict[str, Any] = {}
+        for base in reversed(kind.__mro__):
+            types |= inspect.get_annotations(base)
+        fields = tuple(FieldSchema(one, text_of(types.get(one, Any))) for one in kind._fields)
+        return RecordSchema(name, RecordKind.NAMED_TUPLE, fields)
+    fields = tuple(
+        FieldSchema(
+            field.name,
+            text_of(field.type),
+            not (_is_missing(field.default) and _is_missing(field.default_factory)),
+        )
+        for field in dataclasses.fields(kind)
+    )
+    return RecordSchema(name, RecordKind.DATACLASS, fields)
 
 
 def _row_getter(getter: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:

@@ -51,6 +51,7 @@ from penstock.runtime.replay import Replays, RestoredLog
 from penstock.runtime.task import Task
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle
+from penstock.snapshot.schema import RecordSchema
 
 __all__ = ["TaskManager", "beat", "main"]
 
@@ -68,10 +69,12 @@ class _TaskReporter(Reporter):
         subtask: int,
         send: Callable[[m.Message], None],
         last_words: Callable[[], None],
+        codec: Codec,
     ) -> None:
         self._task = (chain, subtask)
         self._send = send
         self._last_words = last_words
+        self._codec = codec
 
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
         if acknowledgement.final:
@@ -94,6 +97,7 @@ class _TaskReporter(Reporter):
                 acknowledgement.log_records,
                 acknowledgement.log_bytes,
                 None if acknowledgement.loop is None else [*astuple(acknowledgement.loop)],
+                self._codec.written_types(),
             )
         )
 
@@ -239,7 +243,8 @@ class TaskManager:
             raise ProtocolError(f"deployment of attempt {deploy.attempt} to {self._spec.attempt}")
         code = unpack(deploy.code)
         code.plan = pickle.loads(deploy.plan)
-        codec = Codec(TypeTable(code.types).arranged(deploy.types))
+        types = map(RecordSchema.from_wire, deploy.types)
+        codec = Codec(TypeTable(code.types).arranged(types))
         builder = Builder(
             code,
             self._spec.worker,
@@ -270,7 +275,7 @@ class TaskManager:
         self._built = builder.build(
             senders,
             self,
-            lambda chain: _TaskReporter(chain, subtask, self.send, self._send_metrics),
+            lambda chain: _TaskReporter(chain, subtask, self.send, self._send_metrics, codec),
             lambda chain: self.send(m.SplitWanted(chain, subtask)),
         )
         self._tasks = {built.task.id[0]: built for built in self._built}

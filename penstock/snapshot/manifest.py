@@ -24,6 +24,7 @@ from penstock.dataflow.errors import JobError, StoreError
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.schema import RecordSchema
 
 __all__ = [
     "FORMAT",
@@ -40,7 +41,7 @@ __all__ = [
 
 # On disk: never change these; a new layout of the body is a new FORMAT beside the old ones.
 MAGIC = b"PENSTOCK"
-FORMAT = 2
+FORMAT = 3
 _HEADER = struct.Struct(">8sIQ")  # magic, format, length of the body in bytes
 _CHECKSUM_BYTES = 16
 
@@ -87,7 +88,7 @@ class Manifest:
         handles: the state of every subtask that has any.
         enumerators: uid of each source → what its enumerator's `snapshot` returned.
         committables: what is staged and not yet confirmed as committed.
-        types: the job's record classes, "module:qualname"; values refer to them by index.
+        types: the job's record classes; values refer to them by index.
         sizes: bytes written anew and linked.
         finished: whether the job had read all its input.
         format: format of the bytes it came from; what is written is always `FORMAT`.
@@ -106,7 +107,7 @@ class Manifest:
     handles: tuple[OperatorHandle, ...] = ()
     enumerators: dict[str, Any] = field(default_factory=dict)
     committables: tuple[Committable, ...] = ()
-    types: tuple[str, ...] = ()
+    types: tuple[RecordSchema, ...] = ()
     sizes: SnapshotBytes = field(default_factory=SnapshotBytes)
     finished: bool = False
     format: int = FORMAT
@@ -168,7 +169,7 @@ def encode(manifest: Manifest) -> bytes:
         "handles": [handle.to_wire() for handle in manifest.handles],
         "enumerators": dict(sorted(manifest.enumerators.items())),
         "committables": [[*item.identity, item.payload] for item in manifest.committables],
-        "types": list(manifest.types),
+        "types": [schema.to_wire() for schema in manifest.types],
         "sizes": [manifest.sizes.new, manifest.sizes.linked],
         "finished": manifest.finished,
     }
@@ -235,15 +236,20 @@ def _read(body: dict[str, Any], format: int) -> Manifest:
         handles=tuple(OperatorHandle.from_wire(wire) for wire in body["handles"]),
         enumerators=body["enumerators"],
         committables=tuple(Committable(*wire) for wire in body["committables"]),
-        types=tuple(body["types"]),
+        types=tuple(_read_type(wire) for wire in body["types"]),
         sizes=SnapshotBytes(new, linked),
         finished=body["finished"],
         format=format,
     )
 
 
-# Formats 1 and 2 differ in the handles of operators only, which tell by their length.
-_READERS: dict[int, Callable[[dict[str, Any], int], Manifest]] = {1: _read, 2: _read}
+def _read_type(wire: Any) -> RecordSchema:
+    # Formats 1 and 2 have the name only.
+    return RecordSchema(wire) if isinstance(wire, str) else RecordSchema.from_wire(wire)
+
+
+# Formats 1 and 2 differ in the handles of operators only, whose length shows which it is.
+_READERS: dict[int, Callable[[dict[str, Any], int], Manifest]] = {1: _read, 2: _read, 3: _read}
 
 
 def _pack(value: Any) -> bytes:

@@ -59,7 +59,7 @@ class Deploy:
         ordinal: how often this run has been restarted before.
         code: the job's functions (cloudpickle; see `code.py`).
         plan: the execution graph, pickled: it is code of ours, made by the JobManager.
-        types: the table of record classes by name, in the order that the snapshots know.
+        types: `RecordSchema.to_wire` of each record class, in the order that the snapshots know.
         addresses: where each worker's data channels listen.
         handles: per task "chain:subtask", the operator handles to restore, each with the folder
             of the snapshot that holds it, and whether its operator's parallelism has changed.
@@ -72,7 +72,7 @@ class Deploy:
     ordinal: int
     code: bytes
     plan: bytes
-    types: list[str]
+    types: list[Any]
     addresses: list[str]
     handles: dict[str, list[Any]]
     lineage: str
@@ -161,6 +161,7 @@ class Acknowledge:
         blocked_seconds: for how long each input channel was blocked for it.
         log_records, log_bytes: of the logs of edges, in which records were in flight.
         loop: the fields of its `LoopStatus`, if the task is in a loop.
+        types: indices of the record classes of which the worker has encoded instances.
     """
 
     chain: int
@@ -176,6 +177,7 @@ class Acknowledge:
     log_records: int
     log_bytes: int
     loop: list[Any] | None
+    types: list[int]
 
 
 @dataclass(frozen=True)
