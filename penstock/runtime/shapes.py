@@ -196,8 +196,9 @@ class _DataclassShape(Shape):
         field = next(field for field in dataclasses.fields(self.kind) if field.name == name)
         if not _is_missing(field.default):
             return field.default
-        if not _is_missing(field.default_factory):
-            return field.default_factory()
+        factory: Any = field.default_factory
+        if not _is_missing(factory):
+            return factory()
         return super().default(name)
 
     def _check_extras(self, attributes: dict[str, Any]) -> None:
