@@ -8,15 +8,24 @@ exactly-once and the others not needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
+from penstock.connectors import GeneratorSource
+from penstock.dataflow.config import CheckpointingMode, JobConfig
+from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.jobmanager import JobManager, JobOptions
 from penstock.snapshot.acyclic import Phase
 from penstock.snapshot.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.events import (
     BarrierArrived,
     BarrierSent,
+    Block,
     Broadcast,
     Command,
     CopyState,
@@ -24,11 +33,14 @@ from penstock.snapshot.events import (
     EndLog,
     Event,
     StartLog,
+    Unblock,
 )
 from tests.driven import DrivenProtocol
 from tests.simulation.execution import Violation
+from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.mode_jobs import abandoned, jobs
 from tests.simulation.mode_model import Mode, ModeModel
+from tests.simulation.run_program import program, run_program
 
 
 class Driven(DrivenProtocol[AtLeastOnceProtocol]):
@@ -77,6 +89,27 @@ def test_a_higher_barrier_gives_up_what_is_counted() -> None:
     assert task.barrier("a", 2) == [*cut(2), EndLog(2)]
 
 
+def test_a_snapshot_that_must_be_exact_blocks_until_the_cut() -> None:
+    task = Driven("abxy", "xy")
+    assert task.hear(BarrierArrived("x", 1, align=True)) == [Block("x")]
+    assert task.hear(BarrierArrived("a", 1, align=True)) == [Block("a")]
+    assert task.hear(BarrierArrived("b", 1, align=True)) == [
+        *cut(1, ("y",)),
+        Unblock(("x", "a")),
+    ]
+    assert task.reached("y") == [EndLog(1)]
+
+
+def test_a_snapshot_that_must_be_exact_is_given_up_like_any_other() -> None:
+    task = Driven("abc", "")
+    assert task.hear(BarrierArrived("a", 1, align=True)) == [Block("a")]
+    assert task.abort(1) == [Unblock(("a",))]
+    assert task.hear(BarrierArrived("a", 2, align=True)) == [Block("a")]
+    assert task.barrier("b", 3) == [Unblock(("a",))]
+    assert task.barrier("a", 3) == []
+    assert task.barrier("c", 3) == [*cut(3), EndLog(3)]
+
+
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_higher_barrier_drops_the_log(taken: bool) -> None:
     task = Driven("ax", "x")
@@ -122,6 +155,7 @@ def test_validate_finds_what_cannot_be() -> None:
 
     broken("inconsistent", number=1)
     broken("inconsistent", marked={"a"})
+    broken("wrong channels", blocked={"a": None})
     broken("overdue", phase=Phase.ALIGNING, number=1, marked={"a", "b"})
     broken("nothing to log", phase=Phase.LOGGING, number=1, marked={"a", "b"})
 
@@ -144,6 +178,25 @@ def test_a_snapshot_loses_nothing_in_any_order(name: str) -> None:
 @pytest.mark.parametrize("name", abandoned())
 def test_nor_does_the_one_after_a_snapshot_that_was_given_up(name: str) -> None:
     assert ModeModel(abandoned()[name], MODE).search().cuts > 2
+
+
+class Aligned(AtLeastOnceProtocol):
+    """Hears of each barrier as of that of a job's last snapshot."""
+
+    def handle(self, event: Event) -> list[Command]:
+        if isinstance(event, BarrierArrived):
+            event = replace(event, align=True)
+        return super().handle(event)
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_a_snapshot_that_must_be_exact_is_exact_in_any_order(name: str) -> None:
+    assert ModeModel(jobs()[name], Mode(Aligned)).search().cuts > 3
+
+
+@pytest.mark.parametrize("name", abandoned())
+def test_so_is_the_one_after_a_snapshot_that_was_given_up(name: str) -> None:
+    assert ModeModel(abandoned()[name], Mode(Aligned)).search().cuts > 2
 
 
 class Overlooks(AtLeastOnceProtocol):
@@ -188,3 +241,57 @@ def test_a_rule_that_loses_records_is_found_out(rule: type[AtLeastOnceProtocol],
 def test_it_is_not_exactly_once() -> None:
     with pytest.raises(Violation, match=r"^doubled"):
         ModeModel(jobs()["join"], Mode(AtLeastOnceProtocol)).search()
+
+
+# ---- on the simulated cluster
+
+LEDGER, RECORDS = -41, 400
+
+
+def hops(env: StreamExecutionEnvironment) -> None:
+    """Each record goes four times round a loop of two tasks."""
+    numbers = GeneratorSource(lambda i: (i, 4), RECORDS, 400.0, clock=trio.current_time)
+    back = env.create_feedback("again")
+    first = env.from_source(numbers, None, "numbers").uid("numbers").rebalance()
+    went = first.union(back).key_by(lambda r: r[0] % 7).map(lambda r: (r[0], r[1] - 1)).uid("hop")
+    again = went.filter(lambda r: r[1] > 0).uid("again").rebalance().map(lambda r: r).uid("on")
+    back.close_with(again)
+    out = went.rebalance().map(lambda r: r).uid("out").union(again.rebalance().map(lambda r: r))
+    out.sink_to(LedgerSink(LEDGER)).uid("sink")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_job_with_a_loop_that_is_stopped_in_order_doubles_nothing(
+    seed: int, tmp_path: Path
+) -> None:
+    async def stop(job: JobManager, *_: Any) -> None:
+        await trio.sleep(0.25)
+        job.stop()
+
+    LEDGERS[LEDGER] = Ledger()
+    config = JobConfig(
+        name="hops",
+        parallelism=2,
+        max_parallelism=16,
+        checkpoint_dir=str(tmp_path),
+        checkpoint_interval_seconds=0.05,
+        checkpointing_mode=CheckpointingMode.AT_LEAST_ONCE,
+        batch_records=4,
+        buffer_timeout_seconds=0.0,
+    )
+    stops, stopped = 0, True
+    try:
+        while stopped:
+            options = JobOptions(resume="newest" if stops else None)
+            blob = program(hops, config)
+            ran = run_program(blob, seed=seed + stops, options=options, script=stop, delay=0.004)
+            assert not ran.hung and not ran.crashes
+            stopped = ran.outcome.stopped
+            stops += stopped
+        output = LEDGERS[LEDGER].output()
+    finally:
+        del LEDGERS[LEDGER]
+    assert stops > 3
+    # The second branch has those records again that go on round the loop.
+    expected = {(i, left): 2 if left else 1 for i in range(RECORDS) for left in range(4)}
+    assert output == expected

@@ -295,7 +295,8 @@ class Task:
             raise ProtocolError(f"{element} was replayed")
         elif isinstance(element, Barrier):
             self._heard_of(element)
-            self._tell(BarrierArrived(channel.id, element.number))
+            align = element.kind is not SnapshotKind.CHECKPOINT
+            self._tell(BarrierArrived(channel.id, element.number, align))
         elif self.ending.channel_ended(channel.id):
             self._input_over()
 

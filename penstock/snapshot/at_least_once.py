@@ -3,7 +3,7 @@
 For jobs that would rather process a record twice after a failure than hold one back. A task copies
 its state when the barrier has come on all regular inputs, as in Algorithms 1 and 2, but nothing is
 blocked meanwhile: records from behind a barrier get into the state that is copied, and come again
-after a restart. None is lost: all that came before the barriers is in the states, or in the logs of
+after a failure. None is lost: all that came before the barriers is in the states, or in the logs of
 back-edges, which are taken from the cut until the barrier arrives, as in Algorithm 2. (Flink:
 `CheckpointingMode.AT_LEAST_ONCE`; ABS section 4 names it as what is left without line 9.)
 
@@ -17,7 +17,13 @@ back-edges, which are taken from the cut until the barrier arrives, as in Algori
     any        abort of n or a higher one           drop log, if there is one   IDLE
     any        a stale barrier                      nothing                     same
 
-*Aligning* is only counting here. Nothing here waits, reads a clock or touches a channel.
+*Aligning* is only counting here, except for savepoints and the job's last snapshot. A job that is
+stopped in order and resumed has not failed, so it must double nothing. The barriers of such a
+snapshot block their channels until the cut, as in Algorithms 1 and 2, and it takes as long as with
+`EXACTLY_ONCE`. Without that, records that a loop emits behind its barrier would be in the states of
+the tasks behind it, and come again from the loop's log.
+
+Nothing here waits, reads a clock or touches a channel.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ from penstock.snapshot.acyclic import Phase
 from penstock.snapshot.events import (
     BarrierArrived,
     BarrierReached,
+    Block,
     Broadcast,
     Command,
     CopyState,
@@ -38,6 +45,7 @@ from penstock.snapshot.events import (
     SnapshotAborted,
     SnapshotCompleted,
     StartLog,
+    Unblock,
 )
 
 __all__ = ["AtLeastOnceProtocol"]
@@ -60,14 +68,16 @@ class AtLeastOnceProtocol:
         self.number: int | None = None
         #: Inputs whose barrier of this number was taken, or arrived while logging.
         self.marked: set[Hashable] = set()
+        #: Those of them that are blocked until the cut, in order.
+        self.blocked: dict[Hashable, None] = {}
         #: The highest number whose cut was made, or that was given up.
         self.settled = -1
 
     def handle(self, event: Event) -> list[Command]:
         """What to do about an event, in this order; `ProtocolError` for an impossible one."""
         match event:
-            case BarrierArrived(channel, number):
-                return self._barrier(channel, number)
+            case BarrierArrived(channel, number, align):
+                return self._barrier(channel, number, align)
             case BarrierReached(channel, number):
                 return self._reached(channel, number)
             case SnapshotAborted(number):
@@ -82,12 +92,14 @@ class AtLeastOnceProtocol:
             self.phase is Phase.IDLE and self.marked
         ):
             raise ProtocolError(f"inconsistent: {self._story()}")
+        if self.blocked and (self.phase is not Phase.ALIGNING or self.blocked.keys() - self.marked):
+            raise ProtocolError(f"the wrong channels are blocked: {self._story()}")
         if self.phase is Phase.ALIGNING and self.regular <= self.marked:
             raise ProtocolError(f"the cut is overdue: {self._story()}")
         if self.phase is Phase.LOGGING and len(self.marked) == len(self.inputs):
             raise ProtocolError(f"nothing to log: {self._story()}")
 
-    def _barrier(self, channel: Hashable | None, number: int) -> list[Command]:
+    def _barrier(self, channel: Hashable | None, number: int, align: bool) -> list[Command]:
         if (channel is None) != (not self.inputs) or not (
             channel is None or channel in self.inputs
         ):
@@ -101,11 +113,14 @@ class AtLeastOnceProtocol:
         if channel is not None:
             self.marked.add(channel)
         if not self.regular <= self.marked:
+            if align:
+                self.blocked[channel] = None
+                commands.append(Block(channel))
             return commands
         missing = tuple(c for c in self.inputs if c not in self.marked)
         self.phase, self.settled = Phase.LOGGING, number
         cut: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
-        return [*commands, *cut, *self._end()]
+        return [*commands, *cut, *self._unblock(), *self._end()]
 
     def _reached(self, channel: Hashable, number: int) -> list[Command]:
         if self.phase is not Phase.LOGGING or number < self.settled:
@@ -132,8 +147,13 @@ class AtLeastOnceProtocol:
         number, phase = self.number, self.phase
         assert number is not None
         self.settled = number
+        commands = self._unblock()
         self._rest()
-        return [DropLog(number)] if phase is Phase.LOGGING else []
+        return [DropLog(number)] if phase is Phase.LOGGING else commands
+
+    def _unblock(self) -> list[Command]:
+        blocked, self.blocked = tuple(self.blocked), {}
+        return [Unblock(blocked)] if blocked else []
 
     def _rest(self) -> None:
         self.phase, self.number, self.marked = Phase.IDLE, None, set()
@@ -141,6 +161,7 @@ class AtLeastOnceProtocol:
     def _story(self) -> str:
         return (
             f"phase {self.phase.value}, number {self.number}, settled {self.settled}, "
-            f"marked {sorted(map(str, self.marked))}, inputs {list(self.inputs)}, "
+            f"marked {sorted(map(str, self.marked))}, blocked {list(self.blocked)}, "
+            f"inputs {list(self.inputs)}, "
             f"back-edges {sorted(map(str, self.back_edges))}"
         )

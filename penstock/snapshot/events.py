@@ -49,10 +49,15 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True)
 class BarrierArrived:
-    """Barrier `number` was taken from `channel`; None is the paper's *Nil*, the coordinator."""
+    """Barrier `number` was taken from `channel`; None is the paper's *Nil*, the coordinator.
+
+    `align`: the snapshot is a savepoint or the job's last, and holds each record exactly once in
+    every mode. A protocol that is exactly once anyhow takes no notice of it.
+    """
 
     channel: Hashable | None
     number: int
+    align: bool = False
 
 
 @dataclass(frozen=True)
