@@ -233,7 +233,7 @@ def test_an_intact_frame_with_another_body_is_refused() -> None:
         decode(reframed(encode(SMALL), format=0), "m")
 
 
-@pytest.mark.parametrize("value", [(1, 2), {1, 2}, object(), 2**64, "\ud800", [1, (2,)]])
+@pytest.mark.parametrize("value", [(1, 2), {1, 2}, object(), 2**64, [1, (2,)]])
 def test_a_value_that_would_not_come_back_is_refused_by_name(value: Any) -> None:
     with pytest.raises(JobError, match=r"enumerator's state(?s:.)*operator: ticks"):
         encode(replace(SMALL, enumerators={"ok": 1, "ticks": value}))

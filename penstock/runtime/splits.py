@@ -6,10 +6,11 @@ from collections import deque
 from typing import Any
 
 from penstock.dataflow.compile import ExecutionGraph
-from penstock.dataflow.errors import GraphError, StoreError
+from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.dataflow.source import Split, SplitEnumerator
 from penstock.runtime.control.code import JobCode
 from penstock.snapshot.manifest import Manifest
+from penstock.snapshot.plain_values import require_plain
 from penstock.snapshot.store import Store
 
 __all__ = ["SplitDealer"]
@@ -104,6 +105,11 @@ class SplitDealer:
         else:
             split = self._enumerators[chain].next_split(subtask)
             given = None if split is None else (split, None)
+            if split is not None:
+                name = self._sources[chain][0].name
+                require_plain(f"payload of split {split.id!r}", split.payload, name)
+                if type(split.id) is not str:
+                    raise JobError(f"the id of a split must be a str: {split.id!r}", operator=name)
         if share is not None:
             share.answered(subtask, given is not None)
         return given

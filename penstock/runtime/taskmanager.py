@@ -16,7 +16,7 @@ import pickle
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,7 @@ from penstock.runtime.replay import Replays, RestoredLog
 from penstock.runtime.task import Task
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle
+from penstock.snapshot.plain_values import NOT_PLAIN, require_plain
 from penstock.snapshot.schema import RecordSchema
 
 __all__ = ["TaskManager", "beat", "main"]
@@ -67,11 +68,14 @@ class _TaskReporter(Reporter):
         self,
         chain: int,
         subtask: int,
+        names: Mapping[str, str],
         send: Callable[[m.Message], None],
         last_words: Callable[[], None],
         codec: Codec,
     ) -> None:
         self._task = (chain, subtask)
+        #: Of operators, by uid.
+        self._names = names
         self._send = send
         self._last_words = last_words
         self._codec = codec
@@ -83,23 +87,30 @@ class _TaskReporter(Reporter):
             [c.lineage, c.uid, c.subtask, c.snapshot, c.attempt, c.payload]
             for c in acknowledgement.committables
         ]
-        self._send(
-            m.Acknowledge(
-                *self._task,
-                acknowledgement.number,
-                [handle.to_wire() for handle in acknowledgement.handles],
-                committables,
-                acknowledgement.size.new,
-                acknowledgement.size.linked,
-                acknowledgement.aligned_seconds,
-                acknowledgement.blocked_seconds,
-                acknowledgement.write_seconds,
-                acknowledgement.log_records,
-                acknowledgement.log_bytes,
-                None if acknowledgement.loop is None else [*astuple(acknowledgement.loop)],
-                self._codec.written_types(),
-            )
+        message = m.Acknowledge(
+            *self._task,
+            acknowledgement.number,
+            [handle.to_wire() for handle in acknowledgement.handles],
+            committables,
+            acknowledgement.size.new,
+            acknowledgement.size.linked,
+            acknowledgement.aligned_seconds,
+            acknowledgement.blocked_seconds,
+            acknowledgement.write_seconds,
+            acknowledgement.log_records,
+            acknowledgement.log_bytes,
+            None if acknowledgement.loop is None else [*astuple(acknowledgement.loop)],
+            self._codec.written_types(),
         )
+        try:
+            self._send(message)
+        except NOT_PLAIN:
+            for c in acknowledgement.committables:
+                require_plain("committable's payload", c.payload, self._names[c.uid])
+            for handle in acknowledgement.handles:
+                what = "list of splits with their positions"
+                require_plain(what, handle.small, self._names[handle.uid])
+            raise
 
     def decline(self, number: int, reason: str) -> None:
         self._send(m.Decline(*self._task, number, reason))
@@ -272,10 +283,13 @@ class TaskManager:
             senders[id] = half
             nursery.start_soon(run_half, half, self._lost)
         subtask = self._spec.worker
+        names = {info.uid: info.name for info in builder.plan.operators}
         self._built = builder.build(
             senders,
             self,
-            lambda chain: _TaskReporter(chain, subtask, self.send, self._send_metrics, codec),
+            lambda chain: _TaskReporter(
+                chain, subtask, names, self.send, self._send_metrics, codec
+            ),
             lambda chain: self.send(m.SplitWanted(chain, subtask)),
         )
         self._tasks = {built.task.id[0]: built for built in self._built}

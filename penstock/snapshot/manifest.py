@@ -18,12 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NewType
 
-import msgpack
-
 from penstock.dataflow.errors import JobError, StoreError
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.plain_values import (
+    ALLOWED,
+    NOT_PLAIN,
+    pack_plain,
+    require_plain,
+    unpack_plain,
+)
 from penstock.snapshot.schema import RecordSchema
 
 __all__ = [
@@ -174,9 +179,12 @@ def encode(manifest: Manifest) -> bytes:
         "finished": manifest.finished,
     }
     try:
-        packed = _pack(body)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _unpackable(manifest, error) from error
+        packed = pack_plain(body)
+    except NOT_PLAIN as error:
+        _require_plain_values(manifest)
+        raise JobError(
+            f"a value does not fit into a snapshot's manifest ({error}): {ALLOWED}"
+        ) from error
     frame = _HEADER.pack(MAGIC, FORMAT, len(packed)) + packed
     return frame + _checksum(frame)
 
@@ -209,7 +217,7 @@ def decode(data: bytes, path: object) -> Manifest:
             path,
         )
     try:
-        body = msgpack.unpackb(data[_HEADER.size : -_CHECKSUM_BYTES], strict_map_key=False)
+        body = unpack_plain(data[_HEADER.size : -_CHECKSUM_BYTES])
         return _READERS[version](body, version)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
@@ -252,12 +260,6 @@ def _read_type(wire: Any) -> RecordSchema:
 _READERS: dict[int, Callable[[dict[str, Any], int], Manifest]] = {1: _read, 2: _read, 3: _read}
 
 
-def _pack(value: Any) -> bytes:
-    # Strict: a tuple that silently came back as a list would be another position or payload.
-    packed: bytes = msgpack.packb(value, strict_types=True)
-    return packed
-
-
 def _checksum(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
 
@@ -270,20 +272,13 @@ def _truncated(found: int, expected: str, path: object) -> StoreError:
     )
 
 
-def _unpackable(manifest: Manifest, error: Exception) -> JobError:
-    suspects = [
-        *(("enumerator's state", uid, value) for uid, value in manifest.enumerators.items()),
-        *(("committable's payload", item.uid, item.payload) for item in manifest.committables),
-        *(("operator's state", item.uid, item.small) for item in manifest.handles),
-    ]
-    allowed = "use str, int (64 bits), float, bool, None, bytes, list and dict only"
-    for what, uid, value in suspects:
-        try:
-            _pack(value)
-        except (TypeError, ValueError, OverflowError) as cause:
-            message = f"the {what} does not fit into a snapshot's manifest ({cause}): {allowed}"
-            return JobError(message, operator=uid, record=repr(value)[:200])
-    return JobError(f"a value does not fit into a snapshot's manifest ({error}): {allowed}")
+def _require_plain_values(manifest: Manifest) -> None:
+    for uid, value in manifest.enumerators.items():
+        require_plain("enumerator's state", value, uid)
+    for item in manifest.committables:
+        require_plain("committable's payload", item.payload, item.uid)
+    for handle in manifest.handles:
+        require_plain("operator's state", handle.small, handle.uid)
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

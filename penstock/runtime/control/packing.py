@@ -1,8 +1,8 @@
 """Values on control connections, packed with msgpack; strict in both directions.
 
 `pack` refuses values that would arrive as other ones: tuples, subclasses of the plain types, and
-whole numbers beyond 64 bits. Text may hold lone surrogates, as names of files do that are not
-UTF-8. `unpack` and `build` check what arrives: whatever is wrong with it is a `ProtocolError`.
+whole numbers beyond 64 bits. `unpack` and `build` check what arrives: whatever is wrong with it
+is a `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgpack
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.plain_values import pack_plain, unpack_plain
 
 __all__ = ["build", "build_from_map", "malformed", "pack", "pack_event", "unpack", "unpack_event"]
 
 T = TypeVar("T")
 
 
-def pack(value: Any) -> bytes:
-    """Return a value as bytes. Raises `TypeError`, or `OverflowError` for a large number."""
-    packed: bytes = msgpack.packb(value, strict_types=True, unicode_errors="surrogatepass")
-    return packed
+pack = pack_plain
 
 
 def pack_event(event: dict[str, Any]) -> bytes:
@@ -37,7 +35,7 @@ def pack_event(event: dict[str, Any]) -> bytes:
 def unpack(data: bytes, what: str = "frame") -> Any:
     """Return the value in `data`. Raises `ProtocolError` if there is none."""
     with malformed(what):
-        return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
+        return unpack_plain(data)
 
 
 def unpack_event(data: bytes) -> dict[str, Any]:
