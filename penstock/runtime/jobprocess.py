@@ -21,6 +21,7 @@ import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.job_process import running_as
+from penstock.runtime.control.forks import watch_forks
 from penstock.runtime.control.packing import build_from_map, pack_event
 from penstock.runtime.control.requests import decode_job, decode_order
 from penstock.runtime.control.wire import Frames
@@ -227,6 +228,7 @@ def main() -> None:
     """Serve the client at the other end of the descriptor that is the only argument."""
     # What was imported is not gone through again at each full pass for cycles.
     gc.freeze()
+    watch_forks()
     with running_as("a JobManager"):
         code = trio.run(_serve, int(sys.argv[1]))
     sys.stdout.flush()

@@ -39,6 +39,7 @@ from penstock.runtime.connection import (
 )
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.code import unpack
+from penstock.runtime.control.forks import watch_forks
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.wire import AuthenticationError, Frames, greet
 from penstock.runtime.control.world import Signal, WorkerSpec, World, check_descriptors
@@ -535,6 +536,7 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     code = 0
     try:
+        watch_forks()
         with running_as("a worker"), Collector() as collector:
             trio.run(TaskManager(spec, world, collector.look).run)
     except BaseException:

@@ -110,12 +110,14 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     import trio
 
     from penstock.dataflow.job_process import running_as
+    from penstock.runtime.control.forks import watch_forks
     from penstock.runtime.control.world import real_world
     from penstock.runtime.garbage import Collector
     from penstock.runtime.taskmanager import TaskManager, beat
 
     world = real_world(host)
     world.heart = lambda spec: beat(spec, over)
+    watch_forks()
     with running_as("a worker"), Collector() as collector:
         trio.run(TaskManager(spec, world, collector.look).run)
 
