@@ -20,7 +20,7 @@ from typing import Any
 from penstock.connectors.folders import local_path, make_folder, sync_folder
 from penstock.connectors.formats import FileFormat, TextLines
 from penstock.connectors.staged_files import STAGING, staged_path, target_path
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
 
 __all__ = ["STAGING", "FileCommitter", "FileSink", "naming", "new_digest", "sink_tag"]
@@ -239,24 +239,30 @@ def _publish(committable: Committable, staged: Path, target: Path) -> None:
         if size != payload["size"]:
             raise JobError(
                 f"the staged file {staged} has {size} bytes instead of {payload['size']}: "
-                f"somebody changed it, so it cannot be published as {target}"
+                f"somebody changed it, so it cannot be published as {target}",
+                recoverability=Recoverability.NON_RECOVERABLE,
             )
         target.hardlink_to(staged)
     except FileExistsError:
         if not _has_content(target, payload):
             raise JobError(
                 f"{target} is there already with other content, so snapshot "
-                f"{committable.snapshot} cannot publish it: move it away and start the job again"
+                f"{committable.snapshot} cannot publish it: move it away and start the job again",
+                recoverability=Recoverability.NON_RECOVERABLE,
             ) from None
     except FileNotFoundError:
         if not target.exists():
             raise JobError(
                 f"output of snapshot {committable.snapshot} is lost: {staged} was removed by "
                 f"somebody before it could be published as {target}. Start from an earlier "
-                f"snapshot or afresh"
+                f"snapshot or afresh",
+                recoverability=Recoverability.NON_RECOVERABLE,
             ) from None
         if not _has_content(target, payload):
-            raise JobError(f"{target} was changed after it was published") from None
+            raise JobError(
+                f"{target} was changed after it was published",
+                recoverability=Recoverability.NON_RECOVERABLE,
+            ) from None
     except OSError as error:
         raise JobError(
             f"{staged} cannot be published as {target}: {error.strerror or error}. The folder's "

@@ -6,16 +6,69 @@ PenstockError
 ├── StoreError     a snapshot is missing, damaged or cannot be written; says which file
 └── ProtocolError  a bug of ours; says event, state and what led to it
 
-A message says what happened, where, and what to do.
+A message says what happened, where, and what to do. Each error also has a `Recoverability`,
+which decides what the JobManager does after it.
 """
 
 from __future__ import annotations
 
-__all__ = ["GraphError", "JobError", "PenstockError", "ProtocolError", "StoreError"]
+import errno
+from enum import Enum
+from typing import ClassVar
+
+__all__ = [
+    "GraphError",
+    "JobError",
+    "PenstockError",
+    "ProtocolError",
+    "Recoverability",
+    "StoreError",
+    "recoverability_of",
+]
+
+
+class Recoverability(Enum):
+    """Says whether a restart may mend a failure. (Flink: `ThrowableType`.)
+
+    RECOVERABLE: a restart may mend it; the job ends if it comes again and again.
+    ENVIRONMENT: the machine, a disk or the network failed, which may pass with time: the restart
+        strategy alone decides.
+    NON_RECOVERABLE: no restart mends it: the job ends at once, whatever the strategy.
+    """
+
+    RECOVERABLE = "recoverable"
+    ENVIRONMENT = "environment"
+    NON_RECOVERABLE = "non_recoverable"
 
 
 class PenstockError(Exception):
-    """The base of every error that Penstock raises on purpose."""
+    """The base of every error that Penstock raises on purpose.
+
+    Arguments:
+        message: what happened, where, and what to do.
+        recoverability: None: that of the `OSError` or error of Penstock it is raised from, else
+            that of its class.
+    """
+
+    _of_class: ClassVar[Recoverability] = Recoverability.RECOVERABLE
+
+    def __init__(self, message: str, *, recoverability: Recoverability | None = None) -> None:
+        super().__init__(message)
+        self._recoverability = recoverability
+
+    @property
+    def recoverability(self) -> Recoverability:
+        """Return whether a restart may mend what failed."""
+        if self._recoverability is not None:
+            return self._recoverability
+        cause = self.__cause__
+        if isinstance(cause, OSError | PenstockError) and cause is not self:
+            return recoverability_of(cause)
+        return self._of_class
+
+    @recoverability.setter
+    def recoverability(self, value: Recoverability) -> None:
+        self._recoverability = value
 
 
 class JobError(PenstockError):
@@ -26,6 +79,7 @@ class JobError(PenstockError):
         operator: name of the operator at work, if known.
         record: a short rendering of the record at hand, if known.
         user_traceback: the formatted traceback of the user's code, if any; printed first.
+        recoverability: see `PenstockError`.
     """
 
     def __init__(
@@ -35,8 +89,9 @@ class JobError(PenstockError):
         operator: str | None = None,
         record: str | None = None,
         user_traceback: str | None = None,
+        recoverability: Recoverability | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, recoverability=recoverability)
         self.message = message
         self.operator = operator
         self.record = record
@@ -57,6 +112,8 @@ class JobError(PenstockError):
 class GraphError(PenstockError):
     """The program cannot be compiled, or not resumed from this snapshot, as it is."""
 
+    _of_class = Recoverability.NON_RECOVERABLE
+
 
 class StoreError(PenstockError):
     """A snapshot or the checkpoint folder is missing, damaged, taken or not writable.
@@ -64,12 +121,43 @@ class StoreError(PenstockError):
     Arguments:
         message: what happened and what to do.
         path: the file or folder in question, if there is one.
+        recoverability: see `PenstockError`.
     """
 
-    def __init__(self, message: str, path: object = None) -> None:
-        super().__init__(message if path is None else f"{message} [{path}]")
+    def __init__(
+        self,
+        message: str,
+        path: object = None,
+        *,
+        recoverability: Recoverability | None = None,
+    ) -> None:
+        text = message if path is None else f"{message} [{path}]"
+        super().__init__(text, recoverability=recoverability)
         self.path = None if path is None else str(path)
 
 
 class ProtocolError(PenstockError):
     """A rule of our own was broken: a bug in Penstock, not in the program."""
+
+
+#: A limit of the process or the file system; it stays while the process lives.
+_LIMITS = (errno.EFBIG, errno.ENAMETOOLONG)
+#: A path is not as the program expects it. Such a failure rarely passes with time.
+_PATHS = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+def recoverability_of(error: BaseException) -> Recoverability:
+    """Return whether a restart may mend what failed with this error."""
+    if isinstance(error, PenstockError):
+        return error.recoverability
+    if not isinstance(error, OSError) or isinstance(error, _PATHS):
+        return Recoverability.RECOVERABLE
+    if error.errno in _LIMITS:
+        return Recoverability.NON_RECOVERABLE
+    return Recoverability.ENVIRONMENT

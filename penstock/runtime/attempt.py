@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock.dataflow.errors import GraphError, JobError, PenstockError, ProtocolError, StoreError
+from penstock.dataflow.errors import (
+    GraphError,
+    JobError,
+    PenstockError,
+    ProtocolError,
+    Recoverability,
+    StoreError,
+)
 from penstock.dataflow.sink import Committable
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.handshakes import Handshakes
@@ -50,6 +57,8 @@ BUSY_SECONDS = 3.0
 
 class WorkerLost(PenstockError):
     """A worker died, lost its connection, or has been silent for too long."""
+
+    _of_class = Recoverability.ENVIRONMENT
 
 
 @dataclass
@@ -111,6 +120,8 @@ class Attempt:
         self._aborted: list[int] = []
         self._tasks = frozenset(job.plan.tasks())
         self._failure: PenstockError | None = None
+        #: Whether a restart may mend what the last snapshot failed with.
+        self._blame = Recoverability.ENVIRONMENT
         self._finished = trio.Event()
         self._launched = trio.Event()
         self._started = False
@@ -302,6 +313,7 @@ class Attempt:
             case m.Acknowledge():
                 self._acknowledged(message)
             case m.Decline(chain, subtask, number, reason):
+                self._blame = Recoverability.ENVIRONMENT
                 self._coordinate(c.Declined((chain, subtask), number, reason))
             case m.InputEnded(chain, subtask):
                 self._coordinate(c.InputEnded((chain, subtask)))
@@ -424,7 +436,7 @@ class Attempt:
                 case c.ReserveNumbers():
                     self._nursery.start_soon(self._reserve)
                 case c.Fail(reason):
-                    self._fail(StoreError(reason))
+                    self._fail(StoreError(reason, recoverability=self._blame))
 
     async def _prepare(self, number: int) -> None:
         """Make a snapshot's folder ahead; what fails is tried again when it begins."""
@@ -443,8 +455,8 @@ class Attempt:
             try:
                 await self._make_folder(number)
             except PenstockError as error:
-                reason = str(error)
-                self.post(lambda: self._coordinate(c.Declined("the store", number, reason)))
+                declined = c.Declined("the store", number, str(error))
+                self.post(partial(self._snapshot_failed, error, declined))
                 return
         # While none is being dealt: a split that is handed out is either still the enumerator's
         # or goes to its reader before the barrier.
@@ -454,6 +466,14 @@ class Attempt:
                 return  # given up meanwhile
             flight.enumerators = self._dealer.snapshot()
             self._send_all(m.Inject(number, kind.value))
+
+    def _snapshot_failed(self, error: PenstockError, event: c.CoordinatorEvent) -> None:
+        """Give a snapshot up, or the attempt if no later one could succeed either."""
+        self._blame = error.recoverability
+        if self._blame is Recoverability.NON_RECOVERABLE:
+            self._fail(error)
+        else:
+            self._coordinate(event)
 
     def _acknowledged(self, message: m.Acknowledge) -> None:
         flight = self._flights.get(message.number)
@@ -513,8 +533,7 @@ class Attempt:
                 and self._coordinator.ended == self._coordinator.tasks,
             )
         except PenstockError as error:
-            reason = str(error)
-            self.post(lambda: self._coordinate(c.PublishFailed(number, reason)))
+            self.post(partial(self._snapshot_failed, error, c.PublishFailed(number, str(error))))
         else:
             self.post(lambda: self._coordinate(c.Published(number)))
 
@@ -610,13 +629,16 @@ def _error(message: m.Failed) -> PenstockError:
         text = message.message
         if family is ProtocolError and message.user_traceback:
             text = f"{message.user_traceback}\n{text}"
-        return family(text)
-    return JobError(
-        message.message,
-        operator=message.operator,
-        record=message.record,
-        user_traceback=message.user_traceback,
-    )
+        error: PenstockError = family(text)
+    else:
+        error = JobError(
+            message.message,
+            operator=message.operator,
+            record=message.record,
+            user_traceback=message.user_traceback,
+        )
+    error.recoverability = Recoverability(message.recoverability)
+    return error
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:

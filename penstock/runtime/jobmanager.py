@@ -12,7 +12,7 @@ import pickle
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
 from penstock.runtime.metrics import JobMetrics
 from penstock.runtime.record_types import RecordTypes
-from penstock.runtime.splits import rescaled
+from penstock.runtime.splits import input_positions, rescaled
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
 from penstock.snapshot.manifest import FORMAT, Manifest, OperatorEntry, Paths, SnapshotNumber
@@ -159,6 +159,10 @@ class JobManager:
         self._snapshots: list[dict[str, Any]] = []
         self._attempt: Attempt | None = None
         self._stopping = False
+        #: An attempt has begun to process records.
+        self._began = False
+        #: The newest snapshot of this run.
+        self._newest: Manifest | None = None
         #: The last snapshot was taken at the end of all input.
         self._finished = False
         self._stopped_waiting = trio.Event()
@@ -208,7 +212,7 @@ class JobManager:
 
     def running(self, attempt: Attempt) -> None:
         """An attempt has started to process records."""
-        self._attempt = attempt
+        self._attempt, self._began = attempt, True
         if self._restarts and "seconds" not in self._restarts[-1]:
             last = self._restarts[-1]
             last["seconds"] = round(self.world.clock() - last.pop("_at"), 3)
@@ -384,7 +388,7 @@ class JobManager:
         strategy = self.config.restart
         if strategy is None:
             strategy = DEFAULT if self.keep and self.interval is not None else None
-        restarts = Restarts(strategy) if strategy is not None else None
+        restarts = Restarts(strategy)
         while True:
             try:
                 if self._restarts:
@@ -400,12 +404,30 @@ class JobManager:
             except PenstockError as error:
                 self._attempt = None
                 now = self.world.clock()
-                delay = None if restarts is None else restarts.failed(now)
-                if delay is None or self._stopping:
+                decision = restarts.failed(
+                    now, error, started=self._began, progress=self._input_read()
+                )
+                if decision.reason is not None:
+                    self.observe({"event": "giving_up", "reason": decision.reason})
+                if decision.delay_seconds is None or self._stopping:
                     raise
-                await self._pause(error, delay, now)
+                await self._pause(error, decision.delay_seconds, now)
                 if self._stopping:
                     return self.outcome()
+
+    def _input_read(self) -> Hashable:
+        """Return what changes as long as the job reads on, as far as snapshots hold it."""
+        rewindable = all(
+            operator.function.rewindable
+            for operator in self.code.graph.operators
+            if operator.kind is OperatorKind.SOURCE
+        )
+        if not self.keep:
+            return None if rewindable else len(self._restarts)
+        newest = self._newest
+        if newest is None or not rewindable:
+            return newest and newest.number
+        return input_positions(newest)
 
     async def _pause(self, error: PenstockError, delay: float, now: float) -> None:
         """Wait before a restart."""
@@ -505,6 +527,7 @@ class JobManager:
                 format=FORMAT,
             )
             await self.in_store(partial(self.store.publish, manifest))
+            self._newest = manifest
         self._finished = finished and not self._stopping
         self.commits.add(committables)
 

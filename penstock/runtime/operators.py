@@ -504,6 +504,8 @@ def explain(error: Exception, operator: RunningOperator, records: Records) -> Jo
     if isinstance(error, JobError):
         error.operator = error.operator or name
         error.record = error.record or record
+        # The caller raises it from itself, which hides the cause that this may come from.
+        error.recoverability = error.recoverability
         return error
     # Our own frame comes first in the traceback and says nothing to the user.
     own = error.__traceback__

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.dataflow.errors import JobError, PenstockError
+from penstock.dataflow.errors import JobError, PenstockError, Recoverability, recoverability_of
 from penstock.dataflow.sink import Committable
 from penstock.runtime.logged import Log
 from penstock.runtime.patience import Patience
@@ -315,7 +315,8 @@ class Persister:
                     handle = OperatorHandle(uid, self._subtask, keyed, cut.small.get(uid))
                     cut.handles[uid, self._subtask] = handle
         except (PenstockError, OSError) as error:
-            if not all(capture.over for capture in cut.captures.values()):
+            over = all(capture.over for capture in cut.captures.values())
+            if not over or recoverability_of(error) is Recoverability.NON_RECOVERABLE:
                 raise  # no later one could be written either
             cut.problem = f"{type(error).__name__}: {error}"
         # Whatever became of the state: the next snapshot must hold this output. If it cannot be
@@ -339,6 +340,8 @@ class Persister:
             if cut.problem is None and not cut.aborted:
                 log_bytes = await self._write_logs(cut, offload, pause)
         except (PenstockError, OSError) as error:
+            if recoverability_of(error) is Recoverability.NON_RECOVERABLE:
+                raise
             cut.problem = f"{type(error).__name__}: {error}"
         finally:
             for log in cut.logs:

@@ -13,7 +13,7 @@ from penstock.snapshot.manifest import Manifest
 from penstock.snapshot.plain_values import require_plain
 from penstock.snapshot.store import Store
 
-__all__ = ["SplitDealer"]
+__all__ = ["SplitDealer", "input_positions", "parallelism_of", "rescaled"]
 
 
 class _EvenShares:
@@ -176,3 +176,13 @@ def parallelism_of(manifest: Manifest, uid: str) -> int:
 def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
     """Whether an operator had another parallelism in a snapshot."""
     return parallelism_of(manifest, uid) != parallelism
+
+
+def input_positions(manifest: Manifest) -> str:
+    """Return what two snapshots have in common exactly if no input was read between them."""
+    readers = sorted(
+        (handle.uid, handle.subtask, repr(handle.small))
+        for handle in manifest.handles
+        if handle.uid in manifest.enumerators
+    )
+    return repr((sorted(manifest.enumerators.items()), readers))

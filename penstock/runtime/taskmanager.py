@@ -24,7 +24,13 @@ from pathlib import Path
 import trio
 
 from penstock.dataflow.compile import ChannelId
-from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
+from penstock.dataflow.errors import (
+    JobError,
+    PenstockError,
+    ProtocolError,
+    Recoverability,
+    recoverability_of,
+)
 from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
 from penstock.runtime.build import Builder, BuiltTask
@@ -397,7 +403,7 @@ class TaskManager:
         # Most often the other worker has died, which the JobManager sees by itself and sooner;
         # the message is for when only the connection has.
         if not self._over:
-            self._fail(JobError(reason), None)
+            self._fail(JobError(reason, recoverability=Recoverability.ENVIRONMENT), None)
 
     # ---- outcomes
 
@@ -431,6 +437,7 @@ class TaskManager:
                     error.operator,
                     error.record,
                     error.user_traceback,
+                    error.recoverability.value,
                 )
             )
             return
@@ -439,7 +446,8 @@ class TaskManager:
         family = type(error).__name__ if isinstance(error, PenstockError) else "ProtocolError"
         text = "".join(traceback.format_exception(error))
         name = task.name if task is not None else None
-        self.send(m.Failed(chain, subtask, family, f"{error}", name, None, text))
+        again = recoverability_of(error).value
+        self.send(m.Failed(chain, subtask, family, f"{error}", name, None, text, again))
 
     def input_ended(self, task: Task) -> None:
         """A task has processed all its input."""

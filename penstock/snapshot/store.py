@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.errors import ProtocolError, StoreError
+from penstock.dataflow.errors import ProtocolError, Recoverability, StoreError
 from penstock.snapshot.files import Files, MemoryFiles
 from penstock.snapshot.manifest import (
     Manifest,
@@ -338,6 +338,7 @@ class Store:
                     f"snapshot {manifest.number} is damaged: a file of operator {handle.uid!r}, "
                     f"subtask {handle.subtask}, {problem}; resume from another snapshot",
                     path,
+                    recoverability=Recoverability.NON_RECOVERABLE,
                 )
 
     def discard(self, number: int) -> None:
@@ -421,8 +422,9 @@ class Store:
             if not self._files.holds(self.paths.lock, self._token):
                 raise StoreError(
                     "the lock was removed or replaced while this job ran, and another job may "
-                    "have taken the folder; stop this one",
+                    "have taken the folder, so this one ends",
                     self.paths.lock,
+                    recoverability=Recoverability.NON_RECOVERABLE,
                 )
 
     def _holder(self) -> str:
@@ -530,6 +532,7 @@ def _fenced(number: int, path: Path) -> StoreError:
         f"snapshot {number} is there already, and this JobManager did not make it: another one "
         "has taken the job over, so this one must stop",
         path,
+        recoverability=Recoverability.NON_RECOVERABLE,
     )
 
 

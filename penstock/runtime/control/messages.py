@@ -228,6 +228,7 @@ class Failed:
     Arguments:
         family: "JobError", "StoreError", "GraphError" or "ProtocolError".
         message, operator, record, user_traceback: see `JobError`.
+        recoverability: the value of a `Recoverability`.
     """
 
     chain: int
@@ -237,6 +238,7 @@ class Failed:
     operator: str | None
     record: str | None
     user_traceback: str | None
+    recoverability: str
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,103 @@
-"""Restart strategies: whether, and after how long, a failed job is started again. Sans-IO."""
+"""Decide whether, and after how long, a failed job is started again. Sans-IO.
+
+Two things decide, in this order: the failure itself, which may be one that no restart mends, and
+the restart strategy of the job. `docs/restarts.md` has the rules for users.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import re
+from collections import Counter, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
 
 from penstock.dataflow.config import RestartStrategy
+from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 
-__all__ = ["DEFAULT", "Restarts"]
+__all__ = ["DEFAULT", "MAX_FAILURES_AT_START", "MAX_REPEATS", "Decision", "Restarts"]
 
 #: With snapshots a job restarts until it is stopped, ever more slowly while it keeps failing.
 DEFAULT = RestartStrategy("exponential", None, 0.1, 60.0, 2.0, 300.0)
+#: The same failure ends the job when it comes for this time without progress in between.
+MAX_REPEATS = 3
+#: A job none of whose attempts has begun to process records ends at this failure.
+MAX_FAILURES_AT_START = 3
+#: Numbers and addresses differ between two failures that have the same cause.
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do after a failure.
+
+    Arguments:
+        delay_seconds: wait so long and start the job again; None: end the job.
+        reason: why the job ends although its strategy would restart it, if it does.
+    """
+
+    delay_seconds: float | None
+    reason: str | None = None
 
 
 class Restarts:
     """Decides on each failure of one job.
 
     Arguments:
-        strategy: from the job's configuration.
+        strategy: from the job's configuration; None never restarts.
     """
 
-    def __init__(self, strategy: RestartStrategy) -> None:
-        self._strategy = strategy
+    def __init__(self, strategy: RestartStrategy | None) -> None:
+        self._strategy = strategy or RestartStrategy("none")
         self._count = 0
-        self._delay = strategy.delay_seconds
+        self._delay = self._strategy.delay_seconds
         self._failures: deque[float] = deque()
         self._last: float | None = None
+        self._at_start = 0
+        self._repeats: Counter[Hashable] = Counter()
+        self._progress: Hashable = None
 
-    def failed(self, now: float) -> float | None:
-        """Seconds to wait before the next attempt, or None if there is to be none.
+    def failed(
+        self, now: float, error: PenstockError, *, started: bool, progress: Hashable
+    ) -> Decision:
+        """Decide what to do after a failure.
 
         Arguments:
             now: the time of the failure, in seconds.
+            error: what the attempt failed with.
+            started: an attempt of the job has begun to process records.
+            progress: equal for two failures if no input was read durably between them.
         """
         strategy = self._strategy
         if strategy.kind == "none":
+            return Decision(None)
+        if error.recoverability is Recoverability.NON_RECOVERABLE:
+            return Decision(None, "no restart can mend this")
+        # A strategy with a number of attempts of its own ends the job by itself.
+        bounded = strategy.kind != "failure_rate" and strategy.attempts is not None
+        reason = None if bounded else self._hopeless(error, started, progress)
+        if reason is not None:
+            return Decision(None, reason)
+        return Decision(self._delay_after(now))
+
+    def _hopeless(self, error: PenstockError, started: bool, progress: Hashable) -> str | None:
+        if not started:
+            self._at_start += 1
+            if self._at_start >= MAX_FAILURES_AT_START:
+                return f"the job could not be started {self._at_start} times in a row"
             return None
+        if progress != self._progress:
+            self._progress = progress
+            self._repeats.clear()
+        if error.recoverability is not Recoverability.RECOVERABLE:
+            return None
+        same = _signature(error)
+        self._repeats[same] += 1
+        if self._repeats[same] < MAX_REPEATS:
+            return None
+        return f"the job failed {MAX_REPEATS} times in this way without progress in between"
+
+    def _delay_after(self, now: float) -> float | None:
+        strategy = self._strategy
         if strategy.kind == "failure_rate":
             self._failures.append(now)
             while self._failures[0] <= now - strategy.interval_seconds:
@@ -52,3 +115,10 @@ class Restarts:
         delay = self._delay
         self._delay = min(self._delay * strategy.multiplier, strategy.max_delay_seconds)
         return delay
+
+
+def _signature(error: PenstockError) -> Hashable:
+    """Return what is equal for two failures with the same cause."""
+    if isinstance(error, JobError):
+        return (error.operator, _VARYING.sub("#", error.message))
+    return (type(error).__name__, _VARYING.sub("#", str(error)))

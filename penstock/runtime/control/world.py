@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import trio
 
-from penstock.dataflow.errors import JobError
+from penstock.dataflow.errors import JobError, Recoverability
 from penstock.runtime.control.children import child_command
 from penstock.runtime.control.unix_sockets import UnixSockets, socket_name
 
@@ -302,7 +302,8 @@ def check_descriptors(needed: int) -> None:
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise JobError(
             f"the job needs about {needed} open files in one process, but the limit is {hard}: "
-            f"raise it (ulimit -n), or lower the parallelism"
+            f"raise it (ulimit -n), or lower the parallelism",
+            recoverability=Recoverability.NON_RECOVERABLE,
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 

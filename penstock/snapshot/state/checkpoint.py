@@ -29,7 +29,7 @@ from pathlib import Path
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.handles import FileRecord, SnapshotBytes
 from penstock.snapshot.state.backoff import Backoff
-from penstock.snapshot.state.rocks import RocksStore
+from penstock.snapshot.state.rocks import RocksStore, rocks_recoverability
 
 __all__ = ["CheckpointFiles", "link_or_copy"]
 
@@ -239,7 +239,11 @@ class CheckpointFiles:
             return self._write(store, target)
         except Exception as error:
             # rocksdict raises plain exceptions.
-            raise StoreError(f"cannot write the checkpoint of a state: {error}", target) from error
+            raise StoreError(
+                f"cannot write the checkpoint of a state: {error}",
+                target,
+                recoverability=rocks_recoverability(error),
+            ) from error
 
     @staticmethod
     def _add_log(begun: _Begun, data: bytes) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:

@@ -21,7 +21,7 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.state.blocks import Blocks
 from penstock.snapshot.state.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch
+from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch, rocks_recoverability
 from penstock.snapshot.state.rows import ROW_PREFIX
 from penstock.snapshot.state.tables import KeyedTable
 from penstock.snapshot.state.values import Work
@@ -155,4 +155,6 @@ def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -
     except Exception as error:
         # rocksdict raises plain exceptions.
         message = f"RocksDB cannot open the state in a snapshot ({error}); use another snapshot"
-        raise StoreError(message, path / str(handle.folder)) from error
+        raise StoreError(
+            message, path / str(handle.folder), recoverability=rocks_recoverability(error)
+        ) from error

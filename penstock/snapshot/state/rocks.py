@@ -27,6 +27,7 @@ all of it; when a buffer is full RocksDB begins another one, and there is nothin
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -50,11 +51,11 @@ from rocksdict import (
     WriteOptions,
 )
 
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.errors import Recoverability, StoreError, recoverability_of
 from penstock.snapshot.state.rows import BLOCKS
 from penstock.snapshot.state.version import ManifestReader, UnknownManifestError
 
-__all__ = ["CheckpointContent", "RocksStore", "SharedMemory", "new_batch"]
+__all__ = ["CheckpointContent", "RocksStore", "SharedMemory", "new_batch", "rocks_recoverability"]
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +244,11 @@ class RocksStore:
 
     def _explain(self, what: str, error: Exception) -> StoreError:
         # rocksdict raises plain exceptions.
-        return StoreError(f"cannot {what} keyed state: {error}", self.folder)
+        return StoreError(
+            f"cannot {what} keyed state: {error}",
+            self.folder,
+            recoverability=rocks_recoverability(error),
+        )
 
     def holds_blocks(self) -> bool:
         """Whether there is a block in it."""
@@ -378,3 +383,13 @@ class RocksStore:
 
 def _table_name(number: int) -> str:
     return f"{number:06}.sst"
+
+
+def rocks_recoverability(error: Exception) -> Recoverability:
+    """Return whether a restart may mend an error of RocksDB. It has a text, but no number."""
+    if isinstance(error, OSError):
+        return recoverability_of(error)
+    if os.strerror(errno.EFBIG) in str(error):
+        return Recoverability.NON_RECOVERABLE
+    disk = str(error).startswith("IO error")
+    return Recoverability.ENVIRONMENT if disk else Recoverability.RECOVERABLE
