@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from penstock.runtime.jobmanager import JobManager
 
 __all__ = ["Attempt", "WorkerLost"]
+
+ErrorT = TypeVar("ErrorT", bound=Exception)
 
 #: How long a worker may take to start and call home.
 START_SECONDS = 60.0
@@ -153,7 +155,10 @@ class Attempt:
                         worker.handle.kill()
                     nursery.cancel_scope.cancel()
         except* PenstockError as group:
-            raise _first(group) from None
+            raise _pinned(_first(group)) from None
+        except* OSError as group:
+            fault = _first(group)
+            raise PenstockError(f"the workers cannot be run here: {fault}") from fault
         finally:
             self._dealer.close()
 
@@ -464,7 +469,11 @@ class Attempt:
             flight = self._flights.get(number)
             if flight is None:
                 return  # given up meanwhile
-            flight.enumerators = self._dealer.snapshot()
+            try:
+                flight.enumerators = self._dealer.snapshot()
+            except PenstockError as error:
+                self.post(partial(self._fail, error))
+                return
             self._send_all(m.Inject(number, kind.value))
 
     def _snapshot_failed(self, error: PenstockError, event: c.CoordinatorEvent) -> None:
@@ -587,7 +596,7 @@ class Attempt:
 
     def _fail(self, error: PenstockError) -> None:
         if self._failure is None and not self._finished.is_set():
-            self._failure = error
+            self._failure = _pinned(error)
 
     async def _explained(self, error: PenstockError) -> PenstockError:
         """The death of a worker, if that is behind a failure that another worker reported."""
@@ -641,8 +650,14 @@ def _error(message: m.Failed) -> PenstockError:
     return error
 
 
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    error: BaseException = group
+def _first(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
+    error: BaseExceptionGroup[ErrorT] | ErrorT = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _pinned(error: PenstockError) -> PenstockError:
+    """Keep what the cause of an error says about a restart; raising it again drops the cause."""
+    error.recoverability = error.recoverability
     return error

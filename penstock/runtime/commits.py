@@ -7,13 +7,15 @@ has returned; every manifest in between holds it. Commits run one after the othe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import trio
 
-from penstock.dataflow.errors import JobError
+from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink
+from penstock.runtime.user_calls import calling
 
 __all__ = ["Commits"]
 
@@ -70,16 +72,8 @@ class Commits:
                 committer = self._committer(uid)
                 # Not abandoned half-way when the attempt is cancelled: the next one must not
                 # commit at the same time.
-                with trio.CancelScope(shield=True):
-                    try:
-                        await self._offload(lambda c=committer, m=mine: c.commit(m))  # type: ignore[misc]
-                    except JobError:
-                        raise
-                    except Exception as error:
-                        raise JobError(
-                            f"output could not be published: {type(error).__name__}: {error}",
-                            operator=f"sink {uid}",
-                        ) from error
+                with trio.CancelScope(shield=True), _publishing(uid):
+                    await self._offload(partial(committer.commit, mine))
                 for item in mine:
                     self._pending.pop(self._key(item), None)
                     self._confirmed.add(self._key(item))
@@ -91,31 +85,42 @@ class Commits:
     async def finish(self, lineage: str) -> None:
         """Tell sinks that the job has ended and all is published. Raises `JobError`."""
         await self.commit()
-        for uid, sink in self._sinks.items():
-            committer = self._committers.setdefault(uid, sink.create_committer())
+        for uid in self._sinks:
+            committer = self._created(uid)
             if committer is not None:
-                with trio.CancelScope(shield=True):
+                with trio.CancelScope(shield=True), _publishing(uid):
                     await self._offload(partial(committer.finish, lineage, uid))
 
     async def clean(self, lineage: str, before_attempt: int) -> None:
         """Let sinks remove what older attempts staged and nothing will publish."""
-        for uid, sink in self._sinks.items():
-            committer = self._committers.setdefault(uid, sink.create_committer())
+        for uid in self._sinks:
+            committer = self._created(uid)
             if committer is not None:
-                await self._offload(partial(committer.clean, lineage, uid, before_attempt))
+                with calling(f"sink {uid}", "old staged output could not be removed"):
+                    await self._offload(partial(committer.clean, lineage, uid, before_attempt))
 
-    def _committer(self, uid: str) -> Committer:
+    def _created(self, uid: str) -> Committer | None:
+        """Return the committer of a sink; None if there is none."""
         if uid not in self._committers:
             sink = self._sinks.get(uid)
-            self._committers[uid] = None if sink is None else sink.create_committer()
-        committer = self._committers[uid]
+            with calling(f"sink {uid}", "its committer could not be created"):
+                self._committers[uid] = None if sink is None else sink.create_committer()
+        return self._committers[uid]
+
+    def _committer(self, uid: str) -> Committer:
+        committer = self._created(uid)
         if committer is None:
             raise JobError(
                 f"the snapshot holds output of a sink with the uid {uid!r} that was not published "
-                f"yet, and the program has no such sink: give the sink its uid back"
+                f"yet, and the program has no such sink: give the sink its uid back",
+                recoverability=Recoverability.NON_RECOVERABLE,
             )
         return committer
 
     @staticmethod
     def _key(item: Committable) -> tuple[Any, ...]:
         return (*item.identity, repr(item.payload))
+
+
+def _publishing(uid: str) -> AbstractContextManager[None]:
+    return calling(f"sink {uid}", "output could not be published")

@@ -31,6 +31,7 @@ from penstock.runtime import loops
 from penstock.runtime.codec import Codec
 from penstock.runtime.columns import WIDEST, Columns, Records
 from penstock.runtime.inline import inlined, inlined_by_column, was_inlined
+from penstock.runtime.user_calls import user_traceback
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
 __all__ = ["OperatorContext", "RunningOperator", "SinkOperator", "make_operator"]
@@ -497,8 +498,6 @@ def record_at_hand(iterator: Iterator[Any] | None, records: Records) -> str | No
 
 def explain(error: Exception, operator: RunningOperator, records: Records) -> JobError:
     """The user's exception as a `JobError` that names operator and record."""
-    import traceback
-
     record = record_at_hand(operator.iterator, records)
     name = operator.context.name
     if isinstance(error, JobError):
@@ -507,17 +506,9 @@ def explain(error: Exception, operator: RunningOperator, records: Records) -> Jo
         # The caller raises it from itself, which hides the cause that this may come from.
         error.recoverability = error.recoverability
         return error
-    # Our own frame comes first in the traceback and says nothing to the user.
-    own = error.__traceback__
-    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith("penstock."):
-        own = own.tb_next
-    if own is None:  # it was raised by code of ours, on behalf of the user's record
-        text = "".join(traceback.format_exception_only(error))
-    else:
-        text = "".join(traceback.format_exception(type(error), error, own))
     return JobError(
         f"{type(error).__name__} in operator {name!r}",
         operator=name,
         record=record,
-        user_traceback=text,
+        user_traceback=user_traceback(error),
     )

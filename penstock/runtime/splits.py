@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.dataflow.compile import ExecutionGraph
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.dataflow.source import Split, SplitEnumerator
 from penstock.runtime.control.code import JobCode
+from penstock.runtime.user_calls import calling
 from penstock.snapshot.manifest import Manifest
 from penstock.snapshot.plain_values import require_plain
 from penstock.snapshot.store import Store
 
 __all__ = ["SplitDealer", "input_positions", "parallelism_of", "rescaled"]
+
+#: What the error of an enumerator means for the job.
+FAILED = "the source could not assign its splits"
+
+logger = logging.getLogger("penstock.jobmanager")
 
 
 class _EvenShares:
@@ -75,15 +83,18 @@ class SplitDealer:
         self._held: dict[int, Manifest] = {}
 
     def start(self, restore: Manifest | None) -> None:
-        """Begin afresh or from a snapshot; may block. Raises what the source raises."""
+        """Begin afresh or from a snapshot; may block. Raises `JobError` if a source fails."""
         for chain, (info, source) in self._sources.items():
-            enumerator = self._enumerators[chain] = source.create_enumerator(info.parallelism)
             self._begun[chain] = deque()
-            if restore is None or info.uid not in restore.enumerators:
-                enumerator.start()
+            state = None if restore is None else restore.enumerators.get(info.uid)
+            with calling(info.name, FAILED):
+                enumerator = self._enumerators[chain] = source.create_enumerator(info.parallelism)
+                if state is None:
+                    enumerator.start()
+                else:
+                    enumerator.restore(state["enumerator"])
+            if restore is None or state is None:
                 continue
-            state = restore.enumerators[info.uid]
-            enumerator.restore(state["enumerator"])
             for id, payload, position in state["begun"]:
                 self._begun[chain].append((Split(id, payload), position))
             moved = rescaled(restore, info.uid, info.parallelism)
@@ -103,7 +114,8 @@ class SplitDealer:
         if self._begun[chain]:
             given: tuple[Split, Any] | None = self._begun[chain].popleft()
         else:
-            split = self._enumerators[chain].next_split(subtask)
+            with self._calling(chain):
+                split = self._enumerators[chain].next_split(subtask)
             given = None if split is None else (split, None)
             if split is not None:
                 name = self._sources[chain][0].name
@@ -119,22 +131,23 @@ class SplitDealer:
         share = self._shares.get(chain)
         if share is not None and not share.may_take(subtask):
             return False
-        return self._enumerators[chain].exhausted
+        with self._calling(chain):
+            return self._enumerators[chain].exhausted
 
     def snapshot(self) -> dict[str, Any]:
         """What is not handed out yet, per uid of the source."""
-        return {
-            info.uid: {
-                "enumerator": self._enumerators[chain].snapshot(),
-                "begun": [[split.id, split.payload, at] for split, at in self._begun[chain]],
-            }
-            for chain, (info, _) in self._sources.items()
-        }
+        states = {}
+        for chain, (info, _) in self._sources.items():
+            with self._calling(chain):
+                state = self._enumerators[chain].snapshot()
+            begun = [[split.id, split.payload, at] for split, at in self._begun[chain]]
+            states[info.uid] = {"enumerator": state, "begun": begun}
+        return states
 
     def retain(self, store: Store) -> None:
         """Let sources remove what no snapshot of the store needs; blocks."""
         wanting = {
-            info.uid: self._enumerators[chain]
+            chain: info.uid
             for chain, (info, _) in self._sources.items()
             if type(self._enumerators[chain]).retain is not SplitEnumerator.retain
         }
@@ -147,7 +160,7 @@ class SplitDealer:
             }
         except StoreError:
             return  # what a damaged one needs can't be told, so nothing is removed
-        for uid, enumerator in wanting.items():
+        for chain, uid in wanting.items():
             states = [m.enumerators[uid] for m in self._held.values() if uid in m.enumerators]
             begun = [Split(id, payload) for state in states for id, payload, _ in state["begun"]]
             begun += [
@@ -157,12 +170,20 @@ class SplitDealer:
                 if handle.uid == uid and handle.small
                 for id, payload, _ in handle.small
             ]
-            enumerator.retain([state["enumerator"] for state in states], begun)
+            with self._calling(chain):
+                self._enumerators[chain].retain([state["enumerator"] for state in states], begun)
 
     def close(self) -> None:
-        """Close the enumerators."""
-        for enumerator in self._enumerators.values():
-            enumerator.close()
+        """Close the enumerators. What one raises is logged: the attempt is over."""
+        for chain, enumerator in self._enumerators.items():
+            try:
+                enumerator.close()
+            except Exception:
+                name = self._sources[chain][0].name
+                logger.exception("the enumerator of source %r could not be closed", name)
+
+    def _calling(self, chain: int) -> AbstractContextManager[None]:
+        return calling(self._sources[chain][0].name, FAILED)
 
 
 def parallelism_of(manifest: Manifest, uid: str) -> int:
