@@ -26,8 +26,8 @@ class CheckpointingMode(Enum):
     """How snapshots are taken. (Flink: `CheckpointingMode`, which has the first two.)
 
     EXACTLY_ONCE: asynchronous barrier snapshotting; tasks align their inputs.
-    AT_LEAST_ONCE: nothing is blocked; after a failure some records are processed again. An orderly stop
-        repeats none.
+    AT_LEAST_ONCE: nothing is blocked; after a failure some records are processed again. An
+        orderly stop repeats none.
     CHANDY_LAMPORT: unaligned checkpoints: nothing is blocked, barriers overtake records, and what
         is in flight is part of the snapshot. Exactly once; for jobs under backpressure.
     SYNCHRONOUS: the job halts for each snapshot, as in Naiad. Exactly once; the baseline of the
