@@ -39,6 +39,7 @@ from penstock.runtime.collect import CollectSink, read_committed
 from penstock.runtime.control import packing
 from penstock.runtime.control.children import child_command
 from penstock.runtime.control.code import JobCode, pack, record_classes
+from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.control.wire import receive_blocking, send_blocking
@@ -123,6 +124,8 @@ class JobProcess(JobConnection):
     """
 
     def __init__(self, request: bytes, output: Any = None) -> None:
+        # Its processes have the limits of this one; where they are too low, little can be said.
+        require_open_files(PROCESS_FILES)
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(

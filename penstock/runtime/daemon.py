@@ -28,6 +28,7 @@ from penstock.dataflow.errors import PenstockError, ProtocolError, StoreError
 from penstock.runtime.control.children import child_command
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.home import JobRecord, StateFolder
+from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.packing import malformed, pack, pack_event, unpack_event
 from penstock.runtime.control.requests import (
     Cancel,
@@ -94,6 +95,7 @@ class Daemon:
 
         Raises `StoreError` if the state folder cannot be had, `PenstockError` if the port cannot.
         """
+        require_open_files(PROCESS_FILES, "the job manager")
         self._folder.open()
         try:
             try:

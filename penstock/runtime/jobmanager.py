@@ -29,6 +29,7 @@ from penstock.dataflow.version import VERSION
 from penstock.runtime.attempt import Attempt
 from penstock.runtime.commits import Commits
 from penstock.runtime.control.code import unpack
+from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
 from penstock.runtime.metrics import JobMetrics
@@ -173,6 +174,8 @@ class JobManager:
         """Run the job to its end. Raises the `PenstockError` that ended it."""
         offload = self.world.offload
         try:
+            # Of each worker: its process, its connection, that of its heartbeat.
+            require_open_files(PROCESS_FILES + 4 * self.plan.slots)
             await offload(lambda: self.store.open(self.config.name))
             await offload(self.store.lock)
             try:

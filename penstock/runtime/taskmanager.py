@@ -47,8 +47,9 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.code import unpack
 from penstock.runtime.control.forks import watch_forks
 from penstock.runtime.control.handshakes import Handshakes
+from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.wire import AuthenticationError, Frames, greet
-from penstock.runtime.control.world import Signal, WorkerSpec, World, check_descriptors
+from penstock.runtime.control.world import Signal, WorkerSpec, World
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.garbage import Collector, memory
 from penstock.runtime.operators import explain
@@ -277,7 +278,7 @@ class TaskManager:
         self._plan = builder.plan
         self._inputs = builder.prepare_inputs()
         outgoing = builder.outgoing()
-        check_descriptors(64 + len(outgoing) + len(self._inputs))
+        require_open_files(PROCESS_FILES + len(outgoing) + len(self._inputs))
         self._inputs_ready.set()
         senders: dict[ChannelId, Sender] = {}
         for id in outgoing:

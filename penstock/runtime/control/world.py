@@ -7,8 +7,10 @@ files, source threads) goes through `offload`.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +20,7 @@ from typing import Any, Protocol
 
 import trio
 
-from penstock.dataflow.errors import JobError, Recoverability
+from penstock.dataflow.errors import GraphError, Recoverability
 from penstock.runtime.control.children import child_command
 from penstock.runtime.control.unix_sockets import UnixSockets, socket_name
 
@@ -190,7 +192,16 @@ class SocketTransport:
     async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
         """Serve connections in `nursery`; `unix:PATH` or `tcp:HOST:PORT`."""
         if self._host is not None:
-            listeners = await trio.open_tcp_listeners(0, host=self._bind)
+            try:
+                listeners = await trio.open_tcp_listeners(0, host=self._bind)
+            except OSError as error:
+                later = error.errno in (errno.EMFILE, errno.ENFILE, socket.EAI_AGAIN)
+                raise GraphError(
+                    f"the processes of the job cannot listen at {self._bind!r}, which `host` in "
+                    f"its settings says: {error.strerror or error}; it must be an address of "
+                    f"this machine",
+                    recoverability=None if later else Recoverability.NON_RECOVERABLE,
+                ) from error
             port = listeners[0].socket.getsockname()[1]
             nursery.start_soon(_serve, handler, listeners)
             return f"tcp:{self._host}:{port}"
@@ -290,22 +301,6 @@ def real_world(host: str | None = None, beside: str | None = None) -> World:
     """
     transport = SocketTransport(host, beside=beside)
     return World(trio.current_time, transport, ProcessLauncher(), _offload)
-
-
-def check_descriptors(needed: int) -> None:
-    """Raise the limit of open files if `needed` are more; `JobError` if that cannot be."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= needed or soft == resource.RLIM_INFINITY:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise JobError(
-            f"the job needs about {needed} open files in one process, but the limit is {hard}: "
-            f"raise it (ulimit -n), or lower the parallelism",
-            recoverability=Recoverability.NON_RECOVERABLE,
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def seed_scheduler(seed: int) -> None:
