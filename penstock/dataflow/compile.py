@@ -15,7 +15,7 @@ Pure: nothing here runs user code or opens anything.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -210,8 +210,17 @@ class ExecutionGraph:
         return [(chain.id, i) for chain in self.chains for i in range(chain.parallelism)]
 
 
-def compile_graph(graph: JobGraph, config: JobConfig) -> ExecutionGraph:
-    """Compile a program; raises `GraphError` that says what to change."""
+def compile_graph(
+    graph: JobGraph, config: JobConfig, *, apart: Container[tuple[str, str]] = ()
+) -> ExecutionGraph:
+    """Compile a program; raises `GraphError` that says what to change.
+
+    Arguments:
+        graph: the program.
+        config: its settings.
+        apart: pairs of uids of a producer and a consumer that are not fused, since a snapshot
+            holds records in flight between them.
+    """
     config.validate()
     if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
         raise GraphError(
@@ -221,7 +230,7 @@ def compile_graph(graph: JobGraph, config: JobConfig) -> ExecutionGraph:
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)
     partitionings = [_partitioning(connection, infos) for connection in connections]
-    before = _fused(graph, infos, connections, partitionings, loop_at)
+    before = _fused(graph, infos, connections, partitionings, loop_at, apart)
 
     def first(operator: int) -> int:
         while operator in before:
@@ -323,6 +332,7 @@ def _fused(
     connections: list[Connection],
     partitionings: list[Partitioning],
     loop_at: dict[int, int],
+    apart: Container[tuple[str, str]],
 ) -> dict[int, int]:
     """The producer that each operator is fused behind; one that is not here begins a chain."""
     by_id = {operator.id: operator for operator in graph.running}
@@ -338,6 +348,7 @@ def _fused(
             len(numbers) == 1
             and partitionings[numbers[0]] is Partitioning.FORWARD
             and _may_fuse(by_id[source], by_id[target])
+            and (infos[source].uid, infos[target].uid) not in apart
         ):
             before[target] = source
     # The input of an operator behind a loop ends when the loop has ended. In a task of the loop,

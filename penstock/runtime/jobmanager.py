@@ -46,6 +46,7 @@ from penstock.snapshot.resolve import (
     RestoreNewest,
     check_graph,
     decide_resume,
+    edges_in_flight,
     needed_numbers,
     pending_committables,
     require_compatible,
@@ -122,8 +123,7 @@ class JobManager:
         self.observe = observe
         self.code = unpack(blob)
         self.config = self.code.config
-        self.plan = compile_graph(self.code.graph, self.config)
-        self.plan_bytes = pickle.dumps(self.plan)
+        self._compile(frozenset())
         self.keep = (
             self.config.checkpoint_dir is not None
             or self.config.checkpoint_interval_seconds is not None
@@ -149,7 +149,6 @@ class JobManager:
         }
         self._sinks = sinks
         self.commits = Commits(sinks, world.offload)
-        self.metrics = JobMetrics(self.plan)
         self.restore_from: Manifest | None = None
         self.lineage = ""
         self.types = RecordTypes(())
@@ -307,7 +306,15 @@ class JobManager:
                     f"job afresh, or go on from its newest snapshot without --fork"
                 )
 
+    def _compile(self, apart: frozenset[tuple[str, str]]) -> None:
+        self.plan = compile_graph(self.code.graph, self.config, apart=apart)
+        self.plan_bytes = pickle.dumps(self.plan)
+        self.metrics = JobMetrics(self.plan)
+
     def _restore(self, manifest: Manifest, store: Store) -> None:
+        # Records in flight need a channel to come back to, also between operators that could be
+        # fused now: at another parallelism, or without `disable_chaining()`.
+        self._compile(edges_in_flight(manifest))
         edges = [
             (link.producer, link.consumer, link.input, link.partitioning)
             for link in self.plan.links

@@ -30,6 +30,7 @@ __all__ = [
     "Verdict",
     "check_graph",
     "decide_resume",
+    "edges_in_flight",
     "needed_numbers",
     "pending_committables",
     "require_compatible",
@@ -181,6 +182,7 @@ class Verdict(enum.Enum):
     RESCALED = "rescaled"
     NEW = "new"
     DROPPED = "dropped"
+    LOST = "records lost"
     REFUSED = "refused"
 
 
@@ -198,6 +200,16 @@ class Difference:
     name: str
     verdict: Verdict
     reason: str
+
+
+def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
+    """Return the edges that a snapshot has records for, by the uids of producer and consumer."""
+    return frozenset(
+        (log.producer, handle.uid)
+        for handle in manifest.handles
+        for log in handle.logs
+        if log.records
+    )
 
 
 #: An edge of the program: uid of the producer, uid of the consumer, index of the consumer's input,
@@ -287,7 +299,7 @@ def _compare_logs(
         what = f"{records} records from {producer!r} to its input {input} were in flight"
         if now is None:
             reason = f"{what}, and the program has no such edge: they would be lost"
-            yield Difference(consumer, old.name, Verdict.DROPPED, reason)
+            yield Difference(consumer, old.name, Verdict.LOST, reason)
             continue
         new = after[consumer]
         rescaled = new.parallelism != old.parallelism
@@ -356,15 +368,23 @@ def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool
 
     Arguments:
         differences: from `check_graph`.
-        allow_dropped: whether state without an operator may be left behind.
+        allow_dropped: whether state without an operator, and records without an edge, may be left
+            behind.
     """
-    in_the_way = {Verdict.REFUSED} if allow_dropped else {Verdict.REFUSED, Verdict.DROPPED}
+    in_the_way = {Verdict.REFUSED}
+    if not allow_dropped:
+        in_the_way |= {Verdict.DROPPED, Verdict.LOST}
     bad = [item for item in differences if item.verdict in in_the_way]
     if not bad:
         return
     lines = [f"  {item.uid} ({item.name}): {item.verdict.value}: {item.reason}" for item in bad]
     if any(item.verdict is Verdict.DROPPED for item in bad):
         lines.append("state that is not wanted any more is left behind with --allow-dropped")
+    if any(item.verdict is Verdict.LOST for item in bad):
+        lines.append(
+            "records in flight are input that no sink has seen yet: put their edges back, with the "
+            "former uids at both ends, and take them out when nothing is in flight there"
+        )
     raise GraphError("the program does not fit the snapshot:\n" + "\n".join(lines))
 
 
