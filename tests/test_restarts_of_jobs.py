@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from penstock.connectors import FileSink, GeneratorSource, JsonLines
+from penstock.connectors.file_sink import FileCommitter
 from penstock.dataflow.config import JobConfig, RestartStrategies
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import JobError, StoreError
+from penstock.dataflow.sink import Committable
 from penstock.dataflow.source import (
     ListEnumerator,
     Read,
@@ -123,18 +126,20 @@ def test_a_job_whose_checkpoint_folder_was_renamed_ends_at_once(tmp_path: Path):
     assert told(ran, "restarting") == []
 
 
-def test_a_job_whose_staged_output_was_removed_ends_at_once(tmp_path: Path, monkeypatch: Any):
-    from penstock.connectors import file_sink
+def test_a_job_whose_staged_output_was_removed_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    commit, calls = FileCommitter.commit, 0
 
-    publish, calls = file_sink._publish, []
+    def commit_what_is_gone(self: FileCommitter, committables: list[Committable]) -> None:
+        nonlocal calls
+        calls += bool(committables)
+        if calls == 2:
+            for staged in (tmp_path / "out" / "_staging").iterdir():
+                staged.unlink()
+        commit(self, committables)
 
-    def publish_what_is_gone(committable: Any) -> None:
-        calls.append(committable)
-        if len(calls) == 2:
-            Path(committable.payload["staged"]).unlink()
-        publish(committable)
-
-    monkeypatch.setattr(file_sink, "_publish", publish_what_is_gone)
+    monkeypatch.setattr(FileCommitter, "commit", commit_what_is_gone)
 
     def build(env: StreamExecutionEnvironment) -> None:
         numbers(env).sink_to(FileSink(tmp_path / "out", JsonLines()))
