@@ -12,7 +12,7 @@ from penstock.runtime.attempt import Attempt, WorkerLost
 BROKEN = JobError("a data connection was closed by the other end")
 LOST = WorkerLost("worker 1 (pid 7) lost its connection")
 OTHER_LOST = WorkerLost("worker 0 (pid 6) lost its connection")
-KILLED = WorkerLost("worker 1 (pid 7) killed by signal 9")
+KILLED = WorkerLost("worker 1 (pid 7) was killed by signal 9")
 
 
 def explained(first: PenstockError, *later: PenstockError) -> PenstockError:

@@ -345,7 +345,10 @@ def test_lines_about_snapshots_come_at_most_once_a_second():
     for number in range(11):
         lines(snapshot_event(number))
         now[0] += 0.125
-    assert said == ["snapshot 0: 4 ms, 1.5 KB", "snapshot 8: 4 ms, 1.5 KB (and 7 before)"]
+    assert said == [
+        "snapshot 0: 4 ms, 1.5 KB",
+        "snapshot 8: 4 ms, 1.5 KB (7 more since the last line)",
+    ]
 
 
 def test_a_busy_worker_is_told_once():
@@ -360,7 +363,7 @@ def test_a_failure_that_repeats_is_told_in_full_once():
     said = []
     lines = Lines(said.append)
     for cause in ("worker 1 died", "worker 1 died", "worker 2 died"):
-        lines({"event": "restarting", "cause": cause, "delay_seconds": 0.1})
+        lines({"event": "restarting", "message": cause, "delay_seconds": 0.1})
     causes = [line.removeprefix("restarting in 0.1 s: ") for line in said]
     assert causes == ["worker 1 died", "it failed as before", "worker 2 died"]
 
@@ -374,7 +377,8 @@ def test_the_live_view_shows_rates_and_shares():
         now[0] = 2.0
         view(status(5000, 2.0, 2.0))
         view(snapshot_event(3))
-        view({"event": "restarting", "cause": "Traceback\nworker 1 died", "delay_seconds": 0.1})
+        told = {"message": "Traceback\nworker 1 died", "delay_seconds": 0.1}
+        view({"event": "restarting", **told})
         now[0] = 5.0
         plain = Console(file=io.StringIO(), width=100)
         plain.print(view.render())

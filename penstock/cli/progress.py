@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.options import say
+from penstock.runtime.control.failures import sentence_of
+from penstock.runtime.restart_reports import RestartTexts, logging_shows
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -103,7 +105,7 @@ class Lines:
         self._unsaid = 0
         self._busy: list[int] = []
         self._spilled: dict[str, int] = {}
-        self._cause: str | None = None
+        self._restarts = RestartTexts()
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Tell an event, if there is something to tell."""
@@ -124,13 +126,10 @@ class Lines:
                 self._snapshot(event)
             case "aborted":
                 self._say(f"snapshot {event['number']} aborted: {event['reason']}")
-            case "restarting":
-                same = event["cause"] == self._cause
-                self._cause = event["cause"]
-                cause = "it failed as before" if same else self._cause
-                self._say(f"restarting in {event['delay_seconds']:g} s: {cause}")
-            case "restarted":
-                self._say(f"restarted after {event['seconds']:.2f} s")
+            case "restarting" | "restarted" | "giving_up":
+                text = self._restarts.text(event)
+                if text is not None and not logging_shows():
+                    self._say(text)
             case "note":
                 self._say(f"note: {event['text']}")
             case "status":
@@ -146,7 +145,7 @@ class Lines:
         if now - self._said_snapshot < SNAPSHOT_LINE_SECONDS:
             self._unsaid += 1
             return
-        more = f" (and {self._unsaid} before)" if self._unsaid else ""
+        more = f" ({self._unsaid} more since the last line)" if self._unsaid else ""
         self._said_snapshot, self._unsaid = now, 0
         size = size_text(event["bytes_total"])
         self._say(f"snapshot {event['number']}: {event['duration_ms']:.0f} ms, {size}{more}")
@@ -202,7 +201,8 @@ class LiveView:
         self._status: tuple[float, list[dict[str, Any]]] | None = None
         self._before: tuple[float, list[dict[str, Any]]] | None = None
         self._snapshot: tuple[float, dict[str, Any]] | None = None
-        self._restarts: list[str] = []
+        self._restarts = 0
+        self._cause = ""
         self._loops: list[dict[str, Any]] = []
         self._live = Live(
             console=self._console,
@@ -230,7 +230,8 @@ class LiveView:
             case "snapshot":
                 self._snapshot = (self._clock(), event)
             case "restarting":
-                self._restarts.append(str(event["cause"]).strip().splitlines()[-1])
+                self._restarts += 1
+                self._cause = sentence_of(event)
 
     def render(self) -> RenderableType:
         """The view as it stands now."""
@@ -247,7 +248,7 @@ class LiveView:
         lines = [Text(loop_text(loop)) for loop in self._loops]
         lines.append(Text(self._snapshot_text()))
         if self._restarts:
-            lines.append(Text(f"restarts: {len(self._restarts)}, the last: {self._restarts[-1]}"))
+            lines.append(Text(f"restarts: {self._restarts}, the last: {self._cause}"))
         return Group(table, *lines)
 
     def _rows(self) -> Iterator[list[str]]:

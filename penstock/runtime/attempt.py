@@ -212,6 +212,11 @@ class Attempt:
             if worker.reported and now - worker.reported > BUSY_SECONDS
         ]
 
+    @property
+    def first_snapshot(self) -> int:
+        """Return the number of the first snapshot of this attempt."""
+        return self._numbers.start
+
     def savepoint(self) -> None:
         """Take a snapshot that retention never removes."""
         self.post(lambda: self._coordinate(c.SavepointRequested()))

@@ -28,9 +28,6 @@ from penstock.dataflow.environment import (
 )
 from penstock.dataflow.errors import (
     GraphError,
-    JobError,
-    PenstockError,
-    ProtocolError,
     StoreError,
 )
 from penstock.dataflow.stream import CloseableIterator, DataStream
@@ -39,16 +36,18 @@ from penstock.runtime.collect import CollectSink, read_committed
 from penstock.runtime.control import packing
 from penstock.runtime.control.children import child_command
 from penstock.runtime.control.code import JobCode, pack, record_classes
+from penstock.runtime.control.failures import recreate
 from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.control.wire import receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.prepare import prepared_sources
+from penstock.runtime.restart_reports import RestartReports
 from penstock.snapshot.schema import RecordSchema
 from penstock.snapshot.temporary import TemporaryFolder
 
-__all__ = ["JobConnection", "JobProcess", "LocalExecutor", "job_request", "raise_failure"]
+__all__ = ["JobConnection", "JobProcess", "LocalExecutor", "job_request"]
 
 
 def job_request(program: Program, options: RunOptions, collecting: bool = False) -> bytes:
@@ -152,7 +151,7 @@ class JobProcess(JobConnection):
         """Wait for the process; says how it ended."""
         code = self.process.wait()
         self._socket.close()
-        return f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
 class LocalExecutor:
@@ -260,6 +259,7 @@ class Follower:
         self._options = options
         self._began = began
         self._last: dict[str, Any] | None = None
+        self._restarts = RestartReports(shown=options.progress is not None)
         self.pids: dict[str, Any] = {}
 
     def take(self, event: dict[str, Any]) -> None:
@@ -271,6 +271,7 @@ class Follower:
             self.pids["jobmanager"] = event["pid"]
         elif kind == "workers":
             self.pids["workers"] = event["pids"]
+        self._restarts.take(event)
         if self._options.progress is not None:
             self._options.progress(event)
 
@@ -292,7 +293,7 @@ class Follower:
         finally:
             # Also if the report cannot be written: why the job failed is what matters.
             if last["event"] == "failed":
-                raise_failure(last)
+                raise recreate(last)
         return JobExecutionResult(
             self._program.config.name,
             wall,
@@ -342,24 +343,6 @@ def _write_whole(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def raise_failure(event: dict[str, Any]) -> None:
-    """Raise the error that a "failed" event describes."""
-    families: dict[str, type[PenstockError]] = {
-        "GraphError": GraphError,
-        "StoreError": StoreError,
-        "ProtocolError": ProtocolError,
-    }
-    family = families.get(event["family"])
-    if family is not None:
-        raise family(event["message"])
-    raise JobError(
-        event["message"],
-        operator=event.get("operator"),
-        record=event.get("record"),
-        user_traceback=event.get("user_traceback"),
-    )
 
 
 @contextmanager

@@ -26,6 +26,7 @@ import trio
 
 from penstock.dataflow.errors import PenstockError, ProtocolError, StoreError
 from penstock.runtime.control.children import child_command
+from penstock.runtime.control.failures import sentence_of
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.home import JobRecord, StateFolder
 from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
@@ -39,6 +40,7 @@ from penstock.runtime.control.requests import (
     decode_request,
 )
 from penstock.runtime.control.wire import Frames
+from penstock.runtime.restart_reports import RestartTexts
 
 __all__ = ["Daemon"]
 
@@ -61,6 +63,7 @@ class _Job:
         self.ended = trio.Event()
         self.outcome: str | None = None
         self.dirty = False
+        self.restarts = RestartTexts()
 
 
 class Daemon:
@@ -294,15 +297,20 @@ class Daemon:
 
     def _take(self, job: _Job, event: dict[str, Any]) -> None:
         record = job.record
+        text = job.restarts.text(event)
+        if text is not None:
+            self._log(record, text)
         match event["event"]:
             case "workers":
                 record.worker_pids = list(event["pids"])
             case "restarting":
                 record.restarts += 1
+                record.error = sentence_of(event)
             case "resumed" | "snapshot":
                 record.last_snapshot = event["number"]
             case "finished":
                 job.outcome = "stopped" if event["stopped"] else "finished"
+                record.error = None
             case "failed":
                 job.outcome, record.error = "failed", event["message"]
                 self._log(record, (event.get("user_traceback") or "") + event["message"])

@@ -29,6 +29,7 @@ from penstock.dataflow.version import VERSION
 from penstock.runtime.attempt import Attempt
 from penstock.runtime.commits import Commits
 from penstock.runtime.control.code import unpack
+from penstock.runtime.control.failures import describe
 from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
@@ -220,6 +221,7 @@ class JobManager:
             last["seconds"] = round(self.world.clock() - last.pop("_at"), 3)
             last["snapshot"] = self.restore_from.number if self.restore_from else None
             last["log_records"] = self.restored_log_records
+            last["next_number"] = attempt.first_snapshot
             self.observe({"event": "restarted", **last})
         if self._stopping:
             attempt.stop()
@@ -444,7 +446,8 @@ class JobManager:
         cause = str(error)
         restart = {"cause": cause, "time": time.time(), "delay_seconds": delay, "_at": now}
         self._restarts.append(restart)
-        self.observe({"event": "restarting", "cause": cause, "delay_seconds": delay})
+        told = {"cause": cause, "delay_seconds": delay, **describe(error)}
+        self.observe({"event": "restarting", **told})
         with trio.move_on_after(delay):
             await self._stopped_waiting.wait()
 

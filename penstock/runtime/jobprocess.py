@@ -21,6 +21,7 @@ import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.job_process import running_as
+from penstock.runtime.control.failures import describe
 from penstock.runtime.control.forks import watch_forks
 from penstock.runtime.control.packing import build_from_map, pack_event
 from penstock.runtime.control.requests import decode_job, decode_order
@@ -28,7 +29,7 @@ from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, World, real_world
 from penstock.runtime.jobmanager import JobManager, JobOptions
 
-__all__ = ["JobServer", "describe", "main"]
+__all__ = ["JobServer", "main"]
 
 STATUS_SECONDS = 0.5
 #: So long the end of a job waits for a client that lives to hear of it.
@@ -201,22 +202,6 @@ class JobServer:
                     "busy_workers": self._job.busy_workers(),
                 }
             )
-
-
-def describe(error: PenstockError) -> dict[str, Any]:
-    """An error as plain values, for the other end of a connection."""
-    if isinstance(error, JobError):
-        return {
-            "family": "JobError",
-            "message": error.message,
-            "operator": error.operator,
-            "record": error.record,
-            "user_traceback": error.user_traceback,
-        }
-    names = [cls.__name__ for cls in type(error).__mro__]
-    known = ("GraphError", "StoreError", "ProtocolError")
-    family = next((name for name in names if name in known), "JobError")
-    return {"family": family, "message": str(error)}
 
 
 async def _serve(descriptor: int) -> int:

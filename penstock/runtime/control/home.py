@@ -40,7 +40,7 @@ class JobRecord:
         last_snapshot: the number of the newest complete one, or None.
         folder: the working directory.
         log: where its standard output and error go.
-        error: what it failed with, or how it was killed.
+        error: what it failed with, or how it was killed; while it runs, why it was restarted last.
     """
 
     id: str

@@ -247,7 +247,7 @@ class ProcessHandle:
         """Wait for its end; says how it ended."""
         code = await self._process.wait()
         if code < 0:
-            return f"killed by signal {-code}"
+            return f"was killed by signal {-code}"
         return f"exited with code {code}"
 
     def kill(self) -> None:

@@ -1,0 +1,77 @@
+"""Errors as plain values, for the events of a job, and their short form for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.errors import (
+    GraphError,
+    JobError,
+    PenstockError,
+    ProtocolError,
+    StoreError,
+)
+
+__all__ = ["describe", "details_of", "recreate", "sentence_of"]
+
+_FAMILIES: dict[str, type[PenstockError]] = {
+    "GraphError": GraphError,
+    "StoreError": StoreError,
+    "ProtocolError": ProtocolError,
+}
+#: Longer records are cut in a sentence.
+MAX_RECORD = 100
+
+
+def describe(error: PenstockError) -> dict[str, Any]:
+    """Return an error as plain values, for the other end of a connection."""
+    if isinstance(error, JobError):
+        return {
+            "family": "JobError",
+            "message": error.message,
+            "operator": error.operator,
+            "record": error.record,
+            "user_traceback": error.user_traceback,
+        }
+    names = [cls.__name__ for cls in type(error).__mro__]
+    family = next((name for name in names if name in _FAMILIES), "JobError")
+    return {"family": family, "message": str(error)}
+
+
+def recreate(event: dict[str, Any]) -> PenstockError:
+    """Return the error that `describe` was given."""
+    family = _FAMILIES.get(event["family"])
+    if family is not None:
+        return family(event["message"])
+    return JobError(
+        event["message"],
+        operator=event.get("operator"),
+        record=event.get("record"),
+        user_traceback=event.get("user_traceback"),
+    )
+
+
+def sentence_of(event: dict[str, Any]) -> str:
+    """Return what happened, where and at which record, in one line."""
+    lines = event["message"].strip().splitlines() or ["no message"]
+    # The traceback of an error of the engine comes before its message.
+    sentence: str = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    operator, record = event.get("operator"), event.get("record")
+    if operator and operator not in sentence:
+        sentence += f", in {operator!r}"
+    if record:
+        cut = record if len(record) <= MAX_RECORD else f"{record[:MAX_RECORD]}…"
+        sentence += f" (record: {' '.join(cut.split())})"
+    return sentence
+
+
+def details_of(event: dict[str, Any]) -> str:
+    """Return what the sentence lacks: the traceback, or the other lines of the message."""
+    traceback = event.get("user_traceback")
+    if traceback:
+        return str(traceback).rstrip()
+    message: str = event["message"].strip()
+    if message.startswith("Traceback"):
+        return message
+    _, _, rest = message.partition("\n")
+    return rest

@@ -1,0 +1,91 @@
+"""Reports the restarts of a job to people, in the process of its program.
+
+The same text goes to `logging`, to standard error and to the log of a submitted job. Standard
+error gets it from here only where neither `logging` nor the progress of the command line shows it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from penstock.runtime.control.failures import details_of, sentence_of
+
+__all__ = ["RestartReports", "RestartTexts", "logging_shows"]
+
+logger = logging.getLogger("penstock.jobmanager")
+# Without it `logging` would print warnings by itself in a program that has not configured it.
+logger.addHandler(logging.NullHandler())
+
+_LEVELS = {
+    "restarting": logging.WARNING,
+    "restarted": logging.INFO,
+    "giving_up": logging.ERROR,
+}
+
+
+class RestartTexts:
+    """Turns the events about the restarts of one job into text."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def text(self, event: dict[str, Any]) -> str | None:
+        """Return the lines about an event; None if it is not about a restart."""
+        match event["event"]:
+            case "restarting":
+                return f"restarting in {event['delay_seconds']:g} s: {self._cause(event)}"
+            case "restarted":
+                where = "from the beginning"
+                if event["snapshot"] is not None:
+                    where = f"from snapshot {event['snapshot']}"
+                then = f"; the next snapshot has the number {event['next_number']}"
+                return f"restarted {where} after {event['seconds']:.2f} s" + then
+            case "giving_up":
+                return f"giving up: {event['reason']}"
+        return None
+
+    def _cause(self, event: dict[str, Any]) -> str:
+        sentence, details = sentence_of(event), details_of(event)
+        if sentence == self._last:
+            return "it failed as before"
+        self._last = sentence
+        return "\n    ".join([sentence, *details.splitlines()])
+
+
+class RestartReports:
+    """Reports the restarts of one job to `logging` and, if need be, on standard error.
+
+    Arguments:
+        shown: something else shows them on standard error.
+    """
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._texts = RestartTexts()
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Report an event if it is about a restart."""
+        text = self._texts.text(event)
+        if text is None:
+            return
+        level = _LEVELS[event["event"]]
+        logger.log(level, "%s", text)
+        if not self._shown and not logging_shows(level):
+            print(text, file=sys.stderr, flush=True)
+
+
+def logging_shows(level: int = logging.WARNING) -> bool:
+    """Return whether `logging` writes what is logged here to the terminal."""
+    if not logger.isEnabledFor(level):
+        return False
+    found: logging.Logger | None = logger
+    while found is not None:
+        for handler in found.handlers:
+            stream = getattr(handler, "stream", None)
+            terminal = stream is not None and stream in (sys.stderr, sys.stdout)
+            if terminal and level >= handler.level:
+                return True
+        found = found.parent if found.propagate else None
+    return False
