@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         JobError,
         PenstockError,
         ProtocolError,
+        Recoverability,
         StoreError,
     )
     from penstock.dataflow.feedback import FeedbackStream, IterativeStream
@@ -68,7 +69,8 @@ _WHERE = {
     ),
     "penstock.dataflow.config": "CheckpointConfig CheckpointingMode JobConfig RestartStrategies",
     "penstock.dataflow.environment": "JobExecutionResult StreamExecutionEnvironment",
-    "penstock.dataflow.errors": "GraphError JobError PenstockError ProtocolError StoreError",
+    "penstock.dataflow.errors": "GraphError JobError PenstockError ProtocolError Recoverability "
+    "StoreError",
     "penstock.dataflow.feedback": "FeedbackStream IterativeStream",
     "penstock.dataflow.functions": (
         "FilterFunction FlatMapFunction Function KeyedProcessFunction KeySelector MapFunction "
@@ -111,6 +113,7 @@ __all__ = [
     "PrintSink",
     "ProcessFunction",
     "ProtocolError",
+    "Recoverability",
     "ReduceFunction",
     "RestartStrategies",
     "RuntimeContext",
