@@ -18,6 +18,7 @@ from penstock.dataflow.errors import (
 )
 from penstock.runtime.attempt import WorkerLost
 from penstock.runtime.control import messages as m
+from penstock.runtime.control.failures import failure_of
 from penstock.runtime.control.restart import (
     DEFAULT,
     MAX_FAILURES_AT_START,
@@ -67,12 +68,10 @@ def test_an_error_that_is_raised_from_itself_has_the_recoverability_of_its_class
 
 
 def test_recoverability_crosses_the_wire_from_a_worker():
-    from penstock.runtime.attempt import _error
-
     sent = m.Failed(0, 0, "JobError", "staged file is gone", None, None, None, "non_recoverable")
     received = m.decode(m.encode(sent))
     assert isinstance(received, m.Failed)
-    assert _error(received).recoverability is NON_RECOVERABLE
+    assert failure_of(received).recoverability is NON_RECOVERABLE
 
 
 # ---- decisions

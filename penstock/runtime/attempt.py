@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import statistics
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
 from penstock.dataflow.errors import (
-    GraphError,
     JobError,
     PenstockError,
     ProtocolError,
@@ -28,22 +26,22 @@ from penstock.dataflow.errors import (
 )
 from penstock.dataflow.sink import Committable
 from penstock.runtime.control import messages as m
+from penstock.runtime.control.failures import failure_of, first_of, pinned
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, WorkerHandle, WorkerSpec
+from penstock.runtime.pending_snapshot import PendingSnapshot
 from penstock.runtime.splits import SplitDealer
 from penstock.snapshot import coordinator as c
 from penstock.snapshot import termination as t
 from penstock.snapshot.events import SnapshotKind
-from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.handles import OperatorHandle
 
 if TYPE_CHECKING:
     from penstock.runtime.jobmanager import JobManager
 
 __all__ = ["Attempt", "WorkerLost"]
-
-ErrorT = TypeVar("ErrorT", bound=Exception)
 
 #: How long a worker may take to start and call home.
 START_SECONDS = 60.0
@@ -78,26 +76,6 @@ class _Worker:
     signal: Signal = field(default_factory=Signal)
 
 
-@dataclass
-class _Flight:
-    """A snapshot in flight: what has been gathered for it."""
-
-    number: int
-    kind: SnapshotKind
-    began: float
-    wall_ms: int
-    enumerators: dict[str, Any] = field(default_factory=dict)
-    handles: list[OperatorHandle] = field(default_factory=list)
-    overtaken: list[OperatorHandle] = field(default_factory=list)
-    committables: list[Committable] = field(default_factory=list)
-    size: SnapshotBytes = field(default_factory=SnapshotBytes)
-    aligned_seconds: float = 0.0
-    blocked_seconds: list[float] = field(default_factory=list)
-    write_seconds: float = 0.0
-    log_records: int = 0
-    log_bytes: int = 0
-
-
 class Attempt:
     """One attempt to run the job.
 
@@ -118,7 +96,7 @@ class Attempt:
         self._handshakes = Handshakes(self._token)
         self._workers: dict[int, _Worker] = {}
         self._send_event, self._events = trio.open_memory_channel[Callable[[], None]](float("inf"))
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, PendingSnapshot] = {}
         self._aborted: list[int] = []
         self._tasks = frozenset(job.plan.tasks())
         self._failure: PenstockError | None = None
@@ -155,9 +133,9 @@ class Attempt:
                         worker.handle.kill()
                     nursery.cancel_scope.cancel()
         except* PenstockError as group:
-            raise _pinned(_first(group)) from None
+            raise pinned(first_of(group)) from None
         except* OSError as group:
-            fault = _first(group)
+            fault = first_of(group)
             raise PenstockError(f"the workers cannot be run here: {fault}") from fault
         finally:
             self._dealer.close()
@@ -330,7 +308,7 @@ class Attempt:
             case m.OutsideEnded(chain, subtask):
                 self._watch_loops(t.OutsideEnded((chain, subtask)))
             case m.Failed():
-                self._fail(_error(message))
+                self._fail(failure_of(message))
             case m.Metrics():
                 self._workers[slot].reported = self._world.clock()
                 with malformed("metrics"):
@@ -426,7 +404,7 @@ class Attempt:
                     self._send_all(m.Prepare(number, seconds))
                     self._nursery.start_soon(self._prepare, number)
                 case c.Inject(number, kind):
-                    self._flights[number] = _Flight(
+                    self._flights[number] = PendingSnapshot(
                         number, kind, self._world.clock(), int(time.time() * 1000)
                     )
                     self._nursery.start_soon(self._inject, number, kind)
@@ -503,13 +481,7 @@ class Attempt:
             own = handle.subtask == message.subtask and self._is_in(handle.uid, message.chain)
             (flight.handles if own else flight.overtaken).append(handle)
         self._job.types.record_written(message.types)
-        flight.committables += committables
-        flight.size += SnapshotBytes(message.new, message.linked)
-        flight.aligned_seconds = max(flight.aligned_seconds, message.aligned_seconds)
-        flight.blocked_seconds += message.blocked_seconds
-        flight.write_seconds = max(flight.write_seconds, message.write_seconds)
-        flight.log_records += message.log_records
-        flight.log_bytes += message.log_bytes
+        flight.add(message, committables)
         task: Hashable = (message.chain, message.subtask)
         if loop is not None:
             self._watch_loops(t.Status(task, message.number, loop))
@@ -529,7 +501,7 @@ class Attempt:
                     self._coordinate(c.Tick(self._world.clock()))  # the delay counts from it
                     self._coordinate(c.SnapshotWanted(delay))
 
-    async def _publish(self, flight: _Flight) -> None:
+    async def _publish(self, flight: PendingSnapshot) -> None:
         number = flight.number
         try:
             await self._job.publish(
@@ -554,25 +526,7 @@ class Attempt:
     def _complete(self, number: int, final: bool = False) -> None:
         flight = self._flights.pop(number)
         self._send_all(m.Complete(number))
-        self._job.completed(
-            {
-                "number": number,
-                "kind": flight.kind.value,
-                "created_ms": flight.wall_ms,
-                "duration_ms": round((self._world.clock() - flight.began) * 1000, 3),
-                "aligned_ms": round(flight.aligned_seconds * 1000, 3),
-                "channel_aligned_ms": round(
-                    1000 * statistics.median(flight.blocked_seconds or [0]), 3
-                ),
-                "write_ms": round(flight.write_seconds * 1000, 3),
-                "bytes_new": flight.size.new,
-                "bytes_linked": flight.size.linked,
-                "bytes_total": flight.size.total,
-                "log_records": flight.log_records,
-                "log_bytes": flight.log_bytes,
-                "attempt": self._ordinal,
-            }
-        )
+        self._job.completed(flight.figures(self._world.clock(), self._ordinal))
         aborted, self._aborted = self._aborted, []
         self._nursery.start_soon(self._after, aborted, final)
 
@@ -601,7 +555,7 @@ class Attempt:
 
     def _fail(self, error: PenstockError) -> None:
         if self._failure is None and not self._finished.is_set():
-            self._failure = _pinned(error)
+            self._failure = pinned(error)
 
     async def _explained(self, error: PenstockError) -> PenstockError:
         """The death of a worker, if that is behind a failure that another worker reported."""
@@ -629,40 +583,3 @@ class Attempt:
         with trio.move_on_after(FAREWELL_SECONDS):
             for worker in self._workers.values():
                 await worker.handle.wait()
-
-
-def _error(message: m.Failed) -> PenstockError:
-    families: dict[str, type[PenstockError]] = {
-        "GraphError": GraphError,
-        "StoreError": StoreError,
-        "ProtocolError": ProtocolError,
-    }
-    family = families.get(message.family)
-    if family is not None:
-        # An error of ours has no user code in it, but its traceback helps to mend it.
-        text = message.message
-        if family is ProtocolError and message.user_traceback:
-            text = f"{message.user_traceback}\n{text}"
-        error: PenstockError = family(text)
-    else:
-        error = JobError(
-            message.message,
-            operator=message.operator,
-            record=message.record,
-            user_traceback=message.user_traceback,
-        )
-    error.recoverability = Recoverability(message.recoverability)
-    return error
-
-
-def _first(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
-    error: BaseExceptionGroup[ErrorT] | ErrorT = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _pinned(error: PenstockError) -> PenstockError:
-    """Keep what the cause of an error says about a restart; raising it again drops the cause."""
-    error.recoverability = error.recoverability
-    return error

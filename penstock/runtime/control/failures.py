@@ -1,18 +1,30 @@
-"""Errors as plain values, for the events of a job, and their short form for people."""
+"""Errors on their way to the JobManager and to people: as plain values, and in one sentence."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.dataflow.errors import (
     GraphError,
     JobError,
     PenstockError,
     ProtocolError,
+    Recoverability,
     StoreError,
 )
+from penstock.runtime.control.messages import Failed
 
-__all__ = ["describe", "details_of", "recreate", "sentence_of"]
+__all__ = [
+    "describe",
+    "details_of",
+    "failure_of",
+    "first_of",
+    "pinned",
+    "recreate",
+    "sentence_of",
+]
+
+ErrorT = TypeVar("ErrorT", bound=Exception)
 
 _FAMILIES: dict[str, type[PenstockError]] = {
     "GraphError": GraphError,
@@ -49,6 +61,39 @@ def recreate(event: dict[str, Any]) -> PenstockError:
         record=event.get("record"),
         user_traceback=event.get("user_traceback"),
     )
+
+
+def failure_of(message: Failed) -> PenstockError:
+    """Return the error that a task of a worker failed with."""
+    text = message.message
+    if message.family == "ProtocolError" and message.user_traceback:
+        # There is no user code in it, but its traceback helps to mend it.
+        text = f"{message.user_traceback}\n{text}"
+    error = recreate(
+        {
+            "family": message.family,
+            "message": text,
+            "operator": message.operator,
+            "record": message.record,
+            "user_traceback": message.user_traceback,
+        }
+    )
+    error.recoverability = Recoverability(message.recoverability)
+    return error
+
+
+def first_of(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
+    """Return the first error of a group, or of the groups in it."""
+    error: BaseExceptionGroup[ErrorT] | ErrorT = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def pinned(error: PenstockError) -> PenstockError:
+    """Keep what the cause of an error says about a restart; raising it again drops the cause."""
+    error.recoverability = error.recoverability
+    return error
 
 
 def sentence_of(event: dict[str, Any]) -> str:
