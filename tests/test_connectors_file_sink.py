@@ -350,3 +350,9 @@ def test_a_folder_may_be_moved_with_what_is_staged_in_it(sink, folder, tmp_path)
     folder.rename(tmp_path / "moved")
     FileSink(tmp_path / "moved").create_committer().commit(committables)
     assert content(tmp_path / "moved") == ["a\n"]
+
+
+def test_output_that_was_staged_in_another_folder_is_an_error_that_names_it(sink, folder, tmp_path):
+    committables = Task(sink).snapshot(1, ["a"])
+    with pytest.raises(JobError, match=rf"is lost.*the sink wrote to {folder} then"):
+        FileSink(tmp_path / "other").create_committer().commit(committables)

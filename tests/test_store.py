@@ -541,6 +541,42 @@ def test_debris_is_removed_and_nothing_else(store: Store) -> None:
     assert names_in(store.paths.root) == ["checkpoints", "job", "lock", "numbers"]
 
 
+def test_a_newest_snapshot_that_is_gone_is_not_passed_over(store: Store) -> None:
+    for number in store.reserve_numbers(3):
+        take(store, number)
+    store.discard(3)
+    assert store.newest() == make_manifest(2)
+    store.paths.manifest(2).unlink()
+    with pytest.raises(StoreError, match="snapshot 2 was the newest, and its manifest is gone"):
+        store.newest()
+    assert [(i.number, i.published, i.complete) for i in store.list()] == [
+        (1, True, True),
+        (2, True, False),
+    ]
+    assert store.clean_debris() == () and store.paths.snapshot(2).exists()
+    assert store.newest(since=3) is None
+    take(store, 4)
+    assert store.newest() == make_manifest(4)
+
+
+def test_a_trace_that_cannot_be_written_does_not_undo_the_snapshot(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create(1)
+    monkeypatch.setattr(Files, "rename", FailingFiles("rename", errno.ENOSPC).rename)
+    store.publish(make_manifest(1))
+    assert store.newest() == make_manifest(1)
+
+
+def test_confirmed_commits_are_recorded(store: Store) -> None:
+    assert store.confirmed() == {}
+    store.confirm({("l", "b"): 2, ("l", "a"): 7})
+    assert store.confirmed() == {("l", "a"): 7, ("l", "b"): 2}
+    with pytest.raises(StoreError, match="is damaged"):
+        store.paths.commits.write_text("[]")
+        store.confirmed()
+
+
 def test_debris_that_a_dying_worker_still_adds_to_waits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -728,8 +764,13 @@ def live(files: MemoryFiles, life: Life) -> None:
 def check_what_is_left(files: MemoryFiles, life: Life) -> None:
     store = Store(Path("/jobs/words"), files, clock=lambda: 0.0)
     store.open("words")
-    store.lock()
+    if life.published:
+        trace = json.loads(files.read(store.paths.numbers))["published"]
+        assert trace >= life.published[-1], "a published snapshot left no trace"
+    # A trace that is ahead of the manifests would be an alarm here.
     newest = store.newest()
+    store.lock()
+    assert store.newest() == newest
     if newest is None:
         assert not life.published, "a snapshot that was reported as published is lost"
     else:

@@ -254,8 +254,8 @@ def _publish(committable: Committable, staged: Path, target: Path) -> None:
         if not target.exists():
             raise JobError(
                 f"output of snapshot {committable.snapshot} is lost: {staged} was removed by "
-                f"somebody before it could be published as {target}. Start from an earlier "
-                f"snapshot or afresh",
+                f"somebody before it could be published as {target}{_elsewhere(payload, target)}. "
+                f"Start from an earlier snapshot or afresh",
                 recoverability=Recoverability.NON_RECOVERABLE,
             ) from None
         if not _has_content(target, payload):
@@ -277,6 +277,12 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise JobError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _elsewhere(payload: dict[str, Any], target: Path) -> str:
+    """Return a hint if the sink had another folder when it staged a file."""
+    folder = payload.get("folder", str(target.parent))
+    return "" if folder == str(target.parent) else f" (the sink wrote to {folder} then)"
 
 
 def _has_content(path: Path, payload: dict[str, Any]) -> bool:

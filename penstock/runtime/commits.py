@@ -1,11 +1,13 @@
 """What is staged and not yet published, and its publishing.
 
 A committable is pending from the moment its snapshot's manifest is durable until its committer
-has returned; every manifest in between holds it. Commits run one after the other, in order.
+has returned; every manifest in between holds it. Commits run one after the other, in order. What
+is confirmed is recorded (`snapshot/confirmed.py`), so that a resumed job does not publish it again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -16,6 +18,7 @@ import trio
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink
 from penstock.runtime.user_calls import calling
+from penstock.snapshot.confirmed import Confirmed, unconfirmed
 
 __all__ = ["Commits"]
 
@@ -26,18 +29,21 @@ class Commits:
     Arguments:
         sinks: per uid, the sink.
         offload: runs the committers off the event loop.
+        record: makes durable what is confirmed; a fault of it is its own to handle.
     """
 
     def __init__(
         self,
         sinks: dict[str, Sink],
         offload: Callable[[Callable[[], Any]], Awaitable[Any]],
+        record: Callable[[Confirmed], Awaitable[None]],
     ) -> None:
         self._offload = offload
+        self._record = record
         self._sinks = sinks
         self._committers: dict[str, Committer | None] = {}
         self._pending: dict[tuple[Any, ...], Committable] = {}
-        self._confirmed: set[tuple[Any, ...]] = set()
+        self._confirmed: dict[tuple[str, str], int] = {}
         self._one_at_a_time = trio.Lock()
 
     @property
@@ -50,37 +56,63 @@ class Commits:
 
     def held(self, acknowledged: Iterable[Committable]) -> tuple[Committable, ...]:
         """What a manifest must hold: all pending, and what its tasks acknowledged."""
-        fresh = {
-            self._key(item): item for item in acknowledged if self._key(item) not in self._confirmed
-        }
+        fresh = {self._key(item): item for item in unconfirmed(acknowledged, self._confirmed)}
         return tuple({**self._pending, **fresh}.values())
 
     def add(self, items: Iterable[Committable]) -> None:
         """These are in a durable manifest now."""
-        for item in items:
-            if self._key(item) not in self._confirmed:
-                self._pending[self._key(item)] = item
+        for item in unconfirmed(items, self._confirmed):
+            self._pending[self._key(item)] = item
+
+    def confirm(self, confirmed: Confirmed) -> None:
+        """Add what earlier runs have published."""
+        for sink, number in confirmed.items():
+            self._confirmed[sink] = max(number, self._confirmed.get(sink, 0))
+
+    def homeless(self) -> dict[str, int]:
+        """Return how many committables are pending per uid of which no sink publishes any."""
+        return Counter(item.uid for item in self.pending if not self._publishes(item.uid))
+
+    def _publishes(self, uid: str) -> bool:
+        sink = self._sinks.get(uid)
+        return sink is not None and type(sink).create_committer is not Sink.create_committer
+
+    def give_up(self, uids: Iterable[str]) -> None:
+        """Leave the output of some sinks unpublished, for good."""
+        self._pending = {
+            key: item for key, item in self._pending.items() if item.uid not in set(uids)
+        }
 
     async def commit(self) -> None:
         """Publish all that is pending. Raises `JobError` if a sink cannot."""
         async with self._one_at_a_time:
-            items = self.pending
             by_uid: dict[str, list[Committable]] = {}
-            for item in items:
+            for item in self.pending:
                 by_uid.setdefault(item.uid, []).append(item)
-            for uid, mine in by_uid.items():
-                committer = self._committer(uid)
-                # Not abandoned half-way when the attempt is cancelled: the next one must not
-                # commit at the same time.
-                with trio.CancelScope(shield=True), _publishing(uid):
-                    await self._offload(partial(committer.commit, mine))
-                for item in mine:
-                    self._pending.pop(self._key(item), None)
-                    self._confirmed.add(self._key(item))
-        # Those of long ago cannot come again: tasks drop them when they hear of the snapshot.
-        if len(self._confirmed) > 100_000:
-            newest = max(key[3] for key in self._confirmed)
-            self._confirmed = {key for key in self._confirmed if key[3] > newest - 100}
+            try:
+                for uid, mine in by_uid.items():
+                    await self._commit(uid, mine)
+            finally:
+                if by_uid:
+                    # Not abandoned half-way either, and also if a later sink could not publish.
+                    with trio.CancelScope(shield=True):
+                        await self._record(dict(self._confirmed))
+
+    async def _commit(self, uid: str, mine: list[Committable]) -> None:
+        committer = self._created(uid)
+        if committer is None:
+            raise JobError(
+                "output is staged that was not published yet, and the sink has no committer",
+                operator=f"sink {uid}",
+                recoverability=Recoverability.NON_RECOVERABLE,
+            )
+        # Not abandoned half-way when the attempt is cancelled: the next one must not commit at
+        # the same time.
+        with trio.CancelScope(shield=True), _publishing(uid):
+            await self._offload(partial(committer.commit, mine))
+        for item in mine:
+            self._pending.pop(self._key(item), None)
+            self.confirm({(item.lineage, uid): item.snapshot})
 
     async def finish(self, lineage: str) -> None:
         """Tell sinks that the job has ended and all is published. Raises `JobError`."""
@@ -106,16 +138,6 @@ class Commits:
             with calling(f"sink {uid}", "its committer could not be created"):
                 self._committers[uid] = None if sink is None else sink.create_committer()
         return self._committers[uid]
-
-    def _committer(self, uid: str) -> Committer:
-        committer = self._created(uid)
-        if committer is None:
-            raise JobError(
-                f"the snapshot holds output of a sink with the uid {uid!r} that was not published "
-                f"yet, and the program has no such sink: give the sink its uid back",
-                recoverability=Recoverability.NON_RECOVERABLE,
-            )
-        return committer
 
     @staticmethod
     def _key(item: Committable) -> tuple[Any, ...]:

@@ -34,8 +34,10 @@ from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
 from penstock.runtime.metrics import JobMetrics
+from penstock.runtime.pending import take_over_output
 from penstock.runtime.record_types import RecordTypes
 from penstock.runtime.splits import input_positions, rescaled
+from penstock.snapshot.confirmed import Confirmed
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
 from penstock.snapshot.manifest import FORMAT, Manifest, OperatorEntry, Paths, SnapshotNumber
@@ -149,13 +151,15 @@ class JobManager:
             if info.kind is OperatorKind.SINK
         }
         self._sinks = sinks
-        self.commits = Commits(sinks, world.offload)
+        self.commits = Commits(sinks, world.offload, self._record_confirmed)
         self.restore_from: Manifest | None = None
         self.lineage = ""
         self.types = RecordTypes(())
         self._folder = self.store.paths
         self._parent: tuple[str, int] | None = None
         self._own = False
+        #: Snapshots with lower numbers are none of this run's; not known before one is restored.
+        self._since = 0
         self._restarts: list[dict[str, Any]] = []
         self._snapshots: list[dict[str, Any]] = []
         self._attempt: Attempt | None = None
@@ -243,6 +247,7 @@ class JobManager:
             if operator.kind is OperatorKind.SOURCE and not operator.function.rewindable
         ]
         self.types = RecordTypes(self.code.types)
+        notes: list[str] = []
         request, store = self._options.resume, self.store
         chosen, chosen_store = None, store
         wanted: str | int | Path | None = request
@@ -275,19 +280,17 @@ class JobManager:
                 self.lineage = lineage
             case RestoreNewest(manifest, lineage):
                 self.lineage, self._parent, self._own = lineage, manifest.parent, True
-                self._restore(manifest, store)
+                notes = self._restore(manifest, store)
             case Fork(manifest, lineage, parent, later):
                 self.lineage, self._parent = lineage, parent
                 self._require_forkable(manifest)
-                self._restore(manifest, chosen_store)
+                notes = self._restore(manifest, chosen_store)
                 if later:
-                    events.append(
-                        {
-                            "event": "note",
-                            "text": "output of the later snapshots "
-                            f"{', '.join(map(str, later))} exists and will be produced again",
-                        }
+                    notes.append(
+                        "output of the later snapshots "
+                        f"{', '.join(map(str, later))} exists and will be produced again"
                     )
+        events += [{"event": "note", "text": text} for text in notes]
         events.append({"event": "types", "types": self.types.to_wire()})
         store.clean_debris()
         remove_work(store.paths)
@@ -313,7 +316,8 @@ class JobManager:
         self.plan_bytes = pickle.dumps(self.plan)
         self.metrics = JobMetrics(self.plan)
 
-    def _restore(self, manifest: Manifest, store: Store) -> None:
+    def _restore(self, manifest: Manifest, store: Store) -> list[str]:
+        """Take a snapshot to start from; returns what to say about it."""
         # Records in flight need a channel to come back to, also between operators that could be
         # fused now: at another parallelism, or without `disable_chaining()`.
         self._compile(edges_in_flight(manifest))
@@ -339,8 +343,8 @@ class JobManager:
         store.verify(manifest, checksums=True)
         self.restore_from, self._folder = manifest, store.paths
         self.types.restore(manifest)
-        if self._own:
-            self.commits.add(pending_committables(manifest))
+        dropped = self._options.allow_dropped
+        return take_over_output(self.commits, manifest, store, self.store, allow_dropped=dropped)
 
     def _entries(self) -> list[OperatorEntry]:
         return [
@@ -406,6 +410,8 @@ class JobManager:
                 if self._restarts:
                     await self._restore_newest()
                 numbers = await self.reserve_numbers()
+                if not self._own:
+                    self._since = self._since or numbers.start
                 # Nothing is pending now: what older attempts staged and is still there never
                 # came into a snapshot.
                 await self.commits.clean(self.lineage, before_attempt=numbers.start)
@@ -471,7 +477,7 @@ class JobManager:
 
     def _newest_own(self) -> Manifest | None:
         """The newest snapshot of this run's lineage, with its files checked."""
-        newest = self.store.newest()
+        newest = self.store.newest(self._since)
         if newest is None or newest.lineage != self.lineage:
             return None
         self.store.verify(newest)
@@ -500,6 +506,12 @@ class JobManager:
         with trio.CancelScope(shield=True):
             async with self._storing:
                 return await self.world.offload(call)
+
+    async def _record_confirmed(self, confirmed: Confirmed) -> None:
+        if self.keep:
+            # If it fails, a resumed job publishes again, which committers recognise.
+            with contextlib.suppress(StoreError):
+                await self.in_store(partial(self.store.confirm, confirmed))
 
     async def reserve_numbers(self) -> range:
         """Reserve snapshot numbers durably."""

@@ -316,6 +316,11 @@ class Paths:
         return self.root / "numbers"
 
     @property
+    def commits(self) -> Path:
+        """The record of which output is known to be published."""
+        return self.root / "commits"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of all snapshots, savepoints too: they share one sequence of numbers."""
         return self.root / "checkpoints"

@@ -75,8 +75,8 @@ def _is_own(files: Files, paths: Paths, name: str) -> bool:
         return True
     if path == paths.lock:
         return _is_record(files, path, "pid", empty=True)
-    if path == paths.numbers:
-        return _is_record(files, path, "next")
+    if path in (paths.numbers, paths.commits):
+        return _is_record(files, path, "next" if path == paths.numbers else "confirmed")
     try:
         names = files.names(path)
     except OSError:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError, Recoverability, StoreError
+from penstock.snapshot.confirmed import Confirmed, read_confirmed, write_confirmed
 from penstock.snapshot.files import Files, MemoryFiles
 from penstock.snapshot.manifest import (
     Manifest,
@@ -35,7 +36,9 @@ from penstock.snapshot.manifest import (
     decode,
     encode,
 )
+from penstock.snapshot.numbers import NumberRecord
 from penstock.snapshot.ownership import require_real_folders, require_unused
+from penstock.snapshot.records import read_record, write_record
 
 __all__ = ["MemoryStore", "Store"]
 
@@ -80,6 +83,7 @@ class Store:
         self.paths = Paths(root.absolute())
         self._files = Files() if files is None else files
         self._clock = clock
+        self._record = NumberRecord(self._files, self.paths)
         self._token: int | None = None
         #: The snapshot of which the folder's name is known to be durable.
         self._anchored: int | None = None
@@ -103,7 +107,8 @@ class Store:
                 identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
                 self._write_once(self.paths.job, identity)
         self._require_owner(job_name)
-        self._next_number()
+        with _faults("read the checkpoint folder", self.paths.numbers):
+            self._record.require()
 
     def require_usable(self, job_name: str) -> None:
         """Refuse a folder that is another job's or holds other files; changes nothing.
@@ -144,7 +149,10 @@ class Store:
         """The job whose folder this is; raises `StoreError` if it is none."""
         if not self._files.exists(self.paths.job):
             raise StoreError("this is not a job's checkpoint folder", self.paths.root)
-        identity = self._read_record(self.paths.job, "job", str)
+        with _faults("read the checkpoint folder", self.paths.job):
+            identity = read_record(self._files, self.paths.job, "job", str)
+        if not isinstance(identity.get("layout"), int):
+            raise StoreError("the file is damaged; put it back from a backup", self.paths.job)
         if identity["layout"] > _LAYOUT:
             raise StoreError(
                 f"the folder has layout {identity['layout']}, and this Penstock knows up to "
@@ -198,10 +206,12 @@ class Store:
         removed = []
         with _faults("remove what crashes left", self.paths.checkpoints):
             self._remove_temporary(self.paths.root)
+            lost = self._lost()
             for number in self._numbers():
-                if self._files.exists(self.paths.manifest(number)):
+                if self._is_published(number):
                     self._remove_temporary(self.paths.snapshot(number))
-                    continue
+                if self._is_published(number) or number == lost:
+                    continue  # its manifest may be put back
                 try:
                     self._files.remove_tree(self.paths.snapshot(number))
                 except OSError as error:
@@ -221,9 +231,8 @@ class Store:
         self._require_lock()
         with _faults("reserve snapshot numbers", self.paths.numbers):
             # The folders have a say too, in case an old record was copied back from a backup.
-            first = max([self._next_number(), *(number + 1 for number in self._numbers())])
-            self._replace(self.paths.numbers, {"next": first + count})
-        return range(first, first + count)
+            least = max((number + 1 for number in self._numbers()), default=0)
+            return self._record.reserve(count, least)
 
     def create(self, number: int) -> Path:
         """Make the folder of a snapshot to be, and return it."""
@@ -282,12 +291,31 @@ class Store:
                 # Nobody was told of it, so it can be taken back.
                 self._remove_if_possible(final)
                 raise
+        self._record_published(number)
         return final
 
+    def confirmed(self) -> dict[tuple[str, str], int]:
+        """Return which output is known to be published; see `confirmed.py`."""
+        with _faults("read the checkpoint folder", self.paths.commits):
+            return read_confirmed(self._files, self.paths)
+
+    def confirm(self, confirmed: Confirmed) -> None:
+        """Record which output is published, durably."""
+        self._require_lock()
+        with _faults("record what is published", self.paths.commits):
+            write_confirmed(self._files, self.paths, confirmed)
+
     def list(self) -> Sequence[SnapshotInfo]:
-        """All snapshots and what is left of some, oldest first."""
+        """All snapshots and what is left of some, oldest first.
+
+        A newest snapshot that is gone is in it, too, as one that was published.
+        """
         with _faults("list the snapshots", self.paths.checkpoints):
-            return [self._info(number) for number in self._numbers()]
+            lost = self._lost()
+            infos = [self._info(number) for number in self._numbers() if number != lost]
+            if lost is not None:
+                infos.append(SnapshotInfo(lost, published=True, problem=_gone(lost)))
+            return sorted(infos, key=lambda info: info.number)
 
     def load(self, number: int) -> Manifest:
         """The manifest of one snapshot; raises `StoreError` if there is none or it is damaged."""
@@ -304,17 +332,21 @@ class Store:
             )
         return manifest
 
-    def newest(self) -> Manifest | None:
+    def newest(self, since: int = 0) -> Manifest | None:
         """The newest snapshot, or None if there is none.
 
-        Raises `StoreError` if it is damaged: an older one would produce output a second time, so
-        that is for a person to decide.
+        Raises `StoreError` if it is damaged or gone: an older one would produce output a second
+        time, so that is for a person to decide.
+
+        Arguments:
+            since: look at no snapshot with a lower number.
         """
         with _faults("look for the newest snapshot", self.paths.checkpoints):
-            for number in reversed(self._numbers()):
-                if self._files.exists(self.paths.manifest(number)):
-                    return self.load(number)
-        return None
+            lost = self._lost()
+            if lost is not None and lost >= since:
+                raise StoreError(_gone(lost), self.paths.manifest(lost))
+            number = max(self._published(), default=0)
+            return self.load(number) if number >= max(since, 1) else None
 
     def verify(self, manifest: Manifest, *, checksums: bool = False) -> None:
         """See that all files of a snapshot are there with their sizes, and checksums if asked.
@@ -347,6 +379,8 @@ class Store:
         folder, manifest = self.paths.snapshot(number), self.paths.manifest(number)
         with _faults(f"remove snapshot {number}", folder):
             if self._files.exists(manifest):
+                others = [other for other in self._published() if other != number]
+                self._record.withdraw(number, max(others, default=0))
                 # First and for good: from here on it is debris and no longer a snapshot.
                 self._files.remove(manifest)
                 self._files.sync(folder)
@@ -394,26 +428,20 @@ class Store:
         found = map(Paths.number_of, self._files.names(self.paths.checkpoints))
         return sorted(number for number in found if number is not None)
 
-    def _next_number(self) -> int:
-        if not self._files.exists(self.paths.numbers):
-            raise StoreError(
-                "the record of snapshot numbers is missing, so numbers might be used twice; "
-                "put it back, or use another folder",
-                self.paths.numbers,
-            )
-        number: int = self._read_record(self.paths.numbers, "next", int)["next"]
-        return number
+    def _record_published(self, number: int) -> None:
+        # A trace that is behind raises no alarm, so a fault of it is none of the snapshot.
+        with suppress(StoreError, OSError):
+            self._record.publish(number)
 
-    def _read_record(self, path: Path, key: str, type_: type) -> dict[str, Any]:
-        with _faults("read the checkpoint folder", path):
-            data = self._files.read(path)
-        try:
-            record: dict[str, Any] = json.loads(data)
-            if isinstance(record[key], type_):
-                return record
-        except (ValueError, KeyError, TypeError):
-            pass
-        raise StoreError("the file is damaged; put it back from a backup", path)
+    def _lost(self) -> SnapshotNumber | None:
+        with _faults("read the checkpoint folder", self.paths.numbers):
+            return self._record.lost(self._published)
+
+    def _published(self) -> Sequence[SnapshotNumber]:
+        return [number for number in self._numbers() if self._is_published(number)]
+
+    def _is_published(self, number: int) -> bool:
+        return self._files.exists(self.paths.manifest(number))
 
     def _require_lock(self) -> None:
         if self._token is None:
@@ -462,6 +490,8 @@ class Store:
             for number in self._numbers():
                 self._files.sync(self.paths.snapshot(number))
             self._files.sync(self.paths.checkpoints)
+            # It may have been killed before it had recorded what is restored from now.
+            self._record_published(max(self._published(), default=0))
 
     def _probe(self) -> None:
         """Fail now rather than at the first snapshot."""
@@ -487,22 +517,12 @@ class Store:
             self._remove_if_possible(probe)
 
     def _write_once(self, path: Path, record: dict[str, Any]) -> None:
-        temporary = self._write_temporary(path, record)
+        temporary = write_record(self._files, path, record)
         # Another process may be opening the folder too: the first one's record stays.
         with suppress(FileExistsError):
             self._files.link(temporary, path)
         self._files.remove(temporary)
         self._files.sync(path.parent)
-
-    def _replace(self, path: Path, record: dict[str, Any]) -> None:
-        self._files.rename(self._write_temporary(path, record), path)
-        self._files.sync(path.parent)
-
-    def _write_temporary(self, path: Path, record: dict[str, Any]) -> Path:
-        temporary = self.paths.temporary(path, os.getpid())
-        self._files.write(temporary, json.dumps(record).encode() + b"\n")
-        self._files.sync(temporary)
-        return temporary
 
     def _remove_temporary(self, folder: Path) -> None:
         for name in self._files.names(folder):
@@ -525,6 +545,14 @@ def _faults(doing: str, path: Path) -> Iterator[None]:
 def _fault(doing: str, path: Path, error: OSError) -> StoreError:
     advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
     return StoreError(f"cannot {doing}: {advice}", error.filename or path)
+
+
+def _gone(number: int) -> str:
+    return (
+        f"snapshot {number} was the newest, and its manifest is gone: somebody removed it, or the "
+        "disk lost it. Output up to it exists and would be produced again from an older one; put "
+        "it back, or name an older one with --resume NUMBER --fork if that is what you want"
+    )
 
 
 def _fenced(number: int, path: Path) -> StoreError:
