@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import penstock
+import penstock.__main__
 from penstock.cli import main
 from penstock.cli.options import JobOptions
 from penstock.cli.progress import Lines, LiveView
@@ -354,9 +355,32 @@ def test_lines_about_snapshots_come_at_most_once_a_second():
 def test_a_busy_worker_is_told_once():
     said = []
     lines = Lines(said.append)
+    lines({"event": "workers", "pids": [70, 71]})
     for busy in ([], [1], [1], []):
         lines({"event": "status", "operators": [], "busy_workers": busy, "loops": []})
-    assert said == ["busy: worker 1 has been inside one call of a function for long"]
+    assert said[1:] == ["busy: worker 1 (pid 71) has been inside one call of a function for long"]
+
+
+def test_a_ctrl_c_outside_of_the_job_file_is_no_error_of_the_command(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    handlers = []
+    monkeypatch.setattr("penstock.cli.signal.signal", lambda *given: handlers.append(given))
+    monkeypatch.setattr("penstock.cli.script.run_job", interrupted)
+    done = CliRunner().invoke(main, ["run", "job.py"])
+    assert (done.exit_code, done.stderr) == (130, "stopped\n")
+    assert handlers == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_IGN)]
+
+
+def test_a_ctrl_c_while_the_command_line_is_imported_leaves_no_traceback(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        penstock.__main__.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "stopped\n")
 
 
 def test_a_failure_that_repeats_is_told_in_full_once():

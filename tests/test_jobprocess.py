@@ -1,5 +1,6 @@
 """What the client of a JobManager process hears of a job's end, however slowly it reads."""
 
+import os
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,13 @@ from penstock.runtime import jobprocess
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.jobmanager import JobOptions
-from penstock.runtime.jobprocess import LEAVE_SECONDS, STATUS_SECONDS, TELL_SECONDS, JobServer
+from penstock.runtime.jobprocess import (
+    LEAVE_SECONDS,
+    ORPHAN_SECONDS,
+    STATUS_SECONDS,
+    TELL_SECONDS,
+    JobServer,
+)
 
 RUN_SECONDS = 40 * STATUS_SECONDS
 
@@ -28,7 +35,7 @@ class Job:
 
     def __init__(self, *_: Any) -> None:
         self.plan = SimpleNamespace(operators=[])
-        self.config = SimpleNamespace(stop_timeout_seconds=600.0)
+        self.config = SimpleNamespace(name="counts", stop_timeout_seconds=600.0)
         self.metrics = SimpleNamespace(operators=list, loops=list)
         self.stops = 0
 
@@ -123,3 +130,25 @@ def test_a_client_that_never_reads_does_not_hold_the_process_for_ever(
         assert most <= waited < most + 1.0
 
     run(main)
+
+
+@pytest.mark.parametrize("runs", [ORPHAN_SECONDS / 2, ORPHAN_SECONDS * 2])
+def test_a_job_that_outlives_its_client_for_long_names_its_processes(
+    runs: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            await trio.sleep(RUN_SECONDS - runs)
+            client.server.observe({"event": "workers", "pids": [70, 71]})
+            await client.frames.aclose()
+
+    run(main)
+    told = capsys.readouterr().err
+    if runs < ORPHAN_SECONDS:
+        assert told == ""
+    else:
+        assert told.startswith("the program of job 'counts' is gone, and the job ends within 600 s")
+        assert f"(pid {os.getpid()})" in told and "(pids 70, 71)" in told

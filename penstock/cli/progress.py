@@ -103,6 +103,7 @@ class Lines:
         self._began = clock()
         self._said_snapshot = float("-inf")
         self._unsaid = 0
+        self._pids: list[int] = []
         self._busy: list[int] = []
         self._spilled: dict[str, int] = {}
         self._restarts = RestartTexts()
@@ -118,6 +119,7 @@ class Lines:
                 self._resuming = False
                 self._say(f"resumed from snapshot {event['number']}")
             case "workers":
+                self._pids = list(event["pids"])
                 if self._resuming:
                     self._resuming = False
                     self._say("there is no snapshot to resume from: starting from the beginning")
@@ -132,6 +134,8 @@ class Lines:
                     self._say(text)
             case "note":
                 self._say(f"note: {event['text']}")
+            case "stopping":
+                self._say(event["text"])
             case "status":
                 self._busy_workers(event["busy_workers"])
                 self._growing_loops(event["loops"])
@@ -152,9 +156,12 @@ class Lines:
 
     def _busy_workers(self, busy: list[int]) -> None:
         if busy and busy != self._busy:
-            which = ", ".join(map(str, busy))
+            which = ", ".join(f"{worker}{self._pid(worker)}" for worker in busy)
             self._say(f"busy: worker {which} has been inside one call of a function for long")
         self._busy = list(busy)
+
+    def _pid(self, worker: int) -> str:
+        return f" (pid {self._pids[worker]})" if worker < len(self._pids) else ""
 
     def _growing_loops(self, loops: list[dict[str, Any]]) -> None:
         """A loop whose back-edge keeps growing on disk may never become quiet."""

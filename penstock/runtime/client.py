@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,7 @@ from penstock.dataflow.environment import (
     RunOptions,
     current_options,
 )
-from penstock.dataflow.errors import (
-    GraphError,
-    StoreError,
-)
+from penstock.dataflow.errors import GraphError, PenstockError, StoreError
 from penstock.dataflow.stream import CloseableIterator, DataStream
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectSink, read_committed
@@ -44,6 +41,7 @@ from penstock.runtime.control.wire import receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.prepare import prepared_sources
 from penstock.runtime.restart_reports import RestartReports
+from penstock.runtime.stop_signals import StopSignals
 from penstock.snapshot.schema import RecordSchema
 from penstock.snapshot.temporary import TemporaryFolder
 
@@ -179,7 +177,8 @@ class LocalExecutor:
         began = time.perf_counter()
         process = self.start(program, options)
         follower = Follower(program, options, began)
-        with _stopping_on_signals(process) as received:
+        signals = StopSignals(partial(process.do, "stop"), process.kill, options.progress)
+        with signals.handled():
             try:
                 for event in process.events():
                     follower.take(event)
@@ -190,12 +189,13 @@ class LocalExecutor:
                 raise
             finally:
                 ended = process.end()
-        result = follower.result(ended)
-        if received:
-            # Stopped in order; now the signal does what it does to any program.
-            if received[0] == signal.SIGINT:
-                raise KeyboardInterrupt
-            raise SystemExit(128 + received[0])
+        try:
+            result = follower.result(ended)
+        except PenstockError:
+            if signals.killed and not follower.ended:
+                signals.end_program()
+            raise
+        signals.end_program()
         return result
 
     def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
@@ -261,6 +261,11 @@ class Follower:
         self._last: dict[str, Any] | None = None
         self._restarts = RestartReports(shown=options.progress is not None)
         self.pids: dict[str, Any] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the JobManager has reported how the job ended."""
+        return self._last is not None
 
     def take(self, event: dict[str, Any]) -> None:
         """Take an event."""
@@ -343,27 +348,3 @@ def _write_whole(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _stopping_on_signals(process: JobConnection) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM stop the job; a second one kills it. Yields the signals received."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def handle(number: int, _: Any) -> None:
-        received.append(number)
-        if len(received) == 1:
-            # Not from the handler itself: it may have interrupted a send.
-            threading.Thread(target=process.do, args=("stop",), daemon=True).start()
-        else:
-            process.kill()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

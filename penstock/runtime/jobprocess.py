@@ -36,6 +36,8 @@ STATUS_SECONDS = 0.5
 TELL_SECONDS = 60.0
 #: And for so long, if it is told to stop meanwhile.
 LEAVE_SECONDS = 5.0
+#: A job whose client is gone, and that has not ended for so long, names its processes.
+ORPHAN_SECONDS = 3.0
 
 
 class JobServer:
@@ -60,6 +62,7 @@ class JobServer:
         self._outbox: list[dict[str, Any]] = []
         self._client_gone = False
         self._ended = False
+        self._workers: list[int] = []
         self._signal = Signal()
         self._job: JobManager | None = None
         self._stop_scope = trio.CancelScope()
@@ -67,6 +70,8 @@ class JobServer:
 
     def observe(self, event: dict[str, Any]) -> None:
         """Send an event to the client."""
+        if event["event"] == "workers":
+            self._workers = event["pids"]
         if self._client_gone:
             return
         self._outbox.append(event)
@@ -162,7 +167,21 @@ class JobServer:
             else:
                 self._stop(nursery)
             if order is None:
+                nursery.start_soon(self._report_orphan)
                 return
+
+    async def _report_orphan(self) -> None:
+        """Name the processes that are left for a while, where a function does not return."""
+        assert self._job is not None
+        await trio.sleep(ORPHAN_SECONDS)
+        if not self._ended:
+            seconds = self._job.config.stop_timeout_seconds
+            text = (
+                f"the program of job {self._job.config.name!r} is gone, and the job ends within "
+                f"{seconds:g} s; it is in the JobManager (pid {os.getpid()}) and in the workers "
+                f"(pids {', '.join(map(str, self._workers))})"
+            )
+            print(text, file=sys.stderr, flush=True)
 
     async def _watch_signals(self, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
