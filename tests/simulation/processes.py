@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
-import trio.testing
 
+from penstock.runtime.control.memory import MemoryNetwork, MemoryStream
 from penstock.runtime.control.world import Handler, WorkerHandle, WorkerSpec, World
 from penstock.runtime.taskmanager import TaskManager
 
@@ -54,10 +54,9 @@ class Process:
 class SimulatedStream(trio.abc.Stream):
     """One end of a connection; what arrives is delayed at random, in order."""
 
-    def __init__(self, machine: Machine, inner: Any) -> None:
+    def __init__(self, machine: Machine, inner: MemoryStream) -> None:
         self._machine = machine
         self._inner = inner
-        self._closed = False
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._inner.send_all(data)
@@ -68,18 +67,14 @@ class SimulatedStream(trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         data = await self._inner.receive_some(max_bytes)
         await self._machine.delay()
-        return bytes(data)
+        return data
 
     async def aclose(self) -> None:
-        self.close()
-        await trio.lowlevel.checkpoint()
+        await self._inner.aclose()
 
     def close(self) -> None:
         """Close at once; the other end reads what is under way, then the end of the stream."""
-        if not self._closed:
-            self._closed = True
-            self._inner.send_stream.close()
-            self._inner.receive_stream.close()
+        self._inner.close()
 
 
 class Machine:
@@ -100,7 +95,7 @@ class Machine:
         #: Exceptions of processes that were not killed: each is a bug.
         self.crashes: list[BaseException] = []
         self.processes: list[Process] = []
-        self._listening: dict[str, tuple[Process, Handler, trio.Nursery]] = {}
+        self._network = MemoryNetwork()
 
     async def delay(self) -> None:
         """Wait for a random time: often none, seldom a long one."""
@@ -190,17 +185,17 @@ class Machine:
             raise result.error
         return result
 
-    async def _hold(self, address: str) -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            del self._listening[address]
-
     async def listen(self, process: Process, name: str, handler: Handler, nursery: Any) -> str:
         """Serve connections until the nursery is cancelled."""
+
+        async def serve(inner: MemoryStream) -> None:
+            if not process.dead:
+                stream = SimulatedStream(self, inner)
+                process.streams.append(stream)
+                await handler(stream)
+
         address = f"sim:{process.pid}/{name}"
-        self._listening[address] = (process, handler, nursery)
-        nursery.start_soon(self._hold, address)
+        self._network.listen(address, serve, nursery)
         await trio.lowlevel.checkpoint()
         return address
 
@@ -209,22 +204,9 @@ class Machine:
         await self.delay()
         if process.dead:
             raise Killed
-        listening = self._listening.get(address)
-        if listening is None or listening[0].dead:
-            raise ConnectionRefusedError(f"nobody listens at {address}")
-        other, handler, nursery = listening
-        ours, theirs = (SimulatedStream(self, end) for end in trio.testing.memory_stream_pair())
-        process.streams.append(ours)
-        other.streams.append(theirs)
-
-        async def serve() -> None:
-            try:
-                await handler(theirs)
-            finally:
-                theirs.close()
-
-        nursery.start_soon(serve)
-        return ours
+        stream = SimulatedStream(self, self._network.connect(address))
+        process.streams.append(stream)
+        return stream
 
 
 @dataclass
