@@ -421,6 +421,7 @@ def test_an_error_in_a_class_of_the_users_is_raised_once_and_has_its_record() ->
 def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
     running = opened(lambda: operator(OperatorKind.MAP, lambda row: row[0]))
     assert isinstance(running, LoopOperator)
+    running.process([(0,)])  # the first batch shows that it emits what cannot change
     for width in (1, 2, WIDEST, WIDEST + 1, 1000):
         rows = [tuple(range(width)), tuple(range(1, width + 1))]
         assert running.process(by_column(rows)) == [0, 1]

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.reuse import ReuseGuard
+from penstock.dataflow.reuse import EmissionGuard, own
 from penstock.dataflow.source import (
     Read,
     ReaderContext,
@@ -102,7 +102,7 @@ class _GeneratorReader(SourceReader):
         self._step = 1
         self._slice = _FIRST_SLICE
         self._pace: _Pace | None = None
-        self._reuse = ReuseGuard()
+        self._guard = EmissionGuard()
 
     def open(self, split: Split, position: Any) -> None:
         first, self._step = split.payload
@@ -129,7 +129,8 @@ class _GeneratorReader(SourceReader):
         began = clock()
         indices = iter(range(self._next, self._next + count * self._step, self._step))
         try:
-            records = list(map(self._source.function, indices))
+            made = map(self._source.function, indices)
+            records = list(map(own, made) if self._guard.watching else made)
         except Exception as error:
             done = count - operator.length_hint(indices) - 1
             index = self._next + done * self._step
@@ -140,7 +141,7 @@ class _GeneratorReader(SourceReader):
             self._slice = max(1, int(count * _SLICE_SECONDS / took))
         elif count == self._slice and took < _SLICE_SECONDS / 4:
             self._slice *= 2
-        return self._reuse.check(records)
+        return self._guard.seen(records)
 
 
 class _Pace:

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.reuse import ReuseGuard
+from penstock.dataflow.reuse import EmissionGuard, own, own_local
 from penstock.dataflow.source import (
     Read,
     ReaderContext,
@@ -110,7 +110,7 @@ class _IterableReader(SourceReader):
         self._source = source
         self._thread_name = thread_name
         self._cursor: _SequenceCursor | _IteratorCursor | _Pump | None = None
-        self._reuse = ReuseGuard()
+        self._guard = EmissionGuard()
 
     def open(self, split: Split, position: Any) -> None:
         self.close()
@@ -126,16 +126,16 @@ class _IterableReader(SourceReader):
         if isinstance(made, Sequence):
             self._cursor = _SequenceCursor(made, start)
         elif self.blocking:
-            self._cursor = _Pump(iter(made), start, self._thread_name)
+            self._cursor = _Pump(iter(made), start, self._guard, self._thread_name)
         else:
-            self._cursor = _IteratorCursor(iter(made), start)
+            self._cursor = _IteratorCursor(iter(made), start, self._guard)
 
     def read(self, max_records: int) -> Read:
         assert self._cursor is not None, "read before open"
         read = self._cursor.read(max_records)
-        if not isinstance(self._cursor, _SequenceCursor):
-            self._reuse.check(read.records)
-        return read
+        if isinstance(self._cursor, _SequenceCursor):
+            return read
+        return read._replace(records=self._guard.seen(read.records))
 
     def close(self) -> None:
         if self._cursor is not None:
@@ -163,9 +163,10 @@ class _SequenceCursor:
 class _IteratorCursor:
     """Reads an iterator that never waits, without a thread."""
 
-    def __init__(self, iterator: Iterator[Any], start: int) -> None:
+    def __init__(self, iterator: Iterator[Any], start: int, guard: EmissionGuard) -> None:
         self._iterator = iterator
         self._next = start
+        self._guard = guard
         self._skipped = 0
 
     def read(self, max_records: int) -> Read:
@@ -173,7 +174,8 @@ class _IteratorCursor:
             # In pieces, so that a long skip doesn't hold up the task.
             self._skipped += _skip(self._iterator, self._skipped, self._next)
             return Read([], self._next)
-        records = list(islice(self._iterator, max_records))
+        given = islice(self._iterator, max_records)
+        records = list(map(own, given) if self._guard.watching else given)
         self._next += len(records)
         self._skipped = self._next
         return Read(records, self._next, finished=len(records) < max_records)
@@ -192,8 +194,11 @@ class _Pump:
     no wake-up is lost.
     """
 
-    def __init__(self, iterator: Iterator[Any], start: int, name: str) -> None:
+    def __init__(
+        self, iterator: Iterator[Any], start: int, guard: EmissionGuard, name: str
+    ) -> None:
         self._iterator = iterator
+        self._guard = guard
         self._start = start
         self._next = start
         self._buffer: list[Any] = []
@@ -254,9 +259,9 @@ class _Pump:
         while skipped < self._start and not self._closed:
             skipped += _skip(self._iterator, skipped, self._start)
         buffer = self._buffer
-        append = buffer.append
+        append, guard = buffer.append, self._guard
         for record in self._iterator:
-            append(record)
+            append(own_local(record) if guard.watching else record)
             if self._reader_waits:
                 with self._condition:
                     self._reader_waits = False  # one notification is enough

@@ -1,54 +1,201 @@
-"""Sees whether records are objects of their own.
+"""Object reuse: what a function has emitted must not change when the function goes on.
 
-Records wait in batches. One that is changed and given again, as a loop may do with its one dict,
-would come out as its last self in all places, and nothing would tell. So it is refused when the
-same object is given twice in a row, if it can change, which is what has no hash.
+Records wait in batches, and are encoded later or not at all. A program may keep a record that it
+has emitted, change it and emit it again. So a record that can change is copied when it is emitted,
+as Flink does unless object reuse is enabled. It is not copied if it has no other reference, since
+then no code is left that could change it: `yield {"word": word}` costs no copy, and
+`yield record; record["n"] = 0` costs one.
+
+Immutable records need none of this. An `EmissionGuard` finds out from each batch whether a
+function emits anything that can change, and has each record looked at only in that case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
-from operator import is_
+import copy
+import dataclasses
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from itertools import chain
+from operator import attrgetter
+from sys import getrefcount
+from types import NoneType
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from penstock.dataflow.errors import JobError
+__all__ = ["IMMUTABLE", "EmissionGuard", "can_change", "own", "own_local"]
 
-__all__ = ["ReuseGuard"]
+IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes, complex, Decimal, Fraction})
+IMMUTABLE |= {datetime, date, time, timedelta, timezone, ZoneInfo, UUID, range}
+"""Types whose values cannot change, nor hold anything that can."""
+
+_MUTABLE = frozenset({list, dict, set, deque, bytearray, OrderedDict, Counter, defaultdict})
 
 
-class ReuseGuard:
-    """Looks at what one function, or one iterable, gives; batch by batch."""
+def can_change(values: Sequence[Any]) -> bool:
+    """Return whether any of the values can change, or holds something that can.
+
+    An object of a class that is no record class counts as one that cannot: no other task can be
+    sent it, so that its own chain alone decides what becomes of it.
+    """
+    kinds: set[Any] = set(map(type, values))
+    if kinds <= IMMUTABLE:
+        return False
+    for kind in kinds - IMMUTABLE:
+        if kind in _MUTABLE:
+            return True
+        if issubclass(kind, tuple) or kind is frozenset:
+            alike = [value for value in values if type(value) is kind] if len(kinds) > 1 else values
+            # Most tuples hold plain values, for which no list of all the items is needed.
+            plain = IMMUTABLE.issuperset(map(type, chain.from_iterable(alike)))
+            if not plain and can_change(list(chain.from_iterable(alike))):
+                return True
+        elif issubclass(kind, Enum):
+            continue
+        elif (parameters := getattr(kind, "__dataclass_params__", None)) is not None:
+            if not parameters.frozen:
+                return True
+            alike = [value for value in values if type(value) is kind]
+            for field in dataclasses.fields(kind):
+                if can_change(list(map(attrgetter(field.name), alike))):
+                    return True
+    return False
+
+
+def _references(value: Any) -> int:
+    return getrefcount(value)
+
+
+def _references_of_made(value: Any, _given: Any) -> int:
+    return getrefcount(value)
+
+
+def _references_in_loop(values: Iterable[Any]) -> int:
+    for value in values:
+        return _references(value)
+    raise AssertionError("there is a value")
+
+
+def _references_of_item(values: Iterable[Any]) -> int:
+    for value in values:
+        return getrefcount(value)
+    raise AssertionError("there is a value")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# How many references a value has where it is looked at, if there are no others. They are counted,
+# since versions of Python differ in which of their own they count.
+_RECORDS: list[Any] = [[]]
+_MADE = next(map(_references_of_made, map(list, [()]), [None]))
+_GIVEN = next(map(_references_of_made, map(_same, _RECORDS), _RECORDS))
+_MAPPED = next(map(_references, map(list, [()])))
+_LISTED = next(map(_references, [[]]))
+_LOCAL = _references_in_loop(map(list, [()]))
+_ITEM = _references_of_item([[]])
+
+
+def own(value: Any) -> Any:
+    """Return a value that `map` gives, or a copy if it can change and something refers to it."""
+    if type(value) in IMMUTABLE or (getrefcount(value) <= _MAPPED and _holds_alone(value)):
+        return value
+    return _copied(value)
+
+
+def own_local(value: Any) -> Any:
+    """Do as `own`, for a value that is bound to one local variable."""
+    if type(value) in IMMUTABLE or (getrefcount(value) <= _LOCAL and _holds_alone(value)):
+        return value
+    return _copied(value)
+
+
+def _own_listed(value: Any) -> Any:
+    """Do as `own`, for an item of a list that nothing else refers to."""
+    if type(value) in IMMUTABLE or (getrefcount(value) <= _LISTED and _holds_alone(value)):
+        return value
+    return _copied(value)
+
+
+def _own_made(value: Any, given: Any) -> Any:
+    """Do as `own`, for what a function has made of a record, which may be the record itself."""
+    if type(value) in IMMUTABLE:
+        return value
+    alone = _GIVEN if value is given else _MADE
+    return value if getrefcount(value) <= alone and _holds_alone(value) else _copied(value)
+
+
+def _holds_alone(value: Any) -> bool:
+    """Return whether nothing else refers to what a value holds, as far as that can change."""
+    kind = type(value)
+    items: Iterable[Any]
+    if kind is dict:
+        items = value.values()
+    elif kind in (list, tuple, deque):
+        items = value
+    elif "__dataclass_fields__" in vars(kind) and hasattr(value, "__dict__"):
+        items = vars(value).values()
+    else:
+        return False
+    if IMMUTABLE.issuperset(map(type, items)):
+        return True
+    for item in items:
+        if type(item) not in IMMUTABLE and (getrefcount(item) > _ITEM or not _holds_alone(item)):
+            return False
+    return True
+
+
+def _copied(value: Any) -> Any:
+    return _copy(value) if can_change((value,)) else value
+
+
+def _copy(value: Any) -> Any:
+    kind = type(value)
+    if kind in IMMUTABLE:
+        return value
+    if kind is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    if kind is list:
+        return list(map(_copy, value))
+    if kind is tuple:
+        return tuple(map(_copy, value))
+    return copy.deepcopy(value)
+
+
+class EmissionGuard:
+    """Keeps what one function emits apart from what the function may change later.
+
+    A function is watched from its first batch on. It is watched no longer when a batch has shown
+    that it emits immutable records, and always once it has emitted a record that can change.
+    """
 
     def __init__(self) -> None:
-        # The object itself, lest another is made at its place.
-        self._last: Any = None
+        #: Whether each record is to be looked at when it is emitted.
+        self.watching = True
+        self._changing = False
 
-    def check(self, records: list[Any], made_of: Sequence[Any] = ()) -> list[Any]:
-        """The same records.
+    def map(
+        self, function: Callable[[Any], Any], iterator: Iterator[Any], records: Sequence[Any]
+    ) -> list[Any]:
+        """Return what a watched function makes of each of the records, which `iterator` gives."""
+        return list(map(_own_made, map(function, iterator), records))
 
-        Arguments:
-            records: what was given.
-            made_of: the records that a function was given for them. It may hand one on, and those
-                may come twice.
+    def items(self, made: list[Any]) -> Iterable[Any]:
+        """Return the items of a list that a watched function has made."""
+        return map(_own_listed if getrefcount(made) <= _LOCAL else _copied, made)
 
-        Raises:
-            JobError: if one that can change was given twice in a row.
-        """
-        if not records or type(records[0]).__hash__ is not None:
+    def seen(self, records: list[Any]) -> list[Any]:
+        """Return a batch that was emitted, and decide whether the next one is watched."""
+        if not records:
             return records
-        last, self._last = self._last, records[-1]
-        again = records[0] is last and not (made_of and records[0] is made_of[0])
-        if again or (_repeats(records) and not _repeats(made_of)):
-            kind = type(records[0]).__name__
-            raise JobError(
-                f"the same {kind} was emitted more than once. Records wait in batches: what is "
-                f"changed in it later changes what was emitted before. Emit a new {kind}, or a "
-                f"copy, each time"
-            )
-        return records
-
-
-def _repeats(records: Sequence[Any]) -> bool:
-    """Whether an object comes twice in a row."""
-    return any(map(is_, records, islice(records, 1, None)))
+        if not can_change(records):
+            self.watching = self._changing
+            return records
+        watched, self.watching, self._changing = self.watching, True, True
+        return records if watched else list(map(_own_listed, records))

@@ -25,6 +25,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.reuse import IMMUTABLE
 from penstock.runtime.shapes import (
     FormerShape,
     Shape,
@@ -40,10 +41,6 @@ __all__ += ["UnsupportedTypeError"]
 
 ATOMS = frozenset({NoneType, bool, int, float, str, bytes})
 """Types that msgpack carries as they are, but for big integers and strings with surrogates."""
-
-IMMUTABLE = ATOMS | {complex, Decimal, Fraction, datetime, date, time, timedelta, UUID, range}
-IMMUTABLE |= {timezone, ZoneInfo}
-"""Types whose values can't change, nor hold anything that can."""
 
 MAX_DEPTH = 100
 """How deeply containers may be nested in a value."""

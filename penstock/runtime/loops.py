@@ -6,14 +6,15 @@ and are called with plain names. `append` is looked up at the list each time: Py
 without a call, which it does not with a variable that holds the method. `find` gives the value of a
 key that seems to have none: what is asked for first is quicker without a default, and may be None.
 `nothing` is empty, and raises `TypeError` if it is asked for what has no hash: an empty dict does,
-and makes no number of the hash, as `hash` would.
+and makes no number of the hash, as `hash` would. It is None, which raises always, where a hash
+does not say whether a value can change.
 
 Who handles what they raise is in `operators.py` and `output.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.snapshot.state import MISSING
@@ -21,6 +22,7 @@ from penstock.snapshot.state import MISSING
 __all__ = [
     "call_records",
     "count_records",
+    "emit_records",
     "filter_records",
     "flat_map_records",
     "map_records",
@@ -47,6 +49,35 @@ def flat_map_records(
     return out
 
 
+def emit_records(
+    function: Callable[..., Iterable[Any] | None],
+    iterator: Iterator[Any],
+    arguments: tuple[Any, ...],
+    nothing: Any,
+    own: Callable[[Any], Any],
+    own_items: Callable[[list[Any]], Iterable[Any]] | None,
+) -> list[Any]:
+    """All that the function emits for each, in order, when it may change what it has emitted.
+
+    A generator goes on after each record, so its records are looked at before that. `nothing`
+    raises for those that may have to be copied, which `own` decides. The items of a list are looked
+    at by `own_items`, unless it is None.
+    """
+    out: list[Any] = []
+    for record in iterator:
+        made = function(record, *arguments)
+        if type(made) is list:
+            out.extend(made if own_items is None else own_items(made))
+            continue
+        for emitted in made or ():
+            try:
+                emitted in nothing  # noqa: B015 - see above
+            except TypeError:
+                emitted = own(emitted)
+            out.append(emitted)
+    return out
+
+
 def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
     """Those for which the function is true."""
     return [record for record in iterator if function(record)]
@@ -65,7 +96,7 @@ def reduce_records(
     iterator: Iterator[Any],
     dirty: dict[Any, Any],
     find: Callable[[Any], Any],
-    nothing: Container[Any],
+    nothing: Any,
     copied: Copied,
 ) -> list[Any]:
     """The new value of each record's key. `nothing` raises for values that have to be copied."""
@@ -112,7 +143,7 @@ def process_records(
     iterator: Iterator[Any],
     context: Any,
     shown: Any,
-    nothing: Container[Any],
+    nothing: Any,
     copied: Copied,
 ) -> list[Any]:
     """All that the function emits, called with the record's key as the context's `key`."""

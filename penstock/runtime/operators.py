@@ -10,7 +10,7 @@ No trio, no channels: a chain is a tree of these, and `penstock.runtime.task` fe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -24,7 +24,7 @@ from penstock.dataflow.functions import (
     method_of,
 )
 from penstock.dataflow.graph import OperatorKind
-from penstock.dataflow.reuse import ReuseGuard
+from penstock.dataflow.reuse import EmissionGuard, own, own_local
 from penstock.dataflow.sink import SinkWriter
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
 from penstock.runtime import loops
@@ -146,8 +146,7 @@ class RunningOperator(ABC):
         self.records_out = 0
         #: Its end-of-input hook is running.
         self.ending = False
-        #: Of what it emits, unless that is copied or is what it was given.
-        self._reuse = ReuseGuard()
+        self._guard = EmissionGuard()
 
     def open(self) -> None:
         """Open the user's function."""
@@ -251,9 +250,13 @@ class MapOperator(LoopOperator):
         self.called = method_of(function, "map")
         self._set_loop(loops.map_records, function=self.called)
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, records: Records) -> list[Any]:
         """The mapped records."""
-        return self._reuse.check(self._go_through(records), records)
+        if not self._guard.watching:
+            return self._guard.seen(self._go_through(records))
+        rows = records.rows() if isinstance(records, Columns) else records
+        self.iterator = iterator = iter(rows)
+        return self._guard.seen(self._guard.map(self.called, iterator, rows))
 
 
 class FlatMapOperator(LoopOperator):
@@ -263,10 +266,21 @@ class FlatMapOperator(LoopOperator):
         super().__init__(function, context)
         self.called = method_of(function, "flat_map")
         self._set_loop(loops.flat_map_records, function=self.called)
+        # What is inlined is a comprehension, which is done before the next record.
+        self._inlined = inlined(self._plain, **self._functions) is not self._plain
+        self._nothing = _what_has_no_hash(context)
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, records: Records) -> list[Any]:
         """All records of what the function returned, in order."""
-        return self._reuse.check(self._go_through(records), records)
+        guard = self._guard
+        if self._inlined and not guard.watching:
+            return guard.seen(self._go_through(records))
+        rows = records.rows() if isinstance(records, Columns) else records
+        self.iterator = iterator = iter(rows)
+        items = guard.items if guard.watching else None
+        return guard.seen(
+            loops.emit_records(self.called, iterator, (), self._nothing, own_local, items)
+        )
 
 
 class FilterOperator(LoopOperator):
@@ -287,32 +301,37 @@ class ProcessOperator(RunningOperator):
     class _Context(ProcessFunction.Context):
         pass
 
+    def __init__(self, function: Any, context: OperatorContext) -> None:
+        super().__init__(function, context)
+        self._nothing = _what_has_no_hash(context)
+
     def process(self, records: list[Any]) -> list[Any]:
         """All that the function emitted."""
         self.iterator = iterator = iter(records)
-        call, context = self.function.process_element, self._Context()
-        out = [out for record in iterator for out in call(record, context) or ()]
-        return self._reuse.check(out, records)
+        guard, arguments = self._guard, (self._Context(),)
+        call = self.function.process_element
+        items = guard.items if guard.watching else None
+        return guard.seen(
+            loops.emit_records(call, iterator, arguments, self._nothing, own_local, items)
+        )
 
     def _end_input(self) -> Iterator[list[Any]]:
-        for records in _batched(self.function.end_input(self._Context()) or ()):
-            yield self._reuse.check(records)
+        return _batched(map(own, self.function.end_input(self._Context()) or ()))
 
 
-class _CopyAlways:
-    """Holds nothing, and takes everything for something that has no hash."""
-
-    def __contains__(self, _: object) -> bool:
-        raise TypeError
+def _what_has_no_hash(context: OperatorContext) -> Any:
+    """Return what `in` raises `TypeError` for, if the value on its left may be able to change."""
+    # None is no container, so that each value has to be looked at.
+    return {} if context.codec.hash_tells else None
 
 
 class KeyedOperator(LoopOperator):
     """An operator with keyed state; always the first of its chain.
 
-    A record that is also state (what `reduce` emits) must not change under whoever got it, so
+    A record that is also state (what `reduce` emits) must not change under its receivers, so
     mutable ones are copied. *Mutable* is what has no hash, which is checked at the record, before
-    the function can touch it again; classes that are hashable and mutable all the same are in
-    the codec's table and turn the check into a copy always.
+    the function can touch it again. Classes that are hashable and mutable all the same are in
+    the codec's table, and with them every record is looked at.
     """
 
     STATE = "value"
@@ -322,11 +341,7 @@ class KeyedOperator(LoopOperator):
         assert context.backend is not None
         self.backend = context.backend
         self._key_of = key_of
-        self._nothing: Container[Any] = {} if context.codec.hash_tells else _CopyAlways()
-
-    def copied(self, record: Any) -> Any:
-        """A copy of a mutable record; the record itself if it is immutable."""
-        return self.context.codec.copy_mutable([record])[0]
+        self._nothing = _what_has_no_hash(context)
 
 
 class KeyedReduceOperator(KeyedOperator):
@@ -343,7 +358,7 @@ class KeyedReduceOperator(KeyedOperator):
     def copied(self, record: Any) -> Any:
         """A copy of a mutable record, which is in the state by now."""
         self._table.only_immutable = False
-        return super().copied(record)
+        return self.context.codec.copy_mutable([record])[0]
 
     def process(self, records: list[Any]) -> list[Any]:
         """The new value of each record's key."""
@@ -384,7 +399,7 @@ class KeyedProcessOperator(KeyedOperator):
     def process(self, records: list[Any]) -> list[Any]:
         """All that the function emitted."""
         shown = self._Context(self.context)
-        return self._go_through(records, self.context, shown, self._nothing, self.copied)
+        return self._go_through(records, self.context, shown, self._nothing, own_local)
 
     def _end_input(self) -> Iterator[list[Any]]:
         """What the function emits for each key that has state."""
@@ -392,9 +407,7 @@ class KeyedProcessOperator(KeyedOperator):
         for keys in _batched(self.backend.keys()):
             out: list[Any] = []
             for context.key in keys:
-                for emitted in self.function.end_input(shown) or ():
-                    # At once: the function may change it and emit it again.
-                    out += context.codec.copy_mutable([emitted])
+                out += map(own, self.function.end_input(shown) or ())
             yield out
 
 

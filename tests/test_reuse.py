@@ -1,0 +1,274 @@
+"""What was emitted stays as it was, whatever the function does with the object afterwards."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock import KeyedProcessFunction, ProcessFunction
+from penstock.dataflow.graph import OperatorKind
+from penstock.dataflow.reuse import EmissionGuard, can_change, own
+from penstock.runtime.codec import Codec, TypeTable
+from penstock.runtime.operators import OperatorContext, RunningOperator, make_operator
+from tests.test_operators import operator
+
+
+@dataclass(eq=False)
+class ById:
+    """Has the hash of an object, and can change."""
+
+    v: int = 0
+
+
+@dataclass(unsafe_hash=True)
+class ByValue:
+    """Has a hash of its fields, and can change."""
+
+    v: int = 0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    v: Any = 0
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+class Colour(Enum):
+    RED = 1
+
+
+def _dict() -> Any:
+    return {"v": 0}
+
+
+def set_v(record: Any, v: int) -> None:
+    if isinstance(record, dict):
+        record["v"] = v
+    else:
+        record.v = v
+
+
+def get_v(record: Any) -> int:
+    value: int = record["v"] if isinstance(record, dict) else record.v
+    return value
+
+
+CLASSES = [_dict, ById, ByValue]
+INPUT = list(range(1, 8))
+EXPECTED = INPUT
+
+
+def running(kind: OperatorKind, function: Any) -> RunningOperator:
+    codec = Codec(TypeTable([ById, ByValue, Frozen, Pair, Colour]))
+    context = OperatorContext("the name", "the uid", 0, 1, 128, 0, codec)
+    return make_operator(kind, function, None, context)
+
+
+def values(target: RunningOperator, sizes: Iterable[int] = (1, 3, 3)) -> list[int]:
+    """The values of all that was emitted for batches of these sizes, looked at in the end."""
+    left, emitted = deque(INPUT), []
+    for size in sizes:
+        emitted += target.process([left.popleft() for _ in range(size)])
+    return [get_v(record) for record in emitted]
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_one_object_may_be_emitted_again(make: Callable[[], Any]) -> None:
+    kept = make()
+
+    def change(n: int) -> Any:
+        set_v(kept, n)
+        return kept
+
+    assert values(running(OperatorKind.MAP, change)) == EXPECTED
+    assert values(running(OperatorKind.FLAT_MAP, lambda n: [change(n)])) == EXPECTED
+    assert values(running(OperatorKind.FLAT_MAP, lambda n: (change(m) for m in [n]))) == EXPECTED
+    # Two in turn.
+    others = [make(), make()]
+
+    def take_turns(n: int) -> Any:
+        set_v(others[n % 2], n)
+        return others[n % 2]
+
+    assert values(running(OperatorKind.MAP, take_turns)) == EXPECTED
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_an_object_may_be_changed_after_it_was_emitted(make: Callable[[], Any]) -> None:
+    def emit(n: int) -> Iterator[Any]:
+        record = make()
+        set_v(record, n)
+        yield record
+        set_v(record, -1)
+
+    class Emit(ProcessFunction):
+        def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
+            return emit(value)
+
+        def end_input(self, ctx: ProcessFunction.Context) -> Iterator[Any]:
+            return emit(7)
+
+    class EmitKeyed(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            return emit(value)
+
+    assert values(running(OperatorKind.FLAT_MAP, emit)) == EXPECTED
+    process = running(OperatorKind.PROCESS, Emit())
+    assert values(process) == EXPECTED
+    assert [get_v(record) for batch in process.end_input() for record in batch] == [7]
+
+    # A map that changes what it has emitted for the record before.
+    last = make()
+
+    def change_last(n: int) -> Any:
+        nonlocal last
+        set_v(last, -1)
+        last = make()
+        set_v(last, n)
+        return last
+
+    assert values(running(OperatorKind.MAP, change_last)) == EXPECTED
+
+
+def test_a_keyed_function_may_change_what_it_has_emitted() -> None:
+    class Emit(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            record = {"v": value[0], "all": [value]}
+            yield record
+            record["v"] = -1
+            record["all"].clear()
+
+    keyed = operator(OperatorKind.KEYED_PROCESS, Emit())
+    assert keyed.process([(1,), (2,)]) == [
+        {"v": 1, "all": [(1,)]},
+        {"v": 2, "all": [(2,)]},
+    ]
+
+
+def test_what_is_within_a_record_is_looked_at_too() -> None:
+    kept: list[int] = []
+
+    def within(n: int) -> Any:
+        kept[:] = [n]
+        return [(n, kept), {"v": kept}, [kept], Pair(n, kept), Frozen(kept)][n % 5]
+
+    function = running(OperatorKind.MAP, within)
+    emitted = function.process([0, 1, 2]) + function.process([3, 4])
+    assert emitted == [(0, [0]), {"v": [1]}, [[2]], Pair(3, [3]), Frozen([4])]
+
+    def lazily(n: int) -> Iterator[Any]:
+        inner = [n]
+        yield (n, inner)
+        inner.append(-1)
+
+    assert running(OperatorKind.FLAT_MAP, lazily).process([1, 2]) == [(1, [1]), (2, [2])]
+
+
+def test_what_a_list_that_is_kept_holds_is_copied() -> None:
+    kept = [{"v": 0}]
+
+    def change(n: int) -> list[Any]:
+        kept[0]["v"] = n
+        return kept
+
+    assert values(running(OperatorKind.FLAT_MAP, change)) == EXPECTED
+
+
+def test_mutable_records_after_immutable_ones_are_copied_from_their_batch_on() -> None:
+    kept = {"v": 0}
+
+    def change(n: int) -> Any:
+        kept["v"] = n
+        return n if n < 3 else kept
+
+    function = running(OperatorKind.MAP, change)
+    assert function.process([1, 2]) == [1, 2]
+    first = function.process([3])
+    assert function.process([4, 5]) == [{"v": 4}, {"v": 5}]
+    assert first == [{"v": 3}]
+
+
+def test_what_nothing_else_refers_to_is_not_copied() -> None:
+    made: list[int] = []
+
+    def make(n: int) -> Any:
+        record = {"v": n, "more": [n, {"n": n}]}
+        made.append(id(record))
+        return record
+
+    for kind, function in (
+        (OperatorKind.MAP, make),
+        (OperatorKind.FLAT_MAP, lambda n: [make(n)]),
+        (OperatorKind.FLAT_MAP, lambda n: (make(m) for m in [n])),
+    ):
+        made.clear()
+        target = running(kind, function)
+        emitted = target.process([1, 2]) + target.process([3])
+        assert [id(record) for record in emitted] == made
+    # Nor is a record that a map was given and returns.
+    target = running(OperatorKind.MAP, lambda record: record)
+    records = [{"v": [1]}, {"v": [2]}]
+    assert all(map(lambda a, b: a is b, target.process(records), records))
+
+
+def test_immutable_records_are_not_looked_at_one_by_one() -> None:
+    guard = EmissionGuard()
+    assert guard.watching
+    records = [(1, "a", Frozen(1), Pair(1, None)), (2, "b", Frozen((2,)), Pair(2, Colour.RED))]
+    assert guard.seen(records) is records
+    assert not guard.watching
+    assert guard.seen([{}]) == [{}]
+    assert guard.watching
+    guard.seen(records)
+    assert guard.watching  # it has emitted what can change, and may do so again
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1, False),
+        ("a", False),
+        ((1, ("a", None)), False),
+        (frozenset({1}), False),
+        (Colour.RED, False),
+        (Pair(1, 2), False),
+        (Frozen(1), False),
+        (Frozen((1, Frozen(2))), False),
+        (object(), False),
+        ([], True),
+        ({}, True),
+        ((1, []), True),
+        ((1, (2, {})), True),
+        (Pair(1, []), True),
+        (Frozen([]), True),
+        (ById(), True),
+        (ByValue(), True),
+        (frozenset({ById()}), True),
+    ],
+)
+def test_a_value_can_change_if_it_or_something_in_it_can(value: Any, expected: bool) -> None:
+    assert can_change([value]) is expected
+    assert can_change([1, value, "a"]) is expected
+    assert can_change([]) is False
+
+
+def test_copies_are_equal_and_of_the_same_type() -> None:
+    @dataclass
+    class Order:
+        items: list[Any] = field(default_factory=list)
+
+    kept = [Order([1, {"a": (1, [2])}]), {"a": {1, 2}}, deque([[1]], 3), bytearray(b"a")]
+    copies = list(map(own, kept))
+    assert copies == kept
+    assert [type(copy) for copy in copies] == [type(value) for value in kept]
+    assert all(copy is not value for copy, value in zip(copies, kept, strict=True))
+    assert copies[0].items[1]["a"][1] is not kept[0].items[1]["a"][1]
