@@ -179,8 +179,8 @@ class Lines:
             )
         how = "stopped" if event["stopped"] else "finished"
         self._say(
-            f"{how} after {self._clock() - self._began:.1f} s: snapshots {len(event['snapshots'])}"
-            f" · restarts {len(event['restarts'])}"
+            f"{how} after {self._clock() - self._began:.1f} s: "
+            f"snapshots {event['totals']['snapshots']} · restarts {event['totals']['restarts']}"
         )
 
 

@@ -49,12 +49,15 @@ class JobExecutionResult:
     Arguments:
         job_name: its name.
         wall_seconds: from the call of `execute` to the end.
-        restarts: how often it was restarted, with cause and time, in order.
-        snapshots: those that completed, with number, kind, duration_ms and sizes in bytes.
+        restarts: the last hundred, with cause and time, in order.
+        snapshots: the last hundred that completed, with number, kind, duration_ms and sizes in
+            bytes.
         operators: per operator: uid, name, records_in, records_out.
         lineage: the line of snapshots of this run.
         stopped: it was stopped with a last snapshot and can be resumed.
         loops: per back-edge: name, records queued at most, bytes on disk at most.
+        totals: over the whole run: snapshots, snapshot_ms, snapshot_bytes_new, restarts,
+            restart_seconds.
     """
 
     job_name: str
@@ -65,6 +68,7 @@ class JobExecutionResult:
     lineage: str
     stopped: bool = False
     loops: list[dict[str, Any]] = field(default_factory=list)
+    totals: dict[str, Any] = field(default_factory=dict)
 
     def get_net_runtime(self) -> int:
         """Wall time in milliseconds, as PyFlink has it."""

@@ -53,6 +53,9 @@ FAREWELL_SECONDS = 30.0
 DEAL_SECONDS = 0.1
 #: A worker whose heartbeat comes and whose loop has not reported for so long is busy.
 BUSY_SECONDS = 3.0
+#: What is left of snapshots that were given up is removed with the next complete one, or when so
+#: many were given up after it.
+MAX_ABORTED = 100
 
 
 class WorkerLost(PenstockError):
@@ -418,6 +421,8 @@ class Attempt:
                 case c.Abort(number, reason):
                     self._flights.pop(number, None)
                     self._aborted.append(number)
+                    if len(self._aborted) > MAX_ABORTED:
+                        self._nursery.start_soon(self._discard, self._aborted.pop(0))
                     self._send_all(m.Abort(number))
                     self._job.observe({"event": "aborted", "number": number, "reason": reason})
                     self._watch_loops(t.SnapshotOver(number))
@@ -542,6 +547,11 @@ class Attempt:
             return
         if final:
             self.post(self._finished.set)
+
+    async def _discard(self, number: int) -> None:
+        """Remove what is left of a snapshot that was given up; no task writes to it any more."""
+        with contextlib.suppress(StoreError):
+            await self._job.tidy([number])
 
     async def _reserve(self) -> None:
         try:

@@ -308,6 +308,7 @@ class Follower:
             last["lineage"],
             last["stopped"],
             last["loops"],
+            last["totals"],
         )
 
     def _write_report(self, last: dict[str, Any], wall: float) -> None:
@@ -326,6 +327,7 @@ class Follower:
             "loops": figures.get("loops", []),
             "snapshots": figures.get("snapshots", []),
             "restarts": figures.get("restarts", []),
+            "totals": figures.get("totals", {}),
             "lineage": figures.get("lineage"),
             "peak_worker_bytes": figures.get("peak_bytes", []),
             "pids": self.pids,

@@ -11,7 +11,6 @@ import contextlib
 import pickle
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +32,7 @@ from penstock.runtime.control.failures import describe
 from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
+from penstock.runtime.job_history import JobHistory
 from penstock.runtime.metrics import JobMetrics
 from penstock.runtime.pending import take_over_output
 from penstock.runtime.record_types import RecordTypes
@@ -88,7 +88,8 @@ class JobOutcome:
 
     Arguments:
         stopped: it was stopped before its input had ended.
-        restarts, snapshots, operators, loops: for the report.
+        restarts, snapshots: the last hundred of each; operators, loops: for the report.
+        totals: sums over all restarts and snapshots.
         lineage: of its snapshots.
         peak_bytes: highest resident memory of each worker.
     """
@@ -100,6 +101,7 @@ class JobOutcome:
     lineage: str
     peak_bytes: list[int]
     loops: list[dict[str, Any]]
+    totals: dict[str, Any]
 
 
 class JobManager:
@@ -160,8 +162,7 @@ class JobManager:
         self._own = False
         #: Snapshots with lower numbers are none of this run's; not known before one is restored.
         self._since = 0
-        self._restarts: list[dict[str, Any]] = []
-        self._snapshots: list[dict[str, Any]] = []
+        self._history = JobHistory()
         self._attempt: Attempt | None = None
         self._stopping = False
         #: An attempt has begun to process records.
@@ -220,13 +221,14 @@ class JobManager:
     def running(self, attempt: Attempt) -> None:
         """An attempt has started to process records."""
         self._attempt, self._began = attempt, True
-        if self._restarts and "seconds" not in self._restarts[-1]:
-            last = self._restarts[-1]
-            last["seconds"] = round(self.world.clock() - last.pop("_at"), 3)
-            last["snapshot"] = self.restore_from.number if self.restore_from else None
-            last["log_records"] = self.restored_log_records
-            last["next_number"] = attempt.first_snapshot
-            self.observe({"event": "restarted", **last})
+        details = {
+            "snapshot": self.restore_from.number if self.restore_from else None,
+            "log_records": self.restored_log_records,
+            "next_number": attempt.first_snapshot,
+        }
+        restart = self._history.runs_again(self.world.clock(), details)
+        if restart is not None:
+            self.observe({"event": "restarted", **restart})
         if self._stopping:
             attempt.stop()
 
@@ -407,7 +409,7 @@ class JobManager:
         restarts = Restarts(strategy)
         while True:
             try:
-                if self._restarts:
+                if self._history.restart_count:
                     await self._restore_newest()
                 numbers = await self.reserve_numbers()
                 if not self._own:
@@ -415,7 +417,7 @@ class JobManager:
                 # Nothing is pending now: what older attempts staged and is still there never
                 # came into a snapshot.
                 await self.commits.clean(self.lineage, before_attempt=numbers.start)
-                await Attempt(self, len(self._restarts), numbers).run()
+                await Attempt(self, self._history.restart_count, numbers).run()
                 if self._finished:
                     await self.commits.finish(self.lineage)
                 return self.outcome()
@@ -441,7 +443,7 @@ class JobManager:
             if operator.kind is OperatorKind.SOURCE
         )
         if not self.keep:
-            return None if rewindable else len(self._restarts)
+            return None if rewindable else self._history.restart_count
         newest = self._newest
         if newest is None or not rewindable:
             return newest and newest.number
@@ -450,8 +452,7 @@ class JobManager:
     async def _pause(self, error: PenstockError, delay: float, now: float) -> None:
         """Wait before a restart."""
         cause = str(error)
-        restart = {"cause": cause, "time": time.time(), "delay_seconds": delay, "_at": now}
-        self._restarts.append(restart)
+        self._history.add_restart(cause, delay, now)
         told = {"cause": cause, "delay_seconds": delay, **describe(error)}
         self.observe({"event": "restarting", **told})
         with trio.move_on_after(delay):
@@ -486,13 +487,12 @@ class JobManager:
     def outcome(self) -> JobOutcome:
         """How the job stands; for its end and its report."""
         return JobOutcome(
-            self._stopping,
-            [{k: v for k, v in r.items() if k != "_at"} for r in self._restarts],
-            self._snapshots,
-            self.metrics.operators(),
-            self.lineage,
-            list(self.metrics.peaks.values()),
-            self.metrics.loops(),
+            stopped=self._stopping,
+            operators=self.metrics.operators(),
+            lineage=self.lineage,
+            peak_bytes=list(self.metrics.peaks.values()),
+            loops=self.metrics.loops(),
+            **self._history.figures(),
         )
 
     # ---- snapshots
@@ -557,9 +557,10 @@ class JobManager:
         self.commits.add(committables)
 
     def completed(self, snapshot: dict[str, Any]) -> None:
-        """A snapshot is complete."""
-        self._snapshots.append(snapshot)
-        self.observe({"event": "snapshot", **snapshot})
+        """A snapshot is complete. One that holds no state only commits output."""
+        if self.keep:
+            self._history.add_snapshot(snapshot)
+            self.observe({"event": "snapshot", **snapshot})
 
     async def tidy(self, aborted: Sequence[int]) -> None:
         """Remove what retention no longer keeps, and what given-up snapshots left."""

@@ -38,6 +38,9 @@ TELL_SECONDS = 60.0
 LEAVE_SECONDS = 5.0
 #: A job whose client is gone, and that has not ended for so long, names its processes.
 ORPHAN_SECONDS = 3.0
+#: A client that is so many events behind misses those that later ones make up for.
+MAX_BEHIND = 10_000
+_PASSING = ("snapshot", "committed", "aborted")
 
 
 class JobServer:
@@ -73,6 +76,8 @@ class JobServer:
         if event["event"] == "workers":
             self._workers = event["pids"]
         if self._client_gone:
+            return
+        if len(self._outbox) >= MAX_BEHIND and event["event"] in _PASSING:
             return
         self._outbox.append(event)
         self._ended = self._ended or event["event"] in ("finished", "failed")

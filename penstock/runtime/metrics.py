@@ -19,22 +19,26 @@ class JobMetrics:
 
     def __init__(self, plan: ExecutionGraph) -> None:
         self._plan = plan
-        self._operators: dict[tuple[int, str, int], tuple[int, int]] = {}
+        #: Per uid and subtask of this attempt, and per uid of all attempts before it: records in
+        #: and out.
+        self._operators: dict[tuple[str, int], tuple[int, int]] = {}
+        self._before: dict[str, tuple[int, int]] = {}
         self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
         #: Per back-edge link and channel: queued records, bytes on disk.
         self._back_edges: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
         #: Per link: the most records queued that were seen, and the most bytes on disk.
         self._most: dict[int, tuple[int, int]] = {}
         self._attempt = 0
-        #: Highest resident memory in bytes of each worker of the job, dead ones included.
-        self.peaks: dict[tuple[int, int], int] = {}
+        #: Highest resident memory in bytes of each worker, over all attempts.
+        self.peaks: dict[int, int] = {}
 
     def update(self, attempt: int, metrics: Metrics) -> None:
         """Take what a worker says."""
         if attempt != self._attempt:
+            self._before, self._operators = self._totals(), {}
             self._attempt, self._tasks, self._back_edges = attempt, {}, {}
         for uid, subtask, records_in, records_out in metrics.operators:
-            self._operators[attempt, uid, subtask] = (records_in, records_out)
+            self._operators[uid, subtask] = (records_in, records_out)
         for chain, subtask, busy, blocked, queued in metrics.tasks:
             self._tasks[chain, subtask] = (busy, blocked, queued)
         for link, source, target, queued, spilled, peak in metrics.back_edges:
@@ -43,22 +47,25 @@ class JobMetrics:
             records, size = self._most.get(link, (0, 0))
             total = sum(figures[0] for figures in channels.values())
             self._most[link] = (max(records, total), max(size, peak))
-        key = (attempt, metrics.worker)
-        self.peaks[key] = max(self.peaks.get(key, 0), metrics.peak)
+        self.peaks[metrics.worker] = max(self.peaks.get(metrics.worker, 0), metrics.peak)
+
+    def _totals(self) -> dict[str, tuple[int, int]]:
+        """Return the records in and out of each operator over all attempts."""
+        totals = dict(self._before)
+        for (uid, _), (records_in, records_out) in self._operators.items():
+            before_in, before_out = totals.get(uid, (0, 0))
+            totals[uid] = (before_in + records_in, before_out + records_out)
+        return totals
 
     def operators(self) -> list[dict[str, Any]]:
         """Per operator: records in and out, over all attempts; replayed ones count again."""
-        totals: dict[str, list[int]] = {}
-        for (_, uid, _), (records_in, records_out) in self._operators.items():
-            total = totals.setdefault(uid, [0, 0])
-            total[0] += records_in
-            total[1] += records_out
+        totals = self._totals()
         chain_of = {
             node.operator.uid: chain.id for chain in self._plan.chains for node in chain.root.walk()
         }
         rows = []
         for info in self._plan.operators:
-            records_in, records_out = totals.get(info.uid, [0, 0])
+            records_in, records_out = totals.get(info.uid, (0, 0))
             chain = chain_of[info.uid]
             tasks = [figures for (c, _), figures in self._tasks.items() if c == chain]
             rows.append(

@@ -1,0 +1,74 @@
+"""What happened to a job, for its report: the newest snapshots and restarts, and sums over all.
+
+A job may run for months, so nothing here grows with time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+__all__ = ["KEPT", "JobHistory"]
+
+#: How many of the newest snapshots and restarts the report of a job has.
+KEPT = 100
+
+
+class JobHistory:
+    """The snapshots and restarts of one run of a job."""
+
+    def __init__(self) -> None:
+        self._snapshots: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._restarts: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        #: When the failure came after which the job does not run yet.
+        self._failed_at: float | None = None
+        self._totals = {
+            "snapshots": 0,
+            "snapshot_ms": 0.0,
+            "snapshot_bytes_new": 0,
+            "restarts": 0,
+            "restart_seconds": 0.0,
+        }
+
+    @property
+    def restart_count(self) -> int:
+        """Return how often the job was restarted."""
+        return int(self._totals["restarts"])
+
+    def add_snapshot(self, figures: dict[str, Any]) -> None:
+        """Add a complete snapshot."""
+        self._snapshots.append(figures)
+        self._totals["snapshots"] += 1
+        self._totals["snapshot_ms"] += figures["duration_ms"]
+        self._totals["snapshot_bytes_new"] += figures["bytes_new"]
+
+    def add_restart(self, cause: str, delay_seconds: float, now: float) -> None:
+        """Add a restart that is about to be made.
+
+        Arguments:
+            cause: what failed.
+            delay_seconds: the wait before it.
+            now: the time of the failure, by the clock of the JobManager.
+        """
+        self._failed_at = now
+        self._restarts.append({"cause": cause, "time": time.time(), "delay_seconds": delay_seconds})
+        self._totals["restarts"] += 1
+
+    def runs_again(self, now: float, details: dict[str, Any]) -> dict[str, Any] | None:
+        """Complete the last restart with its duration and details; None if there is none."""
+        if self._failed_at is None:
+            return None
+        seconds, self._failed_at = round(now - self._failed_at, 3), None
+        self._totals["restart_seconds"] += seconds
+        self._restarts[-1].update(seconds=seconds, **details)
+        return self._restarts[-1]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the newest restarts and snapshots, and the totals."""
+        totals = {name: round(value, 3) for name, value in self._totals.items()}
+        return {
+            "restarts": list(self._restarts),
+            "snapshots": list(self._snapshots),
+            "totals": totals,
+        }
