@@ -6,6 +6,7 @@ that a PyFlink program knows, over the same values.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -137,6 +138,8 @@ class JobConfig:
         batch_records, batch_bytes: a batch is sealed when it has so many records or bytes.
         buffer_timeout_seconds: or when its oldest record is so old.
         channel_batches: batches in flight on one channel.
+        buffer_debloat_target_seconds: and not more records than a task processes in that time,
+            which its input channels share. (Flink: `...memory.buffer-debloat.target`.)
         memory_bytes: state and buffers of one worker.
         heartbeat_seconds, heartbeat_timeout_seconds: a worker silent for so long is dead.
         stop_timeout_seconds: how long a stop waits for its last snapshot.
@@ -161,6 +164,7 @@ class JobConfig:
     batch_bytes: int = 64 * 1024
     buffer_timeout_seconds: float = 0.005
     channel_batches: int = 4
+    buffer_debloat_target_seconds: float = 0.1
     memory_bytes: int = 512 * 1024 * 1024
     heartbeat_seconds: float = 1.0
     heartbeat_timeout_seconds: float = 50.0
@@ -180,6 +184,9 @@ class JobConfig:
         for name in ("batch_records", "batch_bytes", "channel_batches", "retained"):
             if getattr(self, name) < 1:
                 raise GraphError(f"{name} must be at least 1, not {getattr(self, name)}")
+        target = self.buffer_debloat_target_seconds
+        if not 0.001 <= target < math.inf:
+            raise GraphError(f"the buffer debloat target must be at least 1 ms, not {target} s")
 
 
 def check_parallelism(parallelism: int, max_parallelism: int, of: str) -> None:

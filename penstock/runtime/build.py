@@ -295,6 +295,7 @@ class Builder:
             outside=self._outside(chain),
             backends=backends,
             buffer_timeout=self.config.buffer_timeout_seconds,
+            target=self.config.buffer_debloat_target_seconds,
             keep_state=self.keep,
             unaligned=self._unaligned(chain.root.operator),
         )

@@ -30,7 +30,10 @@ from penstock.runtime.elements import (
 if TYPE_CHECKING:
     from penstock.runtime.gate import InputGate
 
-__all__ = ["Channel", "ChannelStatistics"]
+__all__ = ["FIRST_RECORDS", "Channel", "ChannelStatistics"]
+
+#: A batch has at most so many records until the receiver has processed some.
+FIRST_RECORDS = 16
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,12 @@ class Channel:
         self.capacity = capacity
         self.blocked = False
         self.ended = False
-        #: How many records the task would like in a batch: about 4 ms of work in all that may
-        #: be under way, so that a slow function doesn't make a barrier wait for long.
-        self.desired_records = 1 << 30
+        #: How many records the task wants in a batch, and how many batches under way if these are
+        #: fewer than there is room for; see `pace.py`.
+        self.desired_records = FIRST_RECORDS
+        self.window = capacity
+        #: Called when the task wants smaller batches than before.
+        self.on_slower: Callable[[], None] | None = None
         #: Called when a batch was taken: gives its credit back to the sender.
         self.on_credit: Callable[[], None] | None = None
         self._gate = gate

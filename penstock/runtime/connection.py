@@ -3,7 +3,7 @@
     sender   → receiver   BATCH · number of records · payload     needs a credit
                           BARRIER · number, kind, urgent
                           END
-    receiver → sender     CREDIT · count, records wanted in a batch
+    receiver → sender     CREDIT · count (0 or more), records wanted in a batch
 
 The receiving half reads as fast as the other end sends and never waits for its task: a sender
 sends no more than it has credits for. Frames are handed over without awaiting; a small task per
@@ -21,7 +21,7 @@ import trio
 
 from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.channel import Channel
+from penstock.runtime.channel import FIRST_RECORDS, Channel
 from penstock.runtime.control.packing import build, malformed, pack, unpack
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal
@@ -110,7 +110,9 @@ class SendingHalf:
 
     def __init__(self, frames: Frames, credits: int, wake: Callable[[], None]) -> None:
         self.credits = credits
-        self.desired_records = _ANY
+        #: As of a channel.
+        self.desired_records = FIRST_RECORDS
+        self.on_pace: Callable[[], None] | None = None
         self._frames = frames
         self._wake = wake
         self._writer = _Writer(frames)
@@ -147,7 +149,10 @@ class SendingHalf:
                 count, desired = map(operator.index, unpack(frame[1:]))
             self.credits += count
             self.desired_records = desired
-            self._wake()
+            if self.on_pace is not None:
+                self.on_pace()
+            if count:
+                self._wake()
 
 
 class ReceivingHalf:
@@ -161,24 +166,38 @@ class ReceivingHalf:
     def __init__(self, frames: Frames, channel: Channel) -> None:
         self._frames = frames
         self._channel = channel
+        #: Batches that were taken and for which no credit went back.
         self._owed = 0
-        # Half of the credits at a time: a sender never runs dry, and half of the frames are saved.
-        self._at_once = max(1, channel.capacity // 2)
+        #: The number of records in a batch that the sender was told last.
+        self._told = FIRST_RECORDS
         self._writer = _Writer(frames)
         self.write = self._writer.run
         channel.on_credit = self._give
+        channel.on_slower = self._slow_down
 
     def stop(self) -> None:
         """Return no more credits: the connection has ended."""
-        self._channel.on_credit = None
+        self._channel.on_credit = self._channel.on_slower = None
         self._writer.stop()
 
     def _give(self) -> None:
         self._owed += 1
-        if self._owed >= self._at_once:
-            owed, self._owed = self._owed, 0
-            desired = min(self._channel.desired_records, _ANY)
-            self._writer.put(CREDIT, pack([owed, desired]))
+        capacity = self._channel.capacity
+        window = min(self._channel.window, capacity)
+        free = self._owed - (capacity - window)
+        # Half of the credits at a time: a sender never runs dry, and half of the frames are saved.
+        if free >= max(1, window // 2):
+            self._owed -= free
+            self._send(free)
+
+    def _slow_down(self) -> None:
+        """Tell the sender that batches are to be much smaller, before it sends the next."""
+        if self._channel.desired_records <= self._told // 2:
+            self._send(0)
+
+    def _send(self, credits: int) -> None:
+        self._told = min(self._channel.desired_records, _ANY)
+        self._writer.put(CREDIT, pack([credits, self._told]))
 
     async def read(self) -> None:
         """Put what arrives into the channel until the other end closes."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.dataflow.compile import ChannelId
 from penstock.runtime.channel import Channel
 from penstock.runtime.elements import Batch, Element
+from penstock.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from penstock.runtime.back_edge import BackEdge
@@ -42,6 +43,8 @@ class InputGate:
         #: Those of them that are back-edges, and those that can be logged.
         self.back_edges: dict[ChannelId, BackEdge] = {}
         self.logged: dict[ChannelId, LoggedChannel] = {}
+        #: Those that are no back-edges: their senders wait for room.
+        self.bounded: list[Channel] = []
         #: Barriers that wait in channels.
         self.barriers = 0
         self._wake = wake
@@ -57,11 +60,14 @@ class InputGate:
     def add(self, id: ChannelId, capacity: int) -> Channel:
         """Make an input channel."""
         channel = self.channels[id] = Channel(id, self, capacity, self._clock)
+        self.bounded.append(channel)
         return channel
 
     def add_logged(self, channel: LoggedChannel) -> None:
         """Take in a channel that was made for this gate, and can be logged."""
         self.channels[channel.id] = self.logged[channel.id] = channel
+        if not channel.is_back:
+            self.bounded.append(channel)
 
     def add_back_edge(self, channel: BackEdge) -> None:
         """Take in a back-edge that was made for this gate."""
@@ -107,6 +113,23 @@ class InputGate:
         if len(channel):
             ready.append(channel)
         return channel, element
+
+    def follow(self, pace: Pace) -> None:
+        """Have the senders keep what is in flight to what the task gets done.
+
+        Each channel has an equal share. Senders into back-edges never wait, so they only make
+        batches of the right size.
+        """
+        bounded = self.bounded
+        if bounded:
+            batch, window = pace.wanted(len(bounded))
+            slower = batch < bounded[0].desired_records
+            for channel in bounded:
+                channel.desired_records, channel.window = batch, window
+                if slower and channel.on_slower is not None:
+                    channel.on_slower()
+        for back_edge in self.back_edges.values():
+            back_edge.desired_records = pace.batch
 
     def on_ready(self, channel: Channel) -> None:
         """A channel has become takeable; called by the channel."""

@@ -171,6 +171,7 @@ class LocalOutlet(Outlet):
         super().__init__(batch_records)
         self.channel = channel
         self._records = batch_records
+        self.limit = min(batch_records, channel.desired_records)
 
     def has_credit(self) -> bool:
         """Whether the channel has room."""
@@ -191,6 +192,8 @@ class Sender(Protocol):
 
     credits: int
     desired_records: int
+    #: Called when `desired_records` has changed.
+    on_pace: Callable[[], None] | None
 
     def send_batch(self, payload: bytes, count: int) -> None:
         """Queue an encoded batch of so many records."""
@@ -219,6 +222,10 @@ class RemoteOutlet(Outlet):
         self.sender = sender
         self._encode = encode
         self._records, self._bytes = batch_records, batch_bytes
+        #: How many records fit into the wanted size.
+        self._fit = batch_records
+        self._adjust()
+        sender.on_pace = self._adjust
 
     def has_credit(self) -> bool:
         """Whether the other side has room."""
@@ -230,8 +237,11 @@ class RemoteOutlet(Outlet):
         payload = self._encode(records)
         self.sender.credits -= 1
         self.sender.send_batch(payload, len(records))
-        fit = max(1, self._bytes * len(records) // max(1, len(payload)))
-        self.limit = max(1, min(self._records, fit, self.sender.desired_records))
+        self._fit = max(1, self._bytes * len(records) // max(1, len(payload)))
+        self._adjust()
+
+    def _adjust(self) -> None:
+        self.limit = max(1, min(self._records, self._fit, self.sender.desired_records))
 
     def mark_sent(self, element: Element) -> None:
         """Queue a marker."""

@@ -28,7 +28,7 @@ from penstock.runtime.gate import InputGate
 from penstock.runtime.multiplexed_source import Feed
 from penstock.runtime.operators import RunningOperator, SinkOperator, explain, record_at_hand
 from penstock.runtime.output import Outlet
-from penstock.runtime.pace import SLICE_SECONDS, Pace
+from penstock.runtime.pace import SLICE_SECONDS, TARGET_SECONDS, Pace
 from penstock.runtime.persist import Cut, Persister
 from penstock.runtime.unaligned import REPLAY_BYTES, Unaligned
 from penstock.snapshot.events import (
@@ -77,6 +77,7 @@ class Task:
         feed: the source's reader and splits, if the chain begins with a source.
         backends: keyed state per operator uid.
         buffer_timeout: a record waits in a buffer at most so many seconds.
+        target: what is in flight to it may take so many seconds, roughly.
         keep_state: False if snapshots are kept nowhere, and only commit.
         unaligned: what it needs if barriers may overtake records.
     """
@@ -99,6 +100,7 @@ class Task:
         outside: Iterable[Hashable] | None = None,
         backends: dict[str, KeyedBackend] | None = None,
         buffer_timeout: float = 0.005,
+        target: float = TARGET_SECONDS,
         keep_state: bool = True,
         unaligned: Unaligned | None = None,
     ) -> None:
@@ -123,7 +125,7 @@ class Task:
         #: A batch that is processed in slices, from here on; empty when all of it is.
         self._rest: Records = []
         self._at = 0
-        self._pace = Pace()
+        self._pace = Pace(target)
         self.ending = Ending(gate.channels, outside, self._operators)
         #: What the protocol has yet to hear; it is told one thing after the other.
         self._events: deque[Event] = deque()
@@ -148,7 +150,8 @@ class Task:
         self.paused = False
         #: There is nothing that it could do now.
         self.waiting = False
-        self.busy_seconds = self.blocked_seconds = 0.0
+        self.busy_seconds = 0.0
+        self._blocked_seconds = 0.0
         self._blocked_since: float | None = None
 
     def _collect(self, node: ChainNode) -> None:
@@ -161,6 +164,12 @@ class Task:
     def operators(self) -> list[RunningOperator]:
         """The chain's operators, parents first."""
         return self._operators
+
+    @property
+    def blocked_seconds(self) -> float:
+        """How long it has waited for room in its outputs, until now."""
+        since = self._blocked_since
+        return self._blocked_seconds + (0.0 if since is None else self._clock() - since)
 
     # ---- from the JobManager
 
@@ -265,8 +274,11 @@ class Task:
                 clear = False
         if clear:
             if self._blocked_since is not None:
-                self.blocked_seconds += self._clock() - self._blocked_since
-                self._blocked_since = None
+                waited, self._blocked_since = self._clock() - self._blocked_since, None
+                self._blocked_seconds += waited
+                if waited > 0:
+                    self._pace.waited(waited)
+                    self.gate.follow(self._pace)
             if self._unsent is not None:
                 number, self._unsent = self._unsent, None
                 self._tell(BarrierSent(number))
@@ -326,6 +338,7 @@ class Task:
             self._input_over()
             return True
         operator = self.root.operator
+        began = self._timer()
         try:
             records = feed.read(self._pace.slice)
         except Exception as error:
@@ -334,7 +347,7 @@ class Task:
             return feed.ended
         if records:
             self._rest, self._rest_channel = records, None
-            self._process_slice()
+            self._process_slice(began)
             return True
         # Nothing is due: wait until it is, unless the split has just ended.
         return feed.wake_at is None and not feed.pumping
@@ -367,7 +380,8 @@ class Task:
         self.push()
         self._listener.input_ended(self)
 
-    def _process_slice(self) -> None:
+    def _process_slice(self, began: float | None = None) -> None:
+        """Process some of what the task has in hand; reading it may have begun before."""
         rest, at, size = self._rest, self._at, self._pace.slice
         # Half as much again at once: a short rest would cost as much by itself as a slice does.
         if len(rest) - at <= size + size // 2:
@@ -377,13 +391,13 @@ class Task:
             # The rest stays where it is. To copy it would touch each record once for each slice.
             records = rest[at : at + size]
             self._at = at + size
-        began = self._timer()
+        if began is None:
+            began = self._timer()
         self._run(self.root, records)
         seconds = self._timer() - began
         self.busy_seconds += seconds
-        self._pace.took(len(records), seconds)
-        for channel in self.gate.channels.values():
-            channel.desired_records = self._pace.batch
+        if self._pace.took(len(records), seconds):
+            self.gate.follow(self._pace)
         self._seal()
         self.push()
 
