@@ -19,7 +19,7 @@ import trio.testing
 from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import JobError, ProtocolError, StoreError
 from penstock.dataflow.source import Read, SourceReader, Split
-from penstock.runtime.channel import Channel
+from penstock.runtime.channel import FIRST_RECORDS, Channel
 from penstock.runtime.codec import Codec, TypeTable
 from penstock.runtime.connection import (
     ReceivingHalf,
@@ -43,6 +43,7 @@ from penstock.runtime.output import (
     RemoteOutlet,
     ShuffleRouter,
 )
+from penstock.runtime.pace import Pace
 from penstock.runtime.persist import Acknowledgement, Cut, Persister
 from penstock.runtime.source import SourceFeed
 from penstock.snapshot.events import SnapshotKind
@@ -495,6 +496,52 @@ def test_credits_come_back_over_a_connection_when_batches_are_taken() -> None:
             assert (sending.credits, sending.desired_records) == (2, 17)
             assert woken
             assert outlet.push()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_slow_task_has_fewer_batches_under_way() -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            sending, gated, woken, _ = await connected(nursery, credits=4)
+            (channel,) = gated.channels
+            outlet = RemoteOutlet(sending, CODEC.encode_batch, 1, 1 << 20)
+            outlet.buffer.extend(range(6))
+            outlet.seal()
+            outlet.push()
+            await trio.testing.wait_all_tasks_blocked()
+            channel.window = 1
+            for left in (3, 2, 1):
+                gated.gate.take()
+                await trio.testing.wait_all_tasks_blocked()
+                assert (len(channel), sending.credits) == (left, 0)
+            gated.gate.take()
+            await trio.testing.wait_all_tasks_blocked()
+            assert (len(channel), sending.credits, len(woken)) == (0, 1, 1)
+            outlet.push()
+            await trio.testing.wait_all_tasks_blocked()
+            channel.window = 4
+            gated.gate.take()
+            await trio.testing.wait_all_tasks_blocked()
+            assert sending.credits == 4
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_task_that_becomes_slow_is_followed_before_the_next_batch() -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            sending, gated, _, _ = await connected(nursery, credits=4)
+            (channel,) = gated.channels
+            outlet = RemoteOutlet(sending, CODEC.encode_batch, 100, 1 << 20)
+            assert outlet.limit == FIRST_RECORDS
+            pace = Pace()
+            pace.took(1, 2e-3)
+            gated.gate.follow(pace)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (outlet.limit, sending.credits, channel.desired_records) == (1, 4, 1)
             nursery.cancel_scope.cancel()
 
     trio.run(main)

@@ -50,3 +50,32 @@ def test_a_function_that_becomes_much_slower_gets_what_fits_at_once() -> None:
     pace = paced(1e-6)
     pace.took(pace.slice, pace.slice * 1e-3)
     assert (pace.slice, pace.batch) == (1, 1)
+
+
+def test_output_that_waits_for_room_makes_slices_and_batches_small() -> None:
+    pace = paced(1e-6)
+    assert pace.wanted(2) == (1000, 25)
+    for _ in range(100):
+        records = pace.slice
+        pace.took(records, records * 1e-6)
+        pace.waited(records * 2e-3)
+    assert pace.slice == int(0.1 / 8 / 2e-3)
+    assert pace.wanted(2) == (3, 4)
+    assert pace.wanted(50) == (1, 1)
+
+
+def test_senders_follow_after_a_millisecond_and_not_after_each_short_slice() -> None:
+    pace = paced(2e-5)
+    followed = [pace.took(1, 2e-5) for _ in range(500)]
+    assert 9 <= sum(followed) <= 11
+
+
+def test_after_a_long_wait_a_quick_task_is_soon_at_full_size() -> None:
+    pace = paced(1e-6)
+    pace.waited(10.0)
+    assert pace.slice == 1
+    seconds = 0.0
+    while pace.slice < 900:
+        seconds += pace.slice * 1e-6 + 2e-5
+        pace.took(pace.slice, pace.slice * 1e-6 + 2e-5)
+    assert seconds < 0.2
