@@ -136,3 +136,30 @@ def test_the_answer_goes_to_standard_error_where_no_progress_is_shown(monkeypatc
     with pytest.raises(KeyboardInterrupt):
         _execute(Stuck([signal.SIGINT]), monkeypatch)
     assert lines == ["stopping the job; press Ctrl-C again to kill it"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_job_whose_records_are_collected_is_killed_by_the_second_ctrl_c(
+    monkeypatch, capsys, count
+):
+    class Collected(Job):
+        """Is stopped when its records are closed, and gets the second signal then."""
+
+        running = True
+
+        def events(self) -> Iterator[dict[str, Any]]:
+            raise KeyboardInterrupt
+            yield
+
+        def drain(self) -> None:
+            if count == 2:
+                raise KeyboardInterrupt
+
+    job = Collected([])
+    monkeypatch.setattr(LocalExecutor, "start", lambda *_, **__: job)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    records = env.from_sequence(1, 3).execute_and_collect()
+    with pytest.raises(KeyboardInterrupt), records:
+        next(records)
+    assert job.asked.is_set() and job.killed == (count == 2)
+    assert capsys.readouterr().err == "stopping the job; press Ctrl-C again to kill it\n"

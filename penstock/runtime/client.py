@@ -41,7 +41,7 @@ from penstock.runtime.control.wire import receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.prepare import prepared_sources
 from penstock.runtime.restart_reports import RestartReports
-from penstock.runtime.stop_signals import StopSignals
+from penstock.runtime.stop_signals import StopSignals, kill_at_second_interrupt
 from penstock.snapshot.schema import RecordSchema
 from penstock.snapshot.temporary import TemporaryFolder
 
@@ -229,11 +229,12 @@ class LocalExecutor:
             follower.result(process.end())
 
         def close() -> None:
-            if process.running:
-                process.do("stop")
-                process.drain()
-                process.end()
-            cleanup.close()
+            with cleanup:
+                if process.running:
+                    process.do("stop")
+                    with kill_at_second_interrupt(process.kill):
+                        process.drain()
+                    process.end()
 
         return CloseableIterator(_then(records(), cleanup.close), close)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["StopSignals"]
+__all__ = ["StopSignals", "kill_at_second_interrupt"]
 
 _HINTS = {
     signal.SIGINT: "stopping the job; press Ctrl-C again to kill it",
@@ -79,3 +79,18 @@ class StopSignals:
             self._progress({"event": "stopping", "text": hint})
         else:
             print(hint, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def kill_at_second_interrupt(kill: Callable[[], None]) -> Iterator[None]:
+    """Call `kill` if a Ctrl-C interrupts this block, in which a job is waited for.
+
+    The first one may have led to this block; then it is answered.
+    """
+    if isinstance(sys.exception(), KeyboardInterrupt):
+        print(_HINTS[signal.SIGINT], file=sys.stderr, flush=True)
+    try:
+        yield
+    except KeyboardInterrupt:
+        kill()
+        raise

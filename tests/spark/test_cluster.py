@@ -172,6 +172,17 @@ def test_the_users_own_traceback_comes_first(spark: SparkSession):
     assert caught.value.operator == "divide" and caught.value.record == "0"
 
 
+def test_a_worker_executes_no_job(spark: SparkSession):
+    def execute(number: int) -> Any:
+        inner = StreamExecutionEnvironment.get_execution_environment()
+        return number, inner.from_sequence(1, 3).execute_and_collect()
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1]).map(execute).print()
+    with SparkCluster(spark), pytest.raises(JobError, match="of its own in a worker process"):
+        env.execute()
+
+
 def test_a_job_that_is_killed_leaves_no_worker_and_one_that_is_stopped_resumes(
     spark: SparkSession, tmp_path: Path
 ):
