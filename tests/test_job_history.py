@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
@@ -12,6 +13,7 @@ from penstock.connectors import GeneratorSource
 from penstock.dataflow.compile import compile_graph
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.runtime import job_history
 from penstock.runtime.control.messages import Metrics
 from penstock.runtime.job_history import KEPT, JobHistory
 from penstock.runtime.jobmanager import JobOutcome
@@ -48,18 +50,22 @@ def test_a_start_after_no_failure_is_no_restart():
     assert JobHistory().runs_again(1.0, {}) is None
 
 
-def test_the_report_of_a_job_with_many_snapshots_has_the_last_hundred(tmp_path: Path):
+def test_the_report_of_a_job_has_its_last_snapshots_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(job_history, "KEPT", 5)
+
     def build(env: StreamExecutionEnvironment) -> None:
-        source = GeneratorSource(lambda i: i, 300, 100.0, clock=trio.current_time)
+        source = GeneratorSource(lambda i: i, 30, 100.0, clock=trio.current_time)
         env.from_source(source, None, "numbers").print()
 
     config = JobConfig(name="job", checkpoint_dir=str(tmp_path), checkpoint_interval_seconds=0.01)
     ran = run_program(program(build, config))
     assert isinstance(ran.outcome, JobOutcome), ran
     taken = [event["number"] for event in ran.events if event["event"] == "snapshot"]
-    assert len(taken) > KEPT
+    assert len(taken) > 5
     assert ran.outcome.totals["snapshots"] == len(taken)
-    assert [snapshot["number"] for snapshot in ran.outcome.snapshots] == taken[-KEPT:]
+    assert [snapshot["number"] for snapshot in ran.outcome.snapshots] == taken[-5:]
 
 
 def test_a_job_that_keeps_no_snapshots_reports_none():

@@ -24,6 +24,8 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
+from penstock.runtime.jobmanager import JobOptions, JobOutcome
+from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import Events, Ran, program, run_program
 
 
@@ -164,3 +166,22 @@ def test_a_job_that_cannot_be_started_ends_with_its_cause(tmp_path: Path):
     assert ran.outcome.operator == "broker"
     assert len(told(ran, "restarting")) == 2
     assert "could not be started" in told(ran, "giving_up")[0]["reason"]
+
+
+def test_collected_results_come_once_though_the_job_is_restarted_without_checkpoints():
+    LEDGERS[61] = Ledger()
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        numbers(env).sink_to(LedgerSink(61)).uid("ledger")
+
+    async def script(job: Any, machine: Any, events: Events) -> None:
+        # After some results were committed.
+        while LEDGERS[61].output().total() < 50:
+            await trio.sleep(0.01)
+        next(p for p in machine.processes if p.name.startswith("worker")).kill()
+
+    settings = JobConfig(name="job", restart=RestartStrategies.fixed_delay_restart(3, 0))
+    ran = run_program(program(build, settings), options=JobOptions(collecting=True), script=script)
+    assert isinstance(ran.outcome, JobOutcome), ran
+    assert len(told(ran, "restarting")) == 1
+    assert sorted(LEDGERS[61].output().elements()) == list(range(200))

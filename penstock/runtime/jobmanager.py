@@ -61,7 +61,7 @@ __all__ = ["JobManager", "JobOptions", "JobOutcome"]
 
 #: How many snapshot numbers are reserved at a time; each time is one fsync.
 RESERVE = 64
-#: How often sinks commit in a job that keeps no snapshots but hands results to its client.
+#: How often sinks commit in a job without an interval that hands results to its client.
 COMMIT_SECONDS = 0.2
 
 
@@ -138,6 +138,10 @@ class JobManager:
             self.interval = None
         if options.collecting and self.interval is None:
             self.interval = COMMIT_SECONDS
+            # What is committed while the job runs must not be produced again by a restart, so
+            # each commit comes with state, in a temporary folder if need be.
+            restart = self.config.restart
+            self.keep = self.keep or (restart is not None and restart.kind != "none")
         self._options = options
         self._temporary: TemporaryFolder | None = None
         if self.config.checkpoint_dir is None:
