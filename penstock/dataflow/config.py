@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
+from penstock.dataflow.durations import Duration, seconds_of, whole_number
 from penstock.dataflow.errors import GraphError
 
 __all__ = [
@@ -66,7 +66,7 @@ class RestartStrategy:
 
 
 class RestartStrategies:
-    """Makes restart strategies, by PyFlink's names; all times in milliseconds."""
+    """Makes restart strategies, by PyFlink's names; times are milliseconds or `timedelta`s."""
 
     @staticmethod
     def no_restart() -> RestartStrategy:
@@ -75,45 +75,45 @@ class RestartStrategies:
 
     @staticmethod
     def fixed_delay_restart(
-        restart_attempts: int, delay_between_attempts: int | float
+        restart_attempts: int, delay_between_attempts: Duration
     ) -> RestartStrategy:
-        """At most so many restarts, each after `delay_between_attempts` milliseconds."""
-        _not_negative("restart_attempts", restart_attempts)
-        _not_negative("delay_between_attempts", delay_between_attempts)
-        return RestartStrategy("fixed_delay", restart_attempts, delay_between_attempts / 1000)
+        """Restart `restart_attempts` times in all, each after `delay_between_attempts`."""
+        return RestartStrategy(
+            "fixed_delay",
+            whole_number("restart_attempts", restart_attempts),
+            seconds_of("delay_between_attempts", delay_between_attempts),
+        )
 
     @staticmethod
     def exponential_delay_restart(
-        initial_backoff: float = 100,
-        max_backoff: float = 60_000,
+        initial_backoff: Duration = 100,
+        max_backoff: Duration = 60_000,
         backoff_multiplier: float = 2.0,
-        reset_backoff_threshold: float = 3_600_000,
+        reset_backoff_threshold: Duration = 3_600_000,
         attempts: int | None = None,
     ) -> RestartStrategy:
-        """Waits grow by the multiplier, up to `max_backoff`; milliseconds."""
-        _not_negative("initial_backoff", initial_backoff)
+        """Restart after a delay that grows by the multiplier, up to `max_backoff`."""
         if backoff_multiplier < 1:
             raise GraphError(f"backoff_multiplier must be at least 1, not {backoff_multiplier}")
         return RestartStrategy(
             "exponential",
-            attempts,
-            initial_backoff / 1000,
-            max_backoff / 1000,
+            None if attempts is None else whole_number("attempts", attempts),
+            seconds_of("initial_backoff", initial_backoff),
+            seconds_of("max_backoff", max_backoff),
             backoff_multiplier,
-            reset_backoff_threshold / 1000,
+            seconds_of("reset_backoff_threshold", reset_backoff_threshold),
         )
 
     @staticmethod
     def failure_rate_restart(
-        max_failures_per_interval: int, failure_interval: float, delay: float
+        max_failures_per_interval: int, failure_interval: Duration, delay: Duration
     ) -> RestartStrategy:
-        """Up to so many failures within `failure_interval` milliseconds."""
-        _not_negative("max_failures_per_interval", max_failures_per_interval)
+        """Restart up to `max_failures_per_interval` times within `failure_interval`."""
         return RestartStrategy(
             "failure_rate",
-            max_failures_per_interval,
-            delay / 1000,
-            interval_seconds=failure_interval / 1000,
+            whole_number("max_failures_per_interval", max_failures_per_interval),
+            seconds_of("delay", delay),
+            interval_seconds=seconds_of("failure_interval", failure_interval),
         )
 
 
@@ -205,14 +205,14 @@ def check_parallelism(parallelism: int, max_parallelism: int, of: str) -> None:
 
 @dataclass
 class CheckpointConfig:
-    """PyFlink's face of the checkpoint settings; times in milliseconds."""
+    """PyFlink's face of the checkpoint settings; times are milliseconds or `timedelta`s."""
 
     config: JobConfig = field(default_factory=JobConfig)
 
-    def set_checkpoint_interval(self, checkpoint_interval: float) -> CheckpointConfig:
-        """Take a snapshot so often, in milliseconds."""
-        _not_negative("checkpoint_interval", checkpoint_interval)
-        self.config.checkpoint_interval_seconds = checkpoint_interval / 1000
+    def set_checkpoint_interval(self, checkpoint_interval: Duration) -> CheckpointConfig:
+        """Set the checkpoint interval; at least 1 ms."""
+        seconds = seconds_of("the checkpoint interval", checkpoint_interval, least_ms=1)
+        self.config.checkpoint_interval_seconds = seconds
         return self
 
     def set_checkpointing_mode(self, mode: CheckpointingMode) -> CheckpointConfig:
@@ -231,11 +231,9 @@ class CheckpointConfig:
         modes = CheckpointingMode
         return self.set_checkpointing_mode(modes.CHANDY_LAMPORT if enabled else modes.EXACTLY_ONCE)
 
-    def set_aligned_checkpoint_timeout(self, timeout: float | timedelta) -> CheckpointConfig:
-        """Unaligned checkpoints align for so long first: milliseconds, or a `timedelta`."""
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout / 1000
-        _not_negative("timeout", seconds)
-        self.config.aligned_checkpoint_timeout_seconds = seconds
+    def set_aligned_checkpoint_timeout(self, timeout: Duration) -> CheckpointConfig:
+        """Set how long unaligned checkpoints align first."""
+        self.config.aligned_checkpoint_timeout_seconds = seconds_of("timeout", timeout)
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str | Path) -> CheckpointConfig:
@@ -243,38 +241,28 @@ class CheckpointConfig:
         self.config.checkpoint_dir = str(checkpoint_path).removeprefix("file://")
         return self
 
-    def set_checkpoint_timeout(self, checkpoint_timeout: float) -> CheckpointConfig:
-        """Give up a snapshot that takes longer, in milliseconds."""
-        _not_negative("checkpoint_timeout", checkpoint_timeout)
-        self.config.checkpoint_timeout_seconds = checkpoint_timeout / 1000
+    def set_checkpoint_timeout(self, checkpoint_timeout: Duration) -> CheckpointConfig:
+        """Set the time after which a snapshot that is not complete is given up."""
+        seconds = seconds_of("checkpoint_timeout", checkpoint_timeout)
+        self.config.checkpoint_timeout_seconds = seconds
         return self
 
-    def set_min_pause_between_checkpoints(self, min_pause: float) -> CheckpointConfig:
-        """At least so long between two snapshots, in milliseconds."""
-        _not_negative("min_pause", min_pause)
-        self.config.min_pause_seconds = min_pause / 1000
+    def set_min_pause_between_checkpoints(self, min_pause: Duration) -> CheckpointConfig:
+        """Set the shortest time between the end of a snapshot and the start of the next."""
+        self.config.min_pause_seconds = seconds_of("min_pause", min_pause)
         return self
 
     def set_tolerable_checkpoint_failure_number(self, number: int) -> CheckpointConfig:
         """So many snapshots in a row may fail before the job restarts."""
-        _not_negative("number", number)
-        self.config.tolerable_failures = number
+        self.config.tolerable_failures = whole_number("number", number)
         return self
 
     def set_retained_checkpoints(self, number: int) -> CheckpointConfig:
         """Keep the newest so many checkpoints; at least 1."""
-        if number < 1:
-            raise GraphError(f"at least 1 checkpoint must be retained, not {number}")
-        self.config.retained = number
+        self.config.retained = whole_number("number of retained checkpoints", number, least=1)
         return self
 
     def set_inline_threshold(self, size: int) -> CheckpointConfig:
         """Keyed state of a subtask up to so many bytes is kept inside the manifest."""
-        _not_negative("size", size)
-        self.config.inline_threshold = size
+        self.config.inline_threshold = whole_number("size", size)
         return self
-
-
-def _not_negative(name: str, value: float) -> None:
-    if value < 0:
-        raise GraphError(f"{name} must not be negative, and is {value}")

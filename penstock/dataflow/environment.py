@@ -23,6 +23,7 @@ from penstock.dataflow.config import (
     RestartStrategy,
     check_parallelism,
 )
+from penstock.dataflow.durations import Duration, seconds_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.feedback import FeedbackStream
 from penstock.dataflow.graph import JobGraph, Operator, OperatorKind
@@ -192,9 +193,12 @@ class StreamExecutionEnvironment:
         return self._config.max_parallelism
 
     def enable_checkpointing(
-        self, interval: float, mode: CheckpointingMode | None = None
+        self, interval: Duration, mode: CheckpointingMode | None = None
     ) -> StreamExecutionEnvironment:
-        """Take a snapshot every `interval` milliseconds, in the way that `mode` says."""
+        """Take a snapshot every `interval`: milliseconds, or a `timedelta`; at least 1 ms.
+
+        Raises `GraphError` for another type or a shorter interval.
+        """
         checkpoints = self.get_checkpoint_config().set_checkpoint_interval(interval)
         if mode is not None:
             checkpoints.set_checkpointing_mode(mode)
@@ -211,9 +215,9 @@ class StreamExecutionEnvironment:
         self._config.restart = strategy
         return self
 
-    def set_buffer_timeout(self, timeout_millis: float) -> StreamExecutionEnvironment:
+    def set_buffer_timeout(self, timeout_millis: Duration) -> StreamExecutionEnvironment:
         """A record waits in a batch at most so long, in milliseconds."""
-        self._config.buffer_timeout_seconds = timeout_millis / 1000
+        self._config.buffer_timeout_seconds = seconds_of("timeout_millis", timeout_millis)
         return self
 
     def set_buffer_debloat_target(self, target_millis: float) -> StreamExecutionEnvironment:

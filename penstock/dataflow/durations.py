@@ -1,0 +1,60 @@
+"""Check the numbers and lengths of time that a program sets, at the call that sets them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["Duration", "seconds_of", "whole_number"]
+
+#: Milliseconds, or a `timedelta`.
+Duration = float | timedelta
+
+_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)\s*")
+
+
+def seconds_of(name: str, value: Duration, least_ms: float = 0) -> float:
+    """Return a length of time in seconds.
+
+    Arguments:
+        name: what errors call it.
+        value: milliseconds, or a `timedelta`.
+        least_ms: the shortest that is allowed, in milliseconds.
+
+    Raises:
+        GraphError: if it is of another type, too short, or infinite.
+    """
+    if isinstance(value, timedelta):
+        milliseconds = value.total_seconds() * 1000
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        milliseconds = float(value)
+    else:
+        raise GraphError(
+            f"{name} is a number of milliseconds or a timedelta, not {value!r}{_hint(value)}"
+        )
+    if not math.isfinite(milliseconds):
+        raise GraphError(f"{name} must be finite, and is {value}")
+    if milliseconds < least_ms:
+        rule = (
+            f"must be at least {least_ms:g} ms, not" if least_ms else "must not be negative, but is"
+        )
+        raise GraphError(f"{name} {rule} {milliseconds:g} ms")
+    return milliseconds / 1000
+
+
+def whole_number(name: str, value: int, least: int = 0) -> int:
+    """Return a whole number of at least `least`; raise `GraphError` for anything else."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise GraphError(f"{name} is a whole number, not {value!r}")
+    if value < least:
+        raise GraphError(f"{name} must be at least {least}, not {value}")
+    return value
+
+
+def _hint(value: object) -> str:
+    found = _TEXT.fullmatch(value) if isinstance(value, str) else None
+    return f": write {float(found[1]) * _UNITS[found[2]]:.15g}" if found else ""
