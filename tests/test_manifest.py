@@ -182,6 +182,7 @@ def test_any_plain_value_comes_back_with_its_type(
 ) -> None:
     manifest = replace(
         SMALL,
+        operators=(OperatorEntry(uid, "", "keyed process", 2, 128, True),),
         handles=(OperatorHandle(uid, 1, KeyedHandle(0, 5, ("a",), inline), value),),
         enumerators={uid: value},
         committables=(Committable("l", uid, 0, 1, 1, value),),

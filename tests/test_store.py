@@ -20,7 +20,14 @@ from penstock.runtime.codec import Codec, TypeTable
 from penstock.snapshot.files import Files, MemoryFiles
 from penstock.snapshot.handles import FileRecord, KeyedHandle, OperatorHandle, SnapshotBytes
 from penstock.snapshot.log import BATCH, Range, Segment, frame, read_log, write_log
-from penstock.snapshot.manifest import Manifest, Paths, SnapshotKind, SnapshotNumber, encode
+from penstock.snapshot.manifest import (
+    Manifest,
+    OperatorEntry,
+    Paths,
+    SnapshotKind,
+    SnapshotNumber,
+    encode,
+)
 from penstock.snapshot.store import MemoryStore, Store
 from tests.sizes import sized
 
@@ -29,8 +36,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def make_manifest(number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> Manifest:
     sizes = SnapshotBytes(10 * number, 1)
+    count = OperatorEntry("count", "Count", "keyed process", 4, 128, True)
     return Manifest(
-        "words", "l", None, SnapshotNumber(number), kind, 1000 + number, 1, "0", "f", sizes=sizes
+        *("words", "l", None, SnapshotNumber(number), kind, 1000 + number, 1, "0", "f"),
+        operators=(count,),
+        sizes=sizes,
     )
 
 

@@ -12,7 +12,9 @@ import hashlib
 import os
 import random
 import shutil
+import stat
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 __all__ = ["Files", "MemoryFiles"]
@@ -37,7 +39,8 @@ class Files:
 
     def sync(self, path: Path) -> None:
         """Make a file's content, or a folder's names, outlive a crash."""
-        descriptor = os.open(path, os.O_RDONLY)
+        # Without waiting, in case that it is a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             os.fsync(descriptor)
         finally:
@@ -77,7 +80,8 @@ class Files:
 
     def read(self, path: Path) -> bytes:
         """All of a file."""
-        return path.read_bytes()
+        with _open_regular(path) as file:
+            return file.read()
 
     def names(self, path: Path) -> list[str]:
         """The names in a folder, in order."""
@@ -97,7 +101,7 @@ class Files:
 
     def checksum(self, path: Path) -> str:
         """Hex BLAKE2b-128 of a file's content, as in `FileRecord`."""
-        with path.open("rb") as file:
+        with _open_regular(path) as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
         return digest.hexdigest()
 
@@ -142,6 +146,15 @@ class Files:
         del path
         os.ftruncate(token, 0)
         os.close(token)
+
+
+def _open_regular(path: Path) -> BufferedReader:
+    """Open a file to read it; a pipe or a device would block, or never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 @dataclass(eq=False)

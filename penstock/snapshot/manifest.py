@@ -20,6 +20,7 @@ from typing import Any, NewType
 
 from penstock.dataflow.errors import JobError, StoreError
 from penstock.dataflow.sink import Committable
+from penstock.snapshot.consistency import require_consistent
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
 from penstock.snapshot.plain_values import (
@@ -218,13 +219,16 @@ def decode(data: bytes, path: object) -> Manifest:
         )
     try:
         body = unpack_plain(data[_HEADER.size : -_CHECKSUM_BYTES])
-        return _READERS[version](body, version)
-    except (KeyError, TypeError, ValueError) as error:
+        manifest = _READERS[version](body, version)
+        require_consistent(manifest)
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        what = str(error) if type(error) is ValueError else repr(error)[:200]
         raise StoreError(
-            f"the manifest is intact, but not what format {version} says ({error!r}): "
+            f"the manifest is intact, but not what format {version} says ({what}): "
             "it was not written by a release of Penstock",
             path,
         ) from error
+    return manifest
 
 
 def _read(body: dict[str, Any], format: int) -> Manifest:
@@ -233,7 +237,7 @@ def _read(body: dict[str, Any], format: int) -> Manifest:
     return Manifest(
         job=body["job"],
         lineage=body["lineage"],
-        parent=None if parent is None else (parent[0], parent[1]),
+        parent=None if parent is None else tuple(parent),
         number=SnapshotNumber(body["number"]),
         kind=SnapshotKind(body["kind"]),
         created_ms=body["created_ms"],

@@ -459,7 +459,7 @@ class Store:
         try:
             record = json.loads(self._files.read(self.paths.lock))
             return f"process {record['pid']} on host {record['host']}"
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return "another process"
 
     def _make_folders(self, path: Path) -> None:
