@@ -42,6 +42,16 @@ def test_a_new_folder_removes_those_of_processes_that_have_ended(tmp_path: Path)
     assert not any(path.exists() for path in left)
 
 
+def test_a_new_folder_removes_those_at_the_usual_place_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "usual").mkdir()
+    monkeypatch.setattr(temporary.tempfile, "tempdir", str(tmp_path / "usual"))
+    left = _abandon(tmp_path / "usual")
+    TemporaryFolder("sockets", str(tmp_path)).remove()
+    assert not left.exists()
+
+
 def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path: Path):
     program = (
         "import os, signal\n"

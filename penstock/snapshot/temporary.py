@@ -41,6 +41,10 @@ class TemporaryFolder:
         try:
             place = Path(parent or tempfile.gettempdir())
             remove_abandoned(place)
+            if parent is not None:
+                # Sockets are not where other folders are, if `TMPDIR` is set.
+                with contextlib.suppress(OSError):
+                    remove_abandoned(Path(tempfile.gettempdir()))
             while (made := _make(kind, place)) is None:
                 continue  # another process took it for abandoned before it was locked
         except OSError as error:
