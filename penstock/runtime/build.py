@@ -90,6 +90,25 @@ class BuiltTask:
     persist: Signal
     pump: Signal = field(default_factory=Signal)
 
+    @property
+    def last_cut(self) -> int:
+        """The newest snapshot that the task has made its cut for."""
+        return self.task.last_cut
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the task reads a source."""
+        return self.task.feed is not None
+
+    @property
+    def runnable(self) -> bool:
+        """Whether the task has something to do."""
+        return not self.task.waiting or self.wake.pending
+
+    def flush(self) -> None:
+        """Send what is in the task's output buffers."""
+        self.task.flush()
+
 
 class Builder:
     """Builds all tasks of one slot.

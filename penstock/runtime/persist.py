@@ -32,6 +32,8 @@ __all__ = ["Acknowledgement", "Cut", "Persister", "Reporter", "drive"]
 
 #: An announced snapshot that has not come so long after it was due is not waited for any more.
 LATE_SECONDS = 0.1
+#: A snapshot that is announced later than this before it is due leaves no time for work ahead.
+LEAST_LEAD_SECONDS = 0.05
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -193,7 +195,14 @@ class Persister:
         return bool(self._logging) and not self._logging[0].logging
 
     def prepare(self, number: int, seconds: float) -> None:
-        """A snapshot is due in so many seconds: what can be done ahead is done, idle or not."""
+        """Begin work for a snapshot that is announced, even if the task is busy.
+
+        Arguments:
+            number: of the snapshot.
+            seconds: time until it is due. If it is short, nothing is done ahead.
+        """
+        if seconds < LEAST_LEAD_SECONDS:
+            return
         self._due = self._clock() + seconds
         for uid, backend in self._backends.items():
             backend.prepare(number, seconds, self._folder(number, uid))

@@ -144,7 +144,8 @@ class Task:
         self._kinds: dict[int, SnapshotKind] = {}
         #: The newest snapshot that it has heard of and not made its cut for, and since when.
         self._aligning: tuple[int, float] | None = None
-        self._last_cut = 0
+        #: The newest snapshot that it has made its cut for.
+        self.last_cut = 0
         self.ended = False
         #: A final barrier has passed: the source does not emit any more.
         self.paused = False
@@ -245,18 +246,20 @@ class Task:
         if self._events and not self._busy():
             # What could not be told while the task was busy; it does not wait for room.
             self._tell()
-        if not self.push():
-            return False
+        clear = self.push()
         if self._rest:
-            self._process_slice()
-            return True
+            if clear:
+                self._process_slice()
+            return clear
         if self.backends and any(backend.must_relieve for backend in self.backends.values()):
             return False
+        if not clear:
+            # A barrier needs no room in the outputs: it waits there behind the records.
+            return bool(self._inbox) and self._take_order()
         if self.ending.running:
             self._run_hooks()
             return True
-        if self._inbox and self._may_obey():
-            self._obey(*self._inbox.popleft())
+        if self._inbox and self._take_order():
             return True
         replaying = self.gate.replaying
         taken = self.gate.take()
@@ -264,6 +267,13 @@ class Task:
             return replaying or (self.feed is not None and self._read(self.feed))
         self._rest_channel, element = taken
         self._receive(self._rest_channel, element)
+        return True
+
+    def _take_order(self) -> bool:
+        """Execute the next order of the JobManager; False if it has to wait."""
+        if not self._may_obey():
+            return False
+        self._obey(*self._inbox.popleft())
         return True
 
     def push(self) -> bool:
@@ -467,7 +477,7 @@ class Task:
 
     def _heard_of(self, barrier: Barrier) -> None:
         self._kinds.setdefault(barrier.number, barrier.kind)
-        if barrier.number > max(self._last_cut, self._aligning[0] if self._aligning else 0):
+        if barrier.number > max(self.last_cut, self._aligning[0] if self._aligning else 0):
             self._aligning = (barrier.number, self._clock())
 
     def _busy(self) -> bool:
@@ -551,7 +561,7 @@ class Task:
         if self._aligning is not None and self._aligning[0] == number:
             cut.aligned_seconds = self._clock() - self._aligning[1]
         cut.blocked_seconds = [channel.blocked_seconds for channel in self.gate.channels.values()]
-        self._aligning, self._last_cut = None, number
+        self._aligning, self.last_cut = None, number
         if self._keep_state:
             cut.captures = {uid: b.capture(number) for uid, b in self.backends.items()}
             if self.feed is not None:

@@ -33,6 +33,7 @@ from penstock.dataflow.errors import (
 )
 from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
+from penstock.runtime.barrier_priority import BarrierPriority
 from penstock.runtime.build import Builder, BuiltTask
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
@@ -143,6 +144,7 @@ class TaskManager:
         self._outbox: deque[bytes] = deque()
         self._outgoing = Signal()
         self._built: list[BuiltTask] = []
+        self._priority = BarrierPriority((), world.clock)
         self._tasks: dict[int, BuiltTask] = {}
         self._inputs: dict[ChannelId, Channel] = {}
         self._connected: set[ChannelId] = set()
@@ -221,6 +223,7 @@ class TaskManager:
                 self._tasks[chain].task.no_more_splits()
                 self._wake(chain)
             case m.Prepare(number, seconds):
+                self._priority.announce(number, seconds)
                 for built in self._built:
                     built.task.persister.prepare(number, seconds)
                     built.persist.set()
@@ -300,6 +303,7 @@ class TaskManager:
             ),
             lambda chain: self.send(m.SplitWanted(chain, subtask)),
         )
+        self._priority = BarrierPriority(self._built, self._world.clock)
         self._tasks = {built.task.id[0]: built for built in self._built}
         self._replays = Replays(code, builder.plan, codec, subtask)
         for built in self._built:
@@ -353,12 +357,14 @@ class TaskManager:
         async def wait(until: float | None) -> None:
             if built.task.persister.has_work():
                 built.persist.set()
+            self._priority.reconsider()
             await built.wake.wait(until)
 
         async def pause() -> None:
             if built.task.persister.has_work():
                 built.persist.set()
             await trio.lowlevel.checkpoint()
+            await self._priority.yield_to_others(built)
 
         try:
             await built.task.run(wait, pause)

@@ -50,9 +50,9 @@ __all__ = [
 ]
 
 
-#: A snapshot is announced so many seconds before it is due, or this share of the interval, if that
-#: is less; not with intervals that leave too little time to do anything in.
-LEAD_SECONDS, LEAD_SHARE, LEAST_LEAD_SECONDS = 0.3, 1 / 4, 0.05
+#: A snapshot is announced this time before it is due, or this share of the interval if that is
+#: less.
+LEAD_SECONDS, LEAD_SHARE = 0.3, 1 / 4
 
 
 @dataclass(frozen=True)
@@ -246,9 +246,8 @@ class Coordinator:
         self.tasks = frozenset(tasks)
         self.interval, self.timeout, self.min_pause = interval, timeout, min_pause
         self.tolerable_failures = tolerable_failures
-        lead = min(LEAD_SECONDS, (interval or 0.0) * LEAD_SHARE)
-        #: So many seconds ahead; 0: not at all.
-        self.lead = lead if announce and lead >= LEAST_LEAD_SECONDS else 0.0
+        #: Seconds between the announcement and the snapshot; 0 if there is none.
+        self.lead = min(LEAD_SECONDS, (interval or 0.0) * LEAD_SHARE) if announce else 0.0
         self.state = State.WAITING
         #: The number in flight and its kind; None exactly while WAITING or FINISHED.
         self.number: int | None = None

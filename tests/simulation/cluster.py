@@ -21,9 +21,9 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import PenstockError
+from penstock.runtime import persist
 from penstock.runtime.control.world import seed_scheduler
 from penstock.runtime.jobmanager import JobManager, JobOptions
-from penstock.snapshot import coordinator
 from penstock.snapshot.files import Files, MemoryFiles
 from penstock.snapshot.store import Store
 from tests.simulation.job import LEDGERS, Ledger, job_config, make_job
@@ -162,10 +162,10 @@ class Simulation:
     def run(self) -> Outcome:
         """Run to the end of the job."""
         seed_scheduler(self.seed)
-        # Snapshots come too often to be announced; those of every other run are all the same.
-        least = 0.0 if self.seed % 2 else coordinator.LEAST_LEAD_SECONDS
+        # Snapshots come too often for work ahead of them; every other run does it all the same.
+        least = 0.0 if self.seed % 2 else persist.LEAST_LEAD_SECONDS
         try:
-            with patch.object(coordinator, "LEAST_LEAD_SECONDS", least):
+            with patch.object(persist, "LEAST_LEAD_SECONDS", least):
                 self._run_somewhere()
         finally:
             del LEDGERS[self.seed]

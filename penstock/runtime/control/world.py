@@ -137,6 +137,11 @@ class Signal:
         self._set = False
         self._waiter: trio.lowlevel.Task | None = None
 
+    @property
+    def pending(self) -> bool:
+        """Whether it was set since the last wait ended."""
+        return self._set
+
     def set(self) -> None:
         """Wake the waiter, or let its next wait return at once."""
         self._set = True
