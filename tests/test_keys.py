@@ -30,8 +30,11 @@ from penstock.dataflow.keys import (
     canonical,
     group_range,
     key_group,
+    plain_keys,
     subtask_of_group,
 )
+from penstock.runtime.codec import Codec, TypeTable
+from penstock.snapshot.state.rows import RowKeys, original_key
 from tests.sizes import sized
 
 PARIS = ZoneInfo("Europe/Paris")
@@ -369,3 +372,57 @@ def test_groups_and_subtasks_out_of_range_are_errors(call: Any) -> None:
 @given(st.text())
 def test_every_key_has_a_group_within_bounds(text: str) -> None:
     assert 0 <= key_group(canonical(text), 128) < 128
+
+
+class UserId(int):
+    """Has the equality of an int."""
+
+
+class Name(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "another"
+
+
+class Degree(float):
+    pass
+
+
+class Token(bytes):
+    pass
+
+
+EQUALS: list[tuple[Any, Any]] = [
+    (UserId(5), 5),
+    (Name("a"), "a"),
+    (Degree(-0.5), -0.5),
+    (Token(b"a"), b"a"),
+    (("a", UserId(5), (UserId(6),)), ("a", 5, (6,))),
+]
+
+
+@pytest.mark.parametrize(("key", "plain"), EQUALS, ids=lambda value: str(type(value)))
+def test_what_equals_an_allowed_key_is_the_same_key(key: Any, plain: Any) -> None:
+    check_same_key(key, plain)
+
+
+def check_same_key(key: Any, plain: Any) -> None:
+    """Check that a key counts as a plain one, which is kept in its place."""
+    assert key == plain
+    assert hash(key) == hash(plain)
+    assert canonical(key) == canonical(plain)
+    (kept,) = plain_keys([key])
+    assert kept == key
+    assert type(kept) is type(plain)
+    assert repr(kept) == repr(plain)
+    codec = Codec(TypeTable())
+    ((row, opening),) = RowKeys(codec, canonical, 128, 10).rows(0, [key])
+    assert codec.decode_value(original_key(row, opening)) == plain
+
+
+def test_plain_keys_stay_as_they_are() -> None:
+    for keys in ([1, "a", None], [(1, "a"), (2.0, b"")], [Pair(1, 2)], [(1, (2,))], []):
+        plain = plain_keys(keys)
+        assert plain == keys
+        assert list(map(type, plain)) == list(map(type, keys))

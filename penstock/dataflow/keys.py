@@ -15,6 +15,9 @@ Each form is one letter for the family of types that can be equal to each other,
     l  timedelta                      u  UUID
     e  plain enum member              (  tuple and named tuple: each item with its length
 
+A numpy number and a subclass that keeps its base's equality have the form of the value that they
+are equal to. State keeps that value in their place: `plain_keys`.
+
 This is NOT an encoding: a key can't be read back from it. State keeps the key's own encoding
 beside it. The form is part of the snapshot format; a change to it makes snapshots unreadable.
 """
@@ -22,12 +25,14 @@ beside it. The form is part of the snapshot format; a change to it makes snapsho
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -41,6 +46,7 @@ __all__ = [
     "canonical",
     "group_range",
     "key_group",
+    "plain_keys",
     "subtask_of_group",
 ]
 
@@ -77,6 +83,17 @@ def canonical(key: Any) -> bytes:
     if kind is bytes:
         return _of_bytes(key)
     return _canonical(key, MAX_KEY_DEPTH)
+
+
+def plain_keys(keys: list[Any]) -> list[Any]:
+    """Return allowed keys as values of the allowed types: `5` for `numpy.int64(5)`.
+
+    Enums and named tuples stay as they are.
+    """
+    kinds = set(map(type, keys))
+    if kinds == {tuple}:
+        kinds = set(map(type, chain.from_iterable(keys)))
+    return keys if kinds <= _OF_KIND.keys() else list(map(_plain, keys))
 
 
 def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
@@ -136,7 +153,29 @@ def _canonical(key: Any, depth: int) -> bytes:
     if isinstance(key, tuple) and hasattr(kind, "_fields") and equality is tuple.__eq__:
         # A named tuple equals its tuple, unless its class says otherwise.
         return _of_tuple(tuple.__getitem__(key, slice(None)), depth)
+    plain = _plain(key)
+    if plain is not key:
+        return _OF_KIND[type(plain)](plain)
     raise KeyRefusedError(_why_not(key))
+
+
+def _plain(key: Any) -> Any:
+    """Return the value of an allowed type that a key is equal to; the key itself if it is one."""
+    kind = type(key)
+    if kind in _OF_KIND or issubclass(kind, Enum):
+        return key
+    if kind is tuple:
+        return tuple(map(_plain, key))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.generic):
+        # Dates are left out: some of them are equal to a date and to a datetime.
+        item = key.item() if key.dtype.kind in "biufSU" else key
+        return item if type(item) in _OF_KIND else key
+    for base, converted in _CONVERTED.items():
+        if issubclass(kind, base):
+            own: set[object] = {kind.__eq__, kind.__hash__}
+            return converted(key) if own == {base.__eq__, base.__hash__} else key
+    return key
 
 
 def _of_str(key: str) -> bytes:
@@ -290,6 +329,15 @@ _OF_KIND: dict[type, Callable[[Any], bytes]] = {
 }
 
 
+# By methods of the bases: a subclass may have conversions of its own.
+_CONVERTED: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: lambda key: bytes.__getitem__(key, slice(None)),
+}
+
+
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -301,7 +349,7 @@ def _why_not(key: Any) -> str:
     elif isinstance(key, (set, frozenset, dict)):
         advice = "its items have no order; use a tuple of them, sorted"
     elif kind.__module__.partition(".")[0] == "numpy":
-        advice = "use key.item()"
+        advice = "convert it to a number, a str, a date or a datetime"
     elif hasattr(kind, "__dataclass_fields__"):
         advice = "use a tuple of its fields, or a named tuple"
     elif base := next((base for base in kind.__mro__ if base in _OF_KIND or base is tuple), None):

@@ -353,8 +353,7 @@ class HashRouter(Router):
     """By key group. The hash is computed once per key, not once per record.
 
     Keys that are equal share their group whatever their types (`canonical` follows Python's
-    equality), so the memo is by key alone. A key of a type that is refused, and yet equal to one
-    that was routed before, goes where its equal went; keyed state takes the two for one as well.
+    equality), so the memo is by key alone.
 
     Arguments:
         selector: takes the key from a record.

@@ -34,6 +34,7 @@ from typing import Any
 import msgpack
 
 from penstock.dataflow.errors import StoreError
+from penstock.dataflow.keys import plain_keys
 from penstock.snapshot.state.positions import Positions, goes_on, start
 from penstock.snapshot.state.rocks import RocksStore, new_batch
 from penstock.snapshot.state.rows import BLOCKS
@@ -250,7 +251,9 @@ class Blocks:
         while begin < len(keys):
             end = begin + min(positions.size, table.block_entries())
             chunk, packed = keys[begin:end], encode(values[begin:end])
-            self._put_columns(table, number, (encode(chunk), packed, encode([])), len(chunk))
+            self._put_columns(
+                table, number, (encode(plain_keys(chunk)), packed, encode([])), len(chunk)
+            )
             table.note_mean(len(packed) / len(chunk))
             number, begin = number + 1, end
             if timer.is_over(len(chunk)):
@@ -298,7 +301,7 @@ class Blocks:
         self, table: KeyedTable, keys: list[Any], values: list[Any], deleted: list[Any]
     ) -> None:
         encode = self._codec.encode_batch
-        columns = encode(keys), encode(values), encode(deleted)
+        columns = encode(plain_keys(keys)), encode(values), encode(plain_keys(deleted))
         self._put_columns(table, self._next, columns, len(keys) + len(deleted))
         self._next += 1
         if values:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.keys import plain_keys
 from penstock.snapshot.handles import KeyedHandle, SnapshotBytes
 from penstock.snapshot.state.positions import BEGIN_SHARE, Positions
 from penstock.snapshot.state.tables import KeyedTable
@@ -155,7 +156,7 @@ class Capture:
             while keys := list(islice(all_keys, chunk)):
                 values = list(islice(all_values, chunk))
                 encoded, _ = encode_entries(backend.codec, values)
-                originals = backend.codec.encode_values(keys)
+                originals = backend.codec.encode_values(plain_keys(keys))
                 for original, data in zip(originals, encoded, strict=True):
                     if data is not None:
                         pairs.append((original, data))

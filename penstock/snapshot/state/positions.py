@@ -23,6 +23,7 @@ from itertools import compress, islice
 from operator import is_, is_not
 from typing import TYPE_CHECKING, Any
 
+from penstock.dataflow.keys import plain_keys
 from penstock.snapshot.state.prewrite import PASSES
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class Positions:
         """The bytes of the keys of a block, which are made once when it is full."""
         packed: bytes | None = self._packed_keys.get(begin) if count == self.size else None
         if packed is None:
-            packed = pack(self.keys[begin : begin + count])
+            packed = pack(plain_keys(self.keys[begin : begin + count]))
             if count == self.size:
                 self._packed_keys[begin] = packed
         return packed

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dataflow.keys import key_group
+from penstock.dataflow.keys import key_group, plain_keys
 from penstock.snapshot.state.values import ValueCodec
 
 __all__ = ["BLOCKS", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
@@ -88,7 +88,7 @@ class RowKeys:
             new = keys
         canonical = self._canonical
         groups = self._max_parallelism
-        for key, original in zip(new, self._codec.encode_values(new), strict=True):
+        for key, original in zip(new, self._codec.encode_values(plain_keys(new)), strict=True):
             form = canonical(key)
             size = len(original)
             if original == form:
