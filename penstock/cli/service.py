@@ -30,12 +30,15 @@ from penstock.dataflow.errors import GraphError, PenstockError
 if TYPE_CHECKING:
     from penstock.dataflow.environment import JobExecutionResult, Program
     from penstock.dataflow.stream import CloseableIterator, DataStream
+    from penstock.runtime.client import Follower
     from penstock.runtime.control.requests import Request
 
 __all__ = ["cancel", "jobmanager", "list_jobs", "submit"]
 
 #: How long the job manager may take to answer a connection.
 CONNECT_SECONDS = 10.0
+#: How long a detached submit waits for the job to begin.
+BEGIN_SECONDS = 10.0
 
 
 @click.command(short_help="Run a service that takes jobs.")
@@ -74,7 +77,7 @@ def jobmanager(directory: Path | None, port: int | None, host: str | None) -> No
 @click.option(
     "--wait/--detach",
     default=True,
-    help="Follow the job to its end and exit with its exit code, or return at once.  "
+    help="Follow the job to its end and exit with its exit code, or return when it has begun.  "
     "[default: --wait]",
 )
 @service_option
@@ -181,6 +184,7 @@ class _Connection:
         )
         if contact is None:
             raise PenstockError(self._absent)
+        self._deadline: float | None = None
         self._socket = self._connect(*contact)
 
     def _connect(self, address: str, token: bytes) -> socket.socket:
@@ -231,13 +235,38 @@ class _Connection:
             return answer
         raise PenstockError(gone)
 
+    def give_up_after(self, seconds: float) -> None:
+        """Let `events` raise `TimeoutError` when so much time has passed."""
+        self._deadline = time.monotonic() + seconds
+
     def events(self) -> Iterator[dict[str, Any]]:
         """What the job manager says, until it closes the connection."""
         from penstock.runtime.control.packing import unpack_event
         from penstock.runtime.control.wire import receive_blocking
 
-        while (frame := receive_blocking(self._socket)) is not None:
+        while True:
+            if self._deadline is not None:
+                # A timeout of 0 would mean that nothing is waited for.
+                self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
+            frame = receive_blocking(self._socket)
+            if frame is None:
+                return
             yield unpack_event(frame)
+
+
+def _await_begin(connection: _Connection, follower: Follower, id: str) -> str | None:
+    """Follow a job until it processes records, for a while; return how it ended, if it has."""
+    connection.give_up_after(BEGIN_SECONDS)
+    try:
+        for event in connection.events():
+            follower.take(event)
+            if event["event"] == "ended":
+                return str(event["how"])
+            if event["event"] == "running":
+                return None
+    except TimeoutError:
+        say(f"job {id} has not begun within {BEGIN_SECONDS:g} s; see: penstock list")
+    return None
 
 
 class _SubmitExecutor:
@@ -264,13 +293,17 @@ class _SubmitExecutor:
         follower = Follower(program, options, time.perf_counter())
         with prepared_sources(program, options, attached=False):
             job = job_request(program, options)
-        request = Submit(name, str(Path.cwd()), job, self._wait)
+        # A detached job is followed as well, until it has begun.
+        request = Submit(name, str(Path.cwd()), job, True)
         with _Connection(self._directory) as connection:
             submitted = connection.ask(request)
             follower.take(submitted)
             if not self._wait:
                 # For scripts; the line about it goes to standard error.
                 click.echo(submitted["id"])
+                ended = _await_begin(connection, follower, submitted["id"])
+                if ended is not None:
+                    return follower.result(ended)
                 return JobExecutionResult(name, 0.0, [], [], [], "")
             ended = "is out of sight: the job manager is gone, and its jobs stop with it"
             try:
