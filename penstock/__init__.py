@@ -56,9 +56,11 @@ if TYPE_CHECKING:
         ReduceFunction,
         SinkFunction,
     )
+    from penstock.dataflow.keys import KeyRefusedError
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
     from penstock.dataflow.stream import DataStream, DataStreamSink, KeyedStream
     from penstock.dataflow.types import Types
+    from penstock.runtime.shapes import UnsupportedTypeError
 
 __version__ = VERSION
 
@@ -76,9 +78,11 @@ _WHERE = {
         "FilterFunction FlatMapFunction Function KeyedProcessFunction KeySelector MapFunction "
         "Partitioner ProcessFunction ReduceFunction SinkFunction"
     ),
+    "penstock.dataflow.keys": "KeyRefusedError",
     "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
     "penstock.dataflow.stream": "DataStream DataStreamSink KeyedStream",
     "penstock.dataflow.types": "Types",
+    "penstock.runtime.shapes": "UnsupportedTypeError",
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}
 
@@ -104,6 +108,7 @@ __all__ = [
     "JobError",
     "JobExecutionResult",
     "JsonLines",
+    "KeyRefusedError",
     "KeySelector",
     "KeyedProcessFunction",
     "KeyedStream",
@@ -124,6 +129,7 @@ __all__ = [
     "StreamExecutionEnvironment",
     "TextLines",
     "Types",
+    "UnsupportedTypeError",
     "ValueState",
     "ValueStateDescriptor",
     "__version__",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import field, make_dataclass
 from enum import Enum, Flag
@@ -21,7 +20,6 @@ from typing import (  # noqa: UP035
 
 import pytest
 import trio
-import trio.testing
 
 from penstock import JobConfig, PenstockError, StreamExecutionEnvironment
 from penstock.connectors import GeneratorSource
@@ -29,8 +27,6 @@ from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import ValueStateDescriptor
 from penstock.runtime.codec import Codec, TypeTable
-from penstock.runtime.control.code import JobCode, pack, record_classes
-from penstock.runtime.control.world import seed_scheduler
 from penstock.runtime.jobmanager import JobManager, JobOptions
 from penstock.runtime.record_types import RecordTypes
 from penstock.snapshot.annotations import includes, text_of
@@ -39,6 +35,7 @@ from penstock.snapshot.schema import RecordSchema
 from penstock.snapshot.schema_changes import compare_schemas
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.processes import Machine
+from tests.simulation.run_program import program, run_program
 
 T = TypeVar("T")
 
@@ -314,50 +311,28 @@ def run(make: Callable[[int], Any], folder: Path, **options: Any) -> set[str]:
 
     Returns what it added to the ledger, or raises what ended it.
     """
-    seed_scheduler(1)
     ledger = LEDGERS[7]
     before = ledger.output()
-    env = StreamExecutionEnvironment.get_execution_environment()
-    source = GeneratorSource(make, None, 400.0, clock=trio.current_time)
-    keyed = env.from_source(source, None, "orders").uid("orders").key_by(lambda order: 0)
-    keyed.process(Keep()).uid("keep").sink_to(LedgerSink(7)).uid("sink")
-    threshold = options.pop("inline_threshold", 1 << 20)
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = GeneratorSource(make, None, 400.0, clock=trio.current_time)
+        keyed = env.from_source(source, None, "orders").uid("orders").key_by(lambda order: 0)
+        keyed.process(Keep()).uid("keep").sink_to(LedgerSink(7)).uid("sink")
+
+    async def stop(job: JobManager, machine: Machine, events: Any) -> None:
+        await trio.sleep(1)
+        job.stop()
+
     config = JobConfig(
         name="orders",
         checkpoint_dir=str(folder),
         checkpoint_interval_seconds=0.05,
-        inline_threshold=threshold,
+        inline_threshold=options.pop("inline_threshold", 1 << 20),
     )
-    blob = pack(JobCode(env._graph, config, types=record_classes(env._graph, ())))
-    failed: list[PenstockError] = []
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            machine = Machine(random.Random(1), nursery, 0.001)
-            process = machine.process("jobmanager")
-            job = JobManager(
-                blob, machine.world(process), JobOptions(**options), lambda event: None
-            )
-
-            async def manage() -> None:
-                try:
-                    await job.run()
-                except PenstockError as error:
-                    failed.append(error)
-
-            machine.start(process, manage)
-            with trio.move_on_after(1):
-                await process.ended.wait()
-            job.stop()
-            await process.ended.wait()
-            for other in machine.processes:
-                other.kill()
-            await trio.sleep(1)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    if failed:
-        raise failed[0]
+    ran = run_program(program(build, config), options=JobOptions(**options), script=stop)
+    assert not ran.crashes
+    if isinstance(ran.outcome, PenstockError):
+        raise ran.outcome
     return set(ledger.output() - before)
 
 

@@ -33,6 +33,7 @@ from penstock.runtime.shapes import (
     hash_tells,
     name_of,
     shape_for,
+    why_unsupported,
 )
 from penstock.snapshot.schema import RecordSchema
 
@@ -215,7 +216,7 @@ class Extensions:
             return [OBJECT, shape.index, *self._all(shape.take(value), depth - 1)]
         if is_numpy_scalar(kind):
             return _lower_numpy(value)
-        raise UnsupportedTypeError(_why_not(value))
+        raise UnsupportedTypeError(_why_not(value, self._table))
 
     def revive(self, items: list[Any]) -> Any:
         """The value of one lowered array whose items are revived already (msgpack's list hook)."""
@@ -395,21 +396,25 @@ _REVIVERS: dict[int, Callable[[list[Any]], Any]] = {
 }
 
 
-def _why_not(value: Any) -> str:
+def _why_not(value: Any, table: TypeTable) -> str:
     kind = type(value)
     problem = f"a value of type {name_of(kind)} can't be carried: "
     named = isinstance(value, tuple) and hasattr(kind, "_fields")
     if named or isinstance(value, Enum) or "__dataclass_fields__" in vars(kind):
-        return problem + f"register its class with env.register_type({kind.__qualname__})"
+        if (reason := why_unsupported(kind)) is not None:
+            return problem + reason
+        if name_of(kind) in table.names():
+            return problem + "another class of that name is registered; rename one of the two"
+        return problem + (
+            "no function of the program mentions its class, or mentions another one of that "
+            f"name, too; register it with env.register_type({kind.__qualname__})"
+        )
     if isinstance(value, memoryview):
         return problem + "it is a view of memory; use bytes(value)"
     bases = [base for base in kind.__mro__[1:] if base in IMMUTABLE or base in _CONTAINERS]
     if bases:
         return problem + f"convert it to {bases[0].__name__}, or put it in a registered dataclass"
-    return problem + (
-        "make it a dataclass, a NamedTuple or an Enum, and register that with "
-        f"env.register_type({kind.__qualname__}) (all types: docs/types.md)"
-    )
+    return problem + "make it a dataclass, a NamedTuple or an Enum (all types: docs/types.md)"
 
 
 _CONTAINERS = frozenset({list, tuple, dict, set, frozenset, OrderedDict, Counter, deque, bytearray})

@@ -22,6 +22,7 @@ from penstock.snapshot.annotations import text_of
 from penstock.snapshot.schema import FieldSchema, RecordKind, RecordSchema
 
 __all__ = ["FormerShape", "Shape", "UnsupportedTypeError", "hash_tells", "name_of", "shape_for"]
+__all__ += ["why_unsupported"]
 
 _Fill = Callable[[Iterable[Sequence[Any]]], list[Any]]
 
@@ -352,3 +353,12 @@ def shape_for(index: int, kind: Any) -> Shape:
     raise UnsupportedTypeError(
         f"{kind!r} can't be registered: only dataclasses, named tuples and enums can"
     )
+
+
+def why_unsupported(kind: type) -> str | None:
+    """Return why a class cannot be a record class; None if it can."""
+    try:
+        shape_for(0, kind)
+    except UnsupportedTypeError as error:
+        return error.message
+    return None

@@ -12,6 +12,7 @@ import enum
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
@@ -22,6 +23,7 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph import JobGraph
+from penstock.runtime.shapes import name_of, why_unsupported
 
 __all__ = ["JobCode", "pack", "record_classes", "unpack"]
 
@@ -78,9 +80,10 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
 
     A function mentions a class by its globals, its closure and its annotations. Found are
     dataclasses, named tuples and enums; they are in order of their module and name, so that the
-    table is the same on every run.
+    table is the same on every run. A class that a function only mentions never stops a job: it is
+    left out if it cannot be registered, or if its name stands for another class as well.
     """
-    found: dict[type, None] = dict.fromkeys(registered)
+    found = list(dict.fromkeys(registered))
     seen: set[int] = set()
     mentioned: set[type] = set()
 
@@ -125,9 +128,10 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
     for edge in graph.edges:
         visit(edge.selector, 0)
         visit(edge.partitioner, 0)
-    for cls in sorted(mentioned, key=lambda cls: (cls.__module__, cls.__qualname__)):
-        found[cls] = None
-    return list(found)
+    candidates = [cls for cls in mentioned if cls not in found and why_unsupported(cls) is None]
+    names = Counter(map(name_of, [*found, *candidates]))
+    found += sorted((cls for cls in candidates if names[name_of(cls)] == 1), key=name_of)
+    return found
 
 
 def _names(code: Any) -> set[str]:
