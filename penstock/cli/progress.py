@@ -128,6 +128,11 @@ class Lines:
                 self._snapshot(event)
             case "aborted":
                 self._say(f"snapshot {event['number']} aborted: {event['reason']}")
+            case "delayed":
+                self._say(
+                    f"snapshot {event['number']} has been under way for {event['seconds']:.0f} s: "
+                    f"waiting for {event['waiting']}"
+                )
             case "restarting" | "restarted" | "giving_up":
                 text = self._restarts.text(event)
                 if text is not None and not logging_shows():

@@ -31,6 +31,7 @@ from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, WorkerHandle, WorkerSpec
+from penstock.runtime.delays import Delays
 from penstock.runtime.pending_snapshot import PendingSnapshot
 from penstock.runtime.splits import SplitDealer
 from penstock.snapshot import coordinator as c
@@ -110,6 +111,7 @@ class Attempt:
         self._started = False
         self._rescheduled = Signal()
         self._numbers = numbers[1:]
+        self._delays = Delays(job.plan)
         self._dealer = SplitDealer(job.code, job.plan)
         #: The snapshot whose folder was made last, and what is held while one is being made.
         self._made, self._making = -1, trio.Lock()
@@ -221,6 +223,7 @@ class Attempt:
             await self._rescheduled.wait(wake)
             if self._started:
                 self.post(lambda: self._coordinate(c.Tick(world.clock())))
+                self.post(self._report_delay)
             now = world.clock()
             for worker in self._workers.values():
                 limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
@@ -430,6 +433,17 @@ class Attempt:
                     self._nursery.start_soon(self._reserve)
                 case c.Fail(reason):
                     self._fail(StoreError(reason, recoverability=self._blame))
+
+    def _report_delay(self) -> None:
+        """Report the snapshot in flight if it has been under way for long."""
+        coordinator = self._coordinator
+        flight = self._flights.get(-1 if coordinator.number is None else coordinator.number)
+        if flight is None:
+            return
+        job, seconds = self._job, self._world.clock() - flight.began
+        missing = [task for task in job.plan.tasks() if task not in coordinator.acknowledged]
+        if event := self._delays.report(flight.number, seconds, missing, job.metrics.cuts):
+            job.observe(event)
 
     async def _prepare(self, number: int) -> None:
         """Make a snapshot's folder ahead; what fails is tried again when it begins."""

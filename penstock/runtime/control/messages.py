@@ -247,7 +247,8 @@ class Metrics:
 
     Arguments:
         operators: [uid, subtask, records in, records out] of each.
-        tasks: [chain, subtask, busy seconds, blocked seconds, queued] of each.
+        tasks: [chain, subtask, busy seconds, blocked seconds, queued, last snapshot that it has
+            copied its state for] of each.
         back_edges: [link, source, target, queued records, bytes on disk, most bytes on disk] of
             each.
         rss, peak: resident memory in bytes, now and at most.
