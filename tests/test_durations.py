@@ -56,6 +56,8 @@ def test_an_interval_that_cannot_be_is_refused_at_the_call(interval: Any, messag
         lambda: RestartStrategies.failure_rate_restart(3, "1 h", 10),
         lambda: RestartStrategies.failure_rate_restart(3, 1000, -10),
         lambda: ENVIRONMENT().set_buffer_timeout("5ms"),
+        lambda: ENVIRONMENT().set_buffer_debloat_target("100ms"),
+        lambda: ENVIRONMENT().set_buffer_debloat_target(0),
         lambda: ENVIRONMENT().get_checkpoint_config().set_checkpoint_timeout("5 min"),
         lambda: ENVIRONMENT().get_checkpoint_config().set_min_pause_between_checkpoints(-1),
         lambda: ENVIRONMENT().get_checkpoint_config().set_aligned_checkpoint_timeout("1s"),

@@ -6,7 +6,6 @@ that a PyFlink program knows, over the same values.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -138,8 +137,8 @@ class JobConfig:
         batch_records, batch_bytes: a batch is sealed when it has so many records or bytes.
         buffer_timeout_seconds: or when its oldest record is so old.
         channel_batches: batches in flight on one channel.
-        buffer_debloat_target_seconds: and not more records than a task processes in that time,
-            which its input channels share. (Flink: `...memory.buffer-debloat.target`.)
+        buffer_debloat_target_seconds: a task processes what is in flight to it in about that
+            time; its input channels share it.
         memory_bytes: state and buffers of one worker.
         heartbeat_seconds, heartbeat_timeout_seconds: a worker silent for so long is dead.
         stop_timeout_seconds: how long a stop waits for its last snapshot.
@@ -184,9 +183,6 @@ class JobConfig:
         for name in ("batch_records", "batch_bytes", "channel_batches", "retained"):
             if getattr(self, name) < 1:
                 raise GraphError(f"{name} must be at least 1, not {getattr(self, name)}")
-        target = self.buffer_debloat_target_seconds
-        if not 0.001 <= target < math.inf:
-            raise GraphError(f"the buffer debloat target must be at least 1 ms, not {target} s")
 
 
 def check_parallelism(parallelism: int, max_parallelism: int, of: str) -> None:

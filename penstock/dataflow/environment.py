@@ -220,13 +220,14 @@ class StreamExecutionEnvironment:
         self._config.buffer_timeout_seconds = seconds_of("timeout_millis", timeout_millis)
         return self
 
-    def set_buffer_debloat_target(self, target_millis: float) -> StreamExecutionEnvironment:
-        """Bound the records in flight to a task: it processes them in so many milliseconds.
+    def set_buffer_debloat_target(self, target: Duration) -> StreamExecutionEnvironment:
+        """Set how long it may take a task to process what is in flight to it; at least 1 ms.
 
-        Flink's `taskmanager.network.memory.buffer-debloat.target`. The default is 100 ms: an
-        aligned snapshot waits at each stage for what is in flight there.
+        Flink's `taskmanager.network.memory.buffer-debloat.target`, with 100 ms as the default. An
+        aligned snapshot waits at each stage for the records that are in flight there.
         """
-        self._config.buffer_debloat_target_seconds = target_millis / 1000
+        seconds = seconds_of("the buffer debloat target", target, least_ms=1)
+        self._config.buffer_debloat_target_seconds = seconds
         return self
 
     def set_buffer_size(self, records: int, size: int = 64 * 1024) -> StreamExecutionEnvironment:
