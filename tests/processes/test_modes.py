@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -293,6 +294,7 @@ def last_word_job(settings: Settings, apart: bool = False) -> StreamExecutionEnv
         numbers = numbers.set_parallelism(1).rebalance()  # away from the slow worker
         # All that the slow one gets is under way to it at once, and the source has ended.
         env.config.channel_batches = settings.count
+        env.config.buffer_debloat_target_seconds = 1e6
     words = numbers.process(LastWord(settings.slow_seconds, settings.gate)).uid("words")
     if apart:
         words = words.disable_chaining()
@@ -387,3 +389,26 @@ def test_a_job_that_keeps_up_aligns_and_has_nothing_in_flight(tmp_path: Path) ->
     settings = replace(settings, interval_ms=30)
     in_flight = _in_flight(settings)
     assert in_flight and not any(in_flight), in_flight
+
+
+def _slow_in_flight(settings: Settings) -> StreamExecutionEnvironment:
+    env = environment(settings)
+    numbers = env.from_iterable(lambda: iter(range(settings.count)))
+
+    def slow(number: int) -> int:
+        time.sleep(settings.slow_seconds)
+        return number
+
+    numbers.rebalance().map(abs).rebalance().map(slow).add_sink(lambda number: None)
+    return env
+
+
+def test_few_records_are_in_flight_to_a_slow_function(tmp_path: Path) -> None:
+    # Barriers overtake all that is in flight, so the snapshots count it.
+    mode = CheckpointingMode.CHANDY_LAMPORT
+    settings = Settings(tmp_path, mode, count=2_000, batch_records=4096, slow_seconds=0.002)
+    outcome = run(_slow_in_flight(settings))
+    counts = [snapshot["log_records"] for snapshot in outcome.snapshots]
+    assert counts
+    # 100 ms to each of the two stages are 200 records; the source alone could read all at once.
+    assert max(counts) <= 400
