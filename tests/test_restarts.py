@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import signal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import trio
 
 from penstock.dataflow.config import RestartStrategies, RestartStrategy
 from penstock.dataflow.errors import (
@@ -16,7 +20,7 @@ from penstock.dataflow.errors import (
     StoreError,
     recoverability_of,
 )
-from penstock.runtime.attempt import WorkerLost
+from penstock.runtime.attempt import Attempt, WorkerLost
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import failure_of
 from penstock.runtime.control.restart import (
@@ -25,6 +29,7 @@ from penstock.runtime.control.restart import (
     MAX_REPEATS,
     Restarts,
 )
+from penstock.runtime.control.world import ProcessHandle
 
 RECOVERABLE, ENVIRONMENT, NON_RECOVERABLE = Recoverability
 
@@ -157,3 +162,25 @@ def test_a_strategy_with_a_number_of_attempts_decides_by_that_number(started: bo
 
 def test_without_a_strategy_the_first_failure_ends_the_job():
     assert failures(None, WorkerLost("killed")) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "crashed"), [(1, True), (-signal.SIGSEGV, True), (-signal.SIGKILL, False), (0, False)]
+)
+def test_a_worker_that_ends_by_itself_may_do_so_again(code: int, crashed: bool):
+    class Ended:
+        pid, returncode = 7, code
+
+        async def wait(self) -> int:
+            return code
+
+    attempt = Attempt.__new__(Attempt)
+    attempt._send_event, attempt._events = trio.open_memory_channel(1)
+    attempt._failure, attempt._finished = None, trio.Event()
+    process: Any = Ended()
+    worker: Any = SimpleNamespace(handle=ProcessHandle(process), spec=SimpleNamespace(worker=0))
+    trio.run(attempt._watch_process, worker)
+    attempt._events.receive_nowait()()
+    assert attempt._failure is not None
+    expected = RECOVERABLE if crashed else ENVIRONMENT
+    assert attempt._failure.recoverability is expected

@@ -30,7 +30,7 @@ from penstock.runtime.control.failures import failure_of, first_of, pinned
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
 from penstock.runtime.control.wire import Frames
-from penstock.runtime.control.world import Signal, WorkerHandle, WorkerSpec
+from penstock.runtime.control.world import ProcessHandle, Signal, WorkerHandle, WorkerSpec
 from penstock.runtime.delays import Delays
 from penstock.runtime.pending_snapshot import PendingSnapshot
 from penstock.runtime.splits import SplitDealer
@@ -206,12 +206,15 @@ class Attempt:
 
     # ---- workers
 
-    def _lose(self, worker: _Worker, how: str) -> None:
+    def _lose(self, worker: _Worker, how: str, crashed: bool = False) -> None:
         lost = WorkerLost(f"worker {worker.spec.worker} (pid {worker.handle.pid}) {how}")
+        if crashed:  # a record, or the code of a function, may well bring it about again
+            lost.recoverability = Recoverability.RECOVERABLE
         self.post(partial(self._fail, lost))
 
     async def _watch_process(self, worker: _Worker) -> None:
-        self._lose(worker, await worker.handle.wait())
+        how, handle = await worker.handle.wait(), worker.handle
+        self._lose(worker, how, isinstance(handle, ProcessHandle) and handle.crashed)
 
     async def _watch_clock(self) -> None:
         """Ticks the coordinator, and looks for workers that have fallen silent."""

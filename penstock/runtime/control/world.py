@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -241,6 +242,10 @@ async def _serve(handler: Handler, listeners: list[Any]) -> None:
     await trio.serve_listeners(safely, listeners)
 
 
+#: Signals by which a process ends that did something wrong itself.
+_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+
+
 class ProcessHandle:
     """A worker as a child process."""
 
@@ -254,6 +259,12 @@ class ProcessHandle:
         if code < 0:
             return f"was killed by signal {-code}"
         return f"exited with code {code}"
+
+    @property
+    def crashed(self) -> bool:
+        """Return whether it ended by a fault of its own, and not by a signal from outside."""
+        code = self._process.returncode
+        return code is not None and (code > 0 or -code in _FAULTS)
 
     def kill(self) -> None:
         """SIGKILL."""
