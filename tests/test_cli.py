@@ -230,6 +230,7 @@ def test_snapshots_are_listed_shown_and_checked(tmp_path, job):
         (["run", "job.py", "--checkpoint-interval", "5 minutes"], 2, "is not a time"),
         (["run", "job.py", "--checkpoint-interval", "0"], 2, "is too short; at least 1ms"),
         (["run", "job.py", "--checkpoint-dir", ""], 2, "--checkpoint-dir is empty"),
+        (["run", "job.py", "--checkpoint-dir", "s3://b/c"], 2, "'s3://b/c' is not a local path"),
         (["run", "job.py", "--parallelism", "0"], 2, "0 is not in the range"),
         (["run", "job.py", "--parallelism", "1000"], 1, "above the max parallelism 128"),
         (["run", "job.py", "--report", "no/r.json"], 2, "there is no folder no"),

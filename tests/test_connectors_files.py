@@ -8,7 +8,7 @@ import pytest
 
 from penstock.connectors import CsvRows, FileSource, JsonLines, LineFormat, TextLines
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.source import ReaderContext
+from penstock.dataflow.source import ReaderContext, Split
 
 
 def splits_of(source):
@@ -226,6 +226,29 @@ def test_a_file_that_was_rewritten_is_refused_unless_one_says_otherwise(listed):
     relaxed.open(split, 10)
     assert relaxed.read(9).records == ["0123", "0123"]
     relaxed.close()
+
+
+@pytest.mark.parametrize("text", ["new line\n" * 4, "0123\n" * 3 + "0124\n0123\n"])
+def test_a_file_that_was_rewritten_and_is_larger_is_refused(listed, text):
+    path, reader, split = listed
+    path.write_text(text)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(JobError, match="written to since"):
+        reader.open(split, 10)
+
+
+def test_a_file_that_was_appended_to_is_read_as_it_was_listed(listed):
+    path, reader, split = listed
+    with path.open("a") as file:
+        file.write("more\n")
+    os.utime(path, ns=(0, 0))
+    reader.open(split, 10)
+    assert reader.read(9).records == ["0123", "0123"]
+    reader.close()
+    # Version 0.1 recorded no checksum of the ends.
+    payload = {key: value for key, value in split.payload.items() if key != "ends"}
+    reader.open(Split(split.id, payload), 10)
+    reader.close()
 
 
 def test_a_compressed_file_with_fewer_lines_than_were_read_is_refused(tmp_path):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.config import CheckpointConfig, JobConfig
+from penstock.dataflow.errors import GraphError, StoreError
 from penstock.snapshot.manifest import Manifest, Paths, SnapshotKind, SnapshotNumber
 from penstock.snapshot.ownership import remove_work
 from penstock.snapshot.store import Store
@@ -145,3 +146,16 @@ def test_no_file_is_written_through_a_symbolic_link(tmp_path: Path, name: str) -
         store.reserve_numbers(1)
     store.unlock()
     assert (tmp_path / "letter").read_text() == "Dear"
+
+
+def test_addresses_of_other_file_systems_are_no_folders() -> None:
+    config = JobConfig()
+    settings = CheckpointConfig(config)
+    for path in ("/jobs/words", "file:///jobs/words", "FILE:///jobs/words", Path("/jobs/words")):
+        settings.set_checkpoint_storage_dir(path)
+        assert config.checkpoint_dir == "/jobs/words"
+    for path in ("s3://bucket/x", "hdfs://name/x", "gs://bucket"):
+        with pytest.raises(GraphError, match=f"'{path}' is not a local path"):
+            settings.set_checkpoint_storage_dir(path)
+        with pytest.raises(GraphError, match=f"'{path}' is not a local path"):
+            JobConfig(checkpoint_dir=path).validate()

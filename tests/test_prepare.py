@@ -9,6 +9,7 @@ import pytest
 
 from penstock import CollectionSource, GraphError, StreamExecutionEnvironment
 from penstock.dataflow.environment import RunOptions
+from penstock.dataflow.errors import StoreError
 from penstock.dataflow.source import Preparation, ReaderContext, Split, SplitEnumerator
 from penstock.runtime.prepare import prepared_sources
 from penstock.snapshot.store import Store
@@ -102,7 +103,7 @@ def test_a_source_that_is_prepared_hears_what_its_snapshot_holds(tmp_path: Path)
         ("job", None, None),
     ):
         source = Prepared()
-        program = _env(source, tmp_path / folder)._program(None, check=False)
+        program = _env(source, tmp_path / folder)._program("counting", check=False)
         with prepared_sources(program, RunOptions(resume=resume)):
             [preparation] = source.calls
             assert (preparation.state, preparation.resuming) == (state, resume is not None)
@@ -154,3 +155,11 @@ def test_an_enumerator_hears_what_retained_snapshots_hold(tmp_path: Path):
     states, begun = json.loads(lines[-1])
     assert states == [3], "both splits are dealt, and there is no third"
     assert begun == [], "both are read to their ends"
+
+
+def test_nothing_is_prepared_in_somebodys_folder(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+    source = Prepared()
+    with pytest.raises(StoreError, match="is not empty"):
+        run(_env(source, tmp_path))
+    assert source.calls == [] and [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -5,6 +5,7 @@ cease, are checkpointed again and again; each checkpoint is opened by plain rock
 content compared with what had been written by then.
 """
 
+import errno
 import itertools
 import logging
 import os
@@ -18,7 +19,10 @@ from pathlib import Path
 import pytest
 from rocksdict import Checkpoint, Options, Rdict
 
-from penstock.snapshot.state import rocks
+from penstock.dataflow.errors import Recoverability, StoreError
+from penstock.snapshot.handles import FileRecord, KeyedHandle
+from penstock.snapshot.state import restore, rocks
+from penstock.snapshot.state.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch
 from penstock.snapshot.state.version import (
     ManifestReader,
@@ -498,3 +502,28 @@ def test_a_damaged_manifest_is_refused(make, tmp_path):
             continue
         # A length that reaches beyond the end looks like a record that is being written.
         assert len(version.data) <= place, f"seed {seed}"
+
+
+@pytest.mark.parametrize("by_rocksdb", [True, False])
+def test_a_full_disk_at_a_restore_is_not_blamed_on_the_snapshot(
+    make, tmp_path, monkeypatch, by_rocksdb
+):
+    store = make()
+    write(store, rows(1))
+    finish(store, tmp_path / "snapshot")
+    files = [FileRecord(path.name, 1, "") for path in (tmp_path / "snapshot").iterdir()]
+
+    def fail(*_):
+        if by_rocksdb:
+            raise Exception("IO error: No space left on device: While appending to file")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if by_rocksdb:
+        monkeypatch.setattr(restore, "RocksStore", fail)
+    else:
+        monkeypatch.setattr(shutil, "copyfile", fail)
+    work, memory = tmp_path / "work", SharedMemory(1 << 20)
+    with pytest.raises(StoreError, match=r"disk is full.*itself is well: make room") as caught:
+        CheckpointFiles(work).take_over(tmp_path / "snapshot", files, work)
+        restore._open(work, memory, tmp_path, KeyedHandle(0, 1, (), folder="snapshot"))
+    assert caught.value.recoverability is Recoverability.ENVIRONMENT

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.dataflow.errors import PenstockError
+from penstock.dataflow.errors import GraphError, PenstockError
+from penstock.dataflow.paths import without_scheme
 
 __all__ = [
     "JobCommand",
@@ -207,7 +208,10 @@ def _job_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
         values["resume"] = int(resume)
     directory = values["checkpoint_dir"]
     if directory is not None:
-        values["checkpoint_dir"] = directory.removeprefix("file://")
+        try:
+            values["checkpoint_dir"] = without_scheme(directory)
+        except GraphError as error:
+            raise click.UsageError(f"--checkpoint-dir: {error}.", ctx) from None
         if not values["checkpoint_dir"]:
             raise click.UsageError("--checkpoint-dir is empty.", ctx)
     if values["report"] is not None:

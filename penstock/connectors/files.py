@@ -1,13 +1,14 @@
 """A source that reads files: one, many, a folder, a glob; plain or gzip.
 
 The files are listed once, when the job starts; what appears later is not read. Large plain
-files of lines are cut into byte ranges. A file must not change while the job reads it: its size
-and time are recorded when it is listed and looked at when it is opened. How a file is read is
-in `file_cursors.py`, what a record is in `formats.py`.
+files of lines are cut into byte ranges. A file must not change while the job reads it: its size,
+its time and a checksum of both ends are recorded when it is listed, and compared when it is opened.
+How a file is read is in `file_cursors.py`, what a record is in `formats.py`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +30,9 @@ from penstock.dataflow.source import (
 
 __all__ = ["FileSource"]
 
+#: How much of both ends of a file is compared.
+_END_BYTES = 4096
+
 
 class FileSource(Source):
     """The records of files, read once and to their ends.
@@ -45,9 +49,10 @@ class FileSource(Source):
             `LineFormat` of one's own.
         split_bytes: plain files of lines that are larger are cut into ranges of this many bytes,
             so that several readers share them.
-        verify_unchanged: refuse to read a file whose time has changed though its size has not.
-            False is for workers that see copies of the files. A file that shrank is always
-            refused; lines appended after the listing may be missed.
+        verify_unchanged: refuse to read a file whose time has changed though its size has not, or
+            whose first or last bytes have, up to the size that was listed. False is for workers
+            that see copies of the files. A file that shrank is always refused; lines appended
+            after the listing may be missed.
 
     Raises:
         GraphError: if an argument is of the wrong kind.
@@ -119,6 +124,7 @@ class _FileEnumerator(ListEnumerator):
             raise _unreadable(path, error) from error
         size = status.st_size
         step = size
+        ends = _ends(path, size) if self._source.verify_unchanged else ""
         if isinstance(self._source.format, LineFormat) and path.suffix != ".gz":
             step = self._source.split_bytes
         return [
@@ -130,6 +136,7 @@ class _FileEnumerator(ListEnumerator):
                     "end": min(start + step, size),
                     "size": size,
                     "mtime_ns": status.st_mtime_ns,
+                    "ends": ends,
                 },
             )
             for start in range(0, size, max(step, 1))
@@ -184,12 +191,35 @@ class _FileReader(SourceReader):
                 f"{self._path} shrank from {size} to {status.st_size} bytes since the job listed "
                 f"it: restore it, or start the job afresh"
             )
-        rewritten = status.st_size == size and status.st_mtime_ns != payload["mtime_ns"]
-        if rewritten and self._verify_unchanged:
+        if self._verify_unchanged and self._is_rewritten(status, payload):
             raise JobError(
                 f"{self._path} was written to since the job listed it, so its records may have "
                 f"changed: start the job afresh, or set verify_unchanged=False"
             )
+
+    def _is_rewritten(self, status: os.stat_result, payload: dict[str, Any]) -> bool:
+        if status.st_mtime_ns == payload["mtime_ns"]:
+            return False
+        size = payload["size"]
+        # What is appended later changes neither end. Version 0.1 recorded none.
+        ends = payload.get("ends")
+        return status.st_size == size or (ends is not None and ends != _ends(self._path, size))
+
+
+def _ends(path: Path, size: int) -> str:
+    """Return a checksum of how the first `size` bytes of a file begin and end.
+
+    Raises:
+        JobError: if it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.blake2b(file.read(min(size, _END_BYTES)), digest_size=8)
+            file.seek(max(0, size - _END_BYTES))
+            digest.update(file.read(min(size, _END_BYTES)))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return digest.hexdigest()
 
 
 def _unreadable(path: Path, error: OSError) -> JobError:

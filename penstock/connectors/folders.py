@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.paths import without_scheme
 
 __all__ = ["list_files", "local_path", "make_folder", "sync_folder"]
 
@@ -31,9 +32,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not isinstance(text, str) or not text:
         raise GraphError(f"a path must be a text or a pathlib.Path, and not empty: {path!r}")
-    text = text.removeprefix("file://")
-    if "://" in text:
-        raise GraphError(f"{text!r} is not a local path: only the local file system is supported")
+    text = without_scheme(text)
     # Made absolute here, in the program, since a worker may run in another folder.
     return Path(text).expanduser().absolute()
 

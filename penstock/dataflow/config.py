@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.dataflow.durations import Duration, seconds_of, whole_number
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.paths import without_scheme
 
 __all__ = [
     "CheckpointConfig",
@@ -177,6 +178,8 @@ class JobConfig:
             raise GraphError(
                 f"max_parallelism must be between 1 and 32768, not {self.max_parallelism}"
             )
+        if self.checkpoint_dir is not None:
+            self.checkpoint_dir = without_scheme(str(self.checkpoint_dir))
         interval = self.checkpoint_interval_seconds
         if interval is not None and interval < 0.001:
             raise GraphError(f"the checkpoint interval must be at least 1 ms, not {interval} s")
@@ -233,8 +236,8 @@ class CheckpointConfig:
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str | Path) -> CheckpointConfig:
-        """The job's folder; `file://` addresses are accepted."""
-        self.config.checkpoint_dir = str(checkpoint_path).removeprefix("file://")
+        """Set the job's folder; `file://` addresses are accepted, and no other ones."""
+        self.config.checkpoint_dir = without_scheme(str(checkpoint_path))
         return self
 
     def set_checkpoint_timeout(self, checkpoint_timeout: Duration) -> CheckpointConfig:

@@ -29,7 +29,7 @@ from pathlib import Path
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.handles import FileRecord, SnapshotBytes
 from penstock.snapshot.state.backoff import Backoff
-from penstock.snapshot.state.rocks import RocksStore, rocks_recoverability
+from penstock.snapshot.state.rocks import RocksStore, no_room_message, rocks_recoverability
 
 __all__ = ["CheckpointFiles", "link_or_copy"]
 
@@ -162,6 +162,8 @@ class CheckpointFiles:
                     # RocksDB writes on in some of these.
                     shutil.copyfile(stored, path)
             except OSError as error:
+                if full := no_room_message(error):
+                    raise StoreError(full, folder) from error
                 message = f"cannot restore a file of the snapshot ({error}); use another snapshot"
                 raise StoreError(message, stored) from error
 

@@ -21,7 +21,13 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.state.blocks import Blocks
 from penstock.snapshot.state.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocks import RocksStore, SharedMemory, new_batch, rocks_recoverability
+from penstock.snapshot.state.rocks import (
+    RocksStore,
+    SharedMemory,
+    new_batch,
+    no_room_message,
+    rocks_recoverability,
+)
 from penstock.snapshot.state.rows import ROW_PREFIX
 from penstock.snapshot.state.tables import KeyedTable
 from penstock.snapshot.state.values import Work
@@ -154,7 +160,10 @@ def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -
         return RocksStore(folder, shared)
     except Exception as error:
         # rocksdict raises plain exceptions.
+        recoverability = rocks_recoverability(error)
+        if full := no_room_message(error):
+            raise StoreError(full, folder, recoverability=recoverability) from error
         message = f"RocksDB cannot open the state in a snapshot ({error}); use another snapshot"
         raise StoreError(
-            message, path / str(handle.folder), recoverability=rocks_recoverability(error)
+            message, path / str(handle.folder), recoverability=recoverability
         ) from error

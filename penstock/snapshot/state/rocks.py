@@ -393,3 +393,14 @@ def rocks_recoverability(error: Exception) -> Recoverability:
         return Recoverability.NON_RECOVERABLE
     disk = str(error).startswith("IO error")
     return Recoverability.ENVIRONMENT if disk else Recoverability.RECOVERABLE
+
+
+def no_room_message(error: Exception) -> str | None:
+    """Return what to say if an error of restoring is that of a full disk, else None."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not full and os.strerror(errno.ENOSPC) not in str(error):
+        return None
+    return (
+        f"the disk is full, so the state of a snapshot cannot be restored ({error}); the snapshot "
+        f"itself is well: make room, and resume from it"
+    )
