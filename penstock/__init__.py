@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
     from penstock.dataflow.stream import DataStream, DataStreamSink, KeyedStream
     from penstock.dataflow.types import Types
+    from penstock.dataflow.watermarks import WatermarkStrategy
     from penstock.runtime.shapes import UnsupportedTypeError
 
 __version__ = VERSION
@@ -82,6 +83,7 @@ _WHERE = {
     "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
     "penstock.dataflow.stream": "DataStream DataStreamSink KeyedStream",
     "penstock.dataflow.types": "Types",
+    "penstock.dataflow.watermarks": "WatermarkStrategy",
     "penstock.runtime.shapes": "UnsupportedTypeError",
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}
@@ -132,6 +134,7 @@ __all__ = [
     "UnsupportedTypeError",
     "ValueState",
     "ValueStateDescriptor",
+    "WatermarkStrategy",
     "__version__",
 ]
 

@@ -29,9 +29,11 @@ from penstock.dataflow.feedback import FeedbackStream
 from penstock.dataflow.graph import JobGraph, Operator, OperatorKind
 from penstock.dataflow.job_process import refuse_in_job_process
 from penstock.dataflow.plan import render
+from penstock.dataflow.pyflink_names import ENVIRONMENT, PyFlinkNames
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.source import Source
 from penstock.dataflow.stream import CloseableIterator, DataStream, End
+from penstock.dataflow.watermarks import WatermarkStrategy, check_watermark_strategy
 
 __all__ = [
     "Executor",
@@ -70,6 +72,13 @@ class JobExecutionResult:
     stopped: bool = False
     loops: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"<JobExecutionResult of {self.job_name!r}: "
+            f"{'stopped' if self.stopped else 'finished'} after {self.wall_seconds:.1f} s, "
+            f"{_number(self.restarts, 'restart')}, {_number(self.snapshots, 'snapshot')}>"
+        )
 
     def get_net_runtime(self) -> int:
         """Wall time in milliseconds, as PyFlink has it."""
@@ -143,12 +152,14 @@ def current_options() -> RunOptions:
     return _options
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(PyFlinkNames):
     """The context in which a streaming program is built and executed.
 
     Arguments:
         config: settings to begin with.
     """
+
+    _missing = ENVIRONMENT
 
     def __init__(self, config: JobConfig | None = None) -> None:
         self._config = config or JobConfig()
@@ -248,12 +259,21 @@ class StreamExecutionEnvironment:
     # ---- sources
 
     def from_source(
-        self, source: Source, watermark_strategy: Any = None, source_name: str | None = None
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        source_name: str | None = None,
     ) -> DataStream:
-        """The records of a source."""
-        del watermark_strategy
+        """Return the records of a source.
+
+        Arguments:
+            source: what is read.
+            watermark_strategy: None or `WatermarkStrategy.no_watermarks()`.
+            source_name: shown in plans, reports and errors.
+        """
         if not isinstance(source, Source):
             raise GraphError(f"from_source takes a Source, not {source!r}")
+        check_watermark_strategy(watermark_strategy)
         source.validate()
         name = source_name or f"Source: {type(source).__name__}"
         operator = self._add_operator(OperatorKind.SOURCE, name, source)
@@ -422,6 +442,10 @@ class StreamExecutionEnvironment:
         if inspect.iscoroutinefunction(function):
             raise GraphError(f"{name} was given an async function; functions here are plain ones")
         return self._graph.add(kind, name, function, key_selector)
+
+
+def _number(items: Sequence[object], name: str) -> str:
+    return f"{len(items)} {name}{'' if len(items) == 1 else 's'}"
 
 
 def _warn_of_unread(graph: JobGraph) -> None:

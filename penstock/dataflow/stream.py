@@ -29,6 +29,7 @@ from penstock.dataflow.functions import (
     SinkFunction,
 )
 from penstock.dataflow.graph import Chaining, Edge, Operator, OperatorKind, Partitioning
+from penstock.dataflow.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
 from penstock.dataflow.sink import Sink
 
 if TYPE_CHECKING:
@@ -90,8 +91,10 @@ class _Named:
         self._operator("chaining").chaining = chaining
 
 
-class DataStream(_Named):
+class DataStream(PyFlinkNames, _Named):
     """A stream of records of one program."""
+
+    _missing = STREAM
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment that the stream belongs to."""
@@ -163,6 +166,11 @@ class DataStream(_Named):
     ) -> KeyedStream:
         """The same records, those with equal keys in one subtask."""
         del key_type
+        if isinstance(key_selector, int | str):
+            raise GraphError(
+                f"key_by takes a function, not a position or the name of a field: write "
+                f"key_by(lambda record: record[{key_selector!r}])"
+            )
         selector = _checked(key_selector, KeySelector, "key_by")
         return KeyedStream(self._environment, self._spread(Partitioning.HASH, selector), selector)
 
@@ -293,6 +301,8 @@ class DataStream(_Named):
 
 class KeyedStream(DataStream):
     """A stream in which all records of one key come to the same subtask, with keyed state."""
+
+    _missing = KEYED_STREAM
 
     def __init__(
         self, environment: StreamExecutionEnvironment, ends: Sequence[End], selector: Any

@@ -1,0 +1,102 @@
+"""Names of PyFlink that Penstock does not have, and what a program does instead.
+
+A ported program learns from the error what is missing, in place of a bare `AttributeError`.
+`hasattr` is False for these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["ENVIRONMENT", "KEYED_STREAM", "STREAM", "MissingFeatureError", "PyFlinkNames"]
+
+
+class MissingFeatureError(GraphError, AttributeError):
+    """A program asked for something of PyFlink that Penstock does not have."""
+
+
+_EVENT_TIME = (
+    "Penstock has no event time yet: take the time from a field of the record, and keep in a "
+    "ValueState how far it has come"
+)
+_WINDOWS = (
+    "Penstock has no windows yet: collect the records of a window in a ValueState of a "
+    "KeyedProcessFunction, and emit it when the first record of the next window comes"
+)
+_TWO_INPUTS = (
+    "Penstock has no operators with two inputs yet: map both streams to tagged records, take their "
+    "union, and tell them apart in one KeyedProcessFunction"
+)
+_SIDE_OUTPUT = "Penstock has no side outputs yet: emit tagged records, and filter the stream twice"
+_WHOLE_JOB = "is set for the whole job, by StreamExecutionEnvironment"
+_NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its folder or packages"
+
+STREAM: Mapping[str, str] = {
+    **dict.fromkeys(("window_all", "count_window_all", "time_window_all"), _WINDOWS),
+    **dict.fromkeys(("window", "count_window", "time_window"), f"{_WINDOWS}; call key_by first"),
+    **dict.fromkeys(("connect", "join", "co_group"), _TWO_INPUTS),
+    **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
+    "assign_timestamps_and_watermarks": _EVENT_TIME,
+    "get_side_output": _SIDE_OUTPUT,
+    "project": "use map: map(lambda record: (record[0], record[2]))",
+    "cache": "Penstock caches no streams: write the records to a sink, and read them from there",
+    "force_non_parallel": "use set_parallelism(1)",
+    "set_max_parallelism": f"the maximum parallelism {_WHOLE_JOB}.set_max_parallelism",
+    "set_buffer_timeout": f"the buffer timeout {_WHOLE_JOB}.set_buffer_timeout",
+    "slot_sharing_group": "all operators share their slots: worker i runs subtask i of each",
+    "set_description": "use name",
+    "print_to_err": "use add_sink with a function that prints",
+    "write_as_text": "use sink_to(FileSink(folder, TextLines()))",
+    "get_type": "Penstock needs no type information, and keeps none",
+}
+
+KEYED_STREAM: Mapping[str, str] = {
+    **{name: reason for name, reason in STREAM.items() if reason != "call key_by first"},
+    **dict.fromkeys(("window", "count_window", "time_window"), _WINDOWS),
+    "interval_join": _TWO_INPUTS,
+}
+
+ENVIRONMENT: Mapping[str, str] = {
+    "set_runtime_mode": (
+        "Penstock has one mode, streaming; a job whose sources are bounded ends by itself, and "
+        "end_input of a process function emits final results"
+    ),
+    "execute_async": "execute returns when the job has ended; penstock submit runs it elsewhere",
+    "from_data": "use from_collection",
+    "add_source": "use from_source",
+    "from_elements": "use from_collection",
+    "generate_sequence": "use from_sequence",
+    "create_input": "use from_source",
+    "read_file": "use read_text_file, or from_source with a FileSource",
+    "get_config": "settings are attributes of config: env.config.memory_bytes",
+    "configure": "settings are attributes of config: env.config.memory_bytes",
+    "set_stream_time_characteristic": _EVENT_TIME,
+    "set_state_backend": (
+        "Penstock chooses the state backend: memory while state is small, then RocksDB"
+    ),
+    "disable_operator_chaining": "call disable_chaining on the operators that are to be apart",
+    "set_default_local_parallelism": "use set_parallelism",
+    **dict.fromkeys(("add_jars", "add_classpaths"), _NO_JVM),
+    **dict.fromkeys(("add_python_file", "add_python_archive", "set_python_requirements"), _NO_JVM),
+    "set_python_executable": "workers run in the Python of the program",
+    "register_job_listener": "execute returns a JobExecutionResult, or raises the error",
+    "register_cached_file": "functions read files of the machine that they run on, in open()",
+}
+
+
+class PyFlinkNames:
+    """Gives an error with advice for the methods of a PyFlink class that Penstock lacks."""
+
+    _missing: ClassVar[Mapping[str, str]] = {}
+
+    # For type checkers the class has no such attributes.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            if name in self._missing:
+                raise MissingFeatureError(f"{kind} has no {name!r}: {self._missing[name]}")
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)

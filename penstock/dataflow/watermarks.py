@@ -1,0 +1,55 @@
+"""Watermark strategies, as far as there are any: Penstock has no event time yet."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["WatermarkStrategy", "check_watermark_strategy"]
+
+_WITHOUT = (
+    "Penstock has no event time yet, so that a strategy would be ignored: give None or "
+    "WatermarkStrategy.no_watermarks(), and take the time from a field of the record"
+)
+
+
+class WatermarkStrategy:
+    """How event time goes on; the only strategy is the one without watermarks."""
+
+    @staticmethod
+    def no_watermarks() -> WatermarkStrategy:
+        """Return the strategy of a stream without event time."""
+        return WatermarkStrategy()
+
+    @staticmethod
+    def for_monotonous_timestamps() -> NoReturn:
+        """Refuse: there is no event time yet."""
+        raise GraphError(_WITHOUT)
+
+    @staticmethod
+    def for_bounded_out_of_orderness(max_out_of_orderness: Any) -> NoReturn:
+        """Refuse: there is no event time yet."""
+        del max_out_of_orderness
+        raise GraphError(_WITHOUT)
+
+    def with_timestamp_assigner(self, timestamp_assigner: Any) -> NoReturn:
+        """Refuse: there is no event time yet."""
+        del timestamp_assigner
+        raise GraphError(_WITHOUT)
+
+    def with_idleness(self, idle_timeout: Any) -> NoReturn:
+        """Refuse: there is no event time yet."""
+        del idle_timeout
+        raise GraphError(_WITHOUT)
+
+
+def check_watermark_strategy(strategy: Any) -> None:
+    """Raise `GraphError` for a strategy that a source would ignore."""
+    if isinstance(strategy, str):
+        raise GraphError(
+            f"the second argument of from_source is a watermark strategy, not the name "
+            f"{strategy!r}: write from_source(source, None, {strategy!r})"
+        )
+    if strategy is not None and not isinstance(strategy, WatermarkStrategy):
+        raise GraphError(_WITHOUT)
