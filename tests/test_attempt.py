@@ -7,7 +7,8 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import JobError, PenstockError
-from penstock.runtime.attempt import Attempt, WorkerLost
+from penstock.runtime.attempt import Attempt
+from penstock.runtime.worker_connection import WorkerLost
 
 BROKEN = JobError("a data connection was closed by the other end")
 LOST = WorkerLost("worker 1 (pid 7) lost its connection")

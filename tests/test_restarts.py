@@ -20,7 +20,6 @@ from penstock.dataflow.errors import (
     StoreError,
     recoverability_of,
 )
-from penstock.runtime.attempt import Attempt, WorkerLost
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import failure_of
 from penstock.runtime.control.restart import (
@@ -30,6 +29,7 @@ from penstock.runtime.control.restart import (
     Restarts,
 )
 from penstock.runtime.control.world import ProcessHandle
+from penstock.runtime.worker_connection import WorkerConnection, WorkerLost
 
 RECOVERABLE, ENVIRONMENT, NON_RECOVERABLE = Recoverability
 
@@ -174,13 +174,7 @@ def test_a_worker_that_ends_by_itself_may_do_so_again(code: int, crashed: bool):
         async def wait(self) -> int:
             return code
 
-    attempt = Attempt.__new__(Attempt)
-    attempt._send_event, attempt._events = trio.open_memory_channel(1)
-    attempt._failure, attempt._finished = None, trio.Event()
     process: Any = Ended()
-    worker: Any = SimpleNamespace(handle=ProcessHandle(process), spec=SimpleNamespace(worker=0))
-    trio.run(attempt._watch_process, worker)
-    attempt._events.receive_nowait()()
-    assert attempt._failure is not None
-    expected = RECOVERABLE if crashed else ENVIRONMENT
-    assert attempt._failure.recoverability is expected
+    spec: Any = SimpleNamespace(worker=0)
+    lost = trio.run(WorkerConnection(ProcessHandle(process), spec).died)
+    assert lost.recoverability is (RECOVERABLE if crashed else ENVIRONMENT)

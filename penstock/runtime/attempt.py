@@ -11,7 +11,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,11 +28,11 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import failure_of, first_of, pinned
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
-from penstock.runtime.control.wire import Frames
-from penstock.runtime.control.world import ProcessHandle, Signal, WorkerHandle, WorkerSpec
+from penstock.runtime.control.world import Signal, WorkerSpec
 from penstock.runtime.delays import Delays
 from penstock.runtime.pending_snapshot import PendingSnapshot
 from penstock.runtime.splits import SplitDealer
+from penstock.runtime.worker_connection import WorkerConnection, WorkerLost
 from penstock.snapshot import coordinator as c
 from penstock.snapshot import termination as t
 from penstock.snapshot.events import SnapshotKind
@@ -42,7 +41,7 @@ from penstock.snapshot.handles import OperatorHandle
 if TYPE_CHECKING:
     from penstock.runtime.jobmanager import JobManager
 
-__all__ = ["Attempt", "WorkerLost"]
+__all__ = ["Attempt"]
 
 #: How long a worker may take to start and call home.
 START_SECONDS = 60.0
@@ -57,27 +56,6 @@ BUSY_SECONDS = 3.0
 #: What is left of snapshots that were given up is removed with the next complete one, or when so
 #: many were given up after it.
 MAX_ABORTED = 100
-
-
-class WorkerLost(PenstockError):
-    """A worker died, lost its connection, or has been silent for too long."""
-
-    _of_class = Recoverability.ENVIRONMENT
-
-
-@dataclass
-class _Worker:
-    """A worker as the attempt sees it."""
-
-    handle: WorkerHandle
-    spec: WorkerSpec
-    address: str | None = None
-    frames: Frames | None = None
-    ready: bool = False
-    heard: float = 0.0
-    reported: float = 0.0
-    outbox: list[bytes] = field(default_factory=list)
-    signal: Signal = field(default_factory=Signal)
 
 
 class Attempt:
@@ -98,7 +76,7 @@ class Attempt:
         self._number = numbers.start
         self._token = secrets.token_bytes(32)
         self._handshakes = Handshakes(self._token)
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, WorkerConnection] = {}
         self._send_event, self._events = trio.open_memory_channel[Callable[[], None]](float("inf"))
         self._flights: dict[int, PendingSnapshot] = {}
         self._aborted: list[int] = []
@@ -161,7 +139,7 @@ class Attempt:
                 job.code.folder,
                 job.config.host,
             )
-            worker = _Worker(await world.launcher.launch(spec), spec, heard=world.clock())
+            worker = WorkerConnection(await world.launcher.launch(spec), spec, heard=world.clock())
             self._workers[slot] = worker
             nursery.start_soon(self._watch_process, worker)
         self._launched.set()
@@ -206,15 +184,11 @@ class Attempt:
 
     # ---- workers
 
-    def _lose(self, worker: _Worker, how: str, crashed: bool = False) -> None:
-        lost = WorkerLost(f"worker {worker.spec.worker} (pid {worker.handle.pid}) {how}")
-        if crashed:  # a record, or the code of a function, may well bring it about again
-            lost.recoverability = Recoverability.RECOVERABLE
+    def _lose(self, lost: WorkerLost) -> None:
         self.post(partial(self._fail, lost))
 
-    async def _watch_process(self, worker: _Worker) -> None:
-        how, handle = await worker.handle.wait(), worker.handle
-        self._lose(worker, how, isinstance(handle, ProcessHandle) and handle.crashed)
+    async def _watch_process(self, worker: WorkerConnection) -> None:
+        self._lose(await worker.died())
 
     async def _watch_clock(self) -> None:
         """Ticks the coordinator, and looks for workers that have fallen silent."""
@@ -235,7 +209,7 @@ class Attempt:
                     worker.heard = min(now, worker.heard + now - wake)
                 elif now - worker.heard > limit:
                     what = "has sent no heartbeat" if worker.address else "has not called home"
-                    self._lose(worker, f"{what} for {limit:g} s")
+                    self._lose(worker.lost(f"{what} for {limit:g} s"))
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """A connection of a worker: its control connection, or its heartbeat thread's."""
@@ -263,7 +237,7 @@ class Attempt:
                         raise ProtocolError(f"there is no worker {message.worker}")
                     slot = message.worker
                     self._workers[slot].frames = frames
-                    self._nursery.start_soon(self._write, self._workers[slot])
+                    self._nursery.start_soon(self._workers[slot].write)
                 self._workers[slot].heard = self._world.clock()
                 self.post(partial(self._hear, slot, message))
         except ProtocolError as error:
@@ -271,24 +245,10 @@ class Attempt:
         except (trio.BrokenResourceError, OSError):
             pass
         if slot is not None:
-            self._lose(self._workers[slot], how)
-
-    async def _write(self, worker: _Worker) -> None:
-        assert worker.frames is not None
-        # Closed by our own reader when the worker is gone.
-        gone = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
-        with contextlib.suppress(*gone):
-            while True:
-                while worker.outbox:
-                    queue, worker.outbox = worker.outbox, []
-                    for frame in queue:
-                        await worker.frames.send(frame)
-                await worker.signal.wait()
+            self._lose(self._workers[slot].lost(how))
 
     def _send(self, slot: int, message: m.Message) -> None:
-        worker = self._workers[slot]
-        worker.outbox.append(m.encode(message))
-        worker.signal.set()
+        self._workers[slot].send(message)
 
     def _send_all(self, message: m.Message) -> None:
         for slot in self._workers:
