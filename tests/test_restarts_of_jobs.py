@@ -185,3 +185,16 @@ def test_collected_results_come_once_though_the_job_is_restarted_without_checkpo
     assert isinstance(ran.outcome, JobOutcome), ran
     assert len(told(ran, "restarting")) == 1
     assert sorted(LEDGERS[61].output().elements()) == list(range(200))
+
+
+def test_a_snapshot_that_was_altered_ends_the_job_at_its_restart(tmp_path: Path):
+    async def script(job: Any, machine: Any, events: Events) -> None:
+        await after_snapshots(2, lambda: None)(job, machine, events)
+        for manifest in tmp_path.glob("snapshots/checkpoints/*/manifest"):
+            manifest.write_bytes(manifest.read_bytes()[:-1] + b"?")
+        next(p for p in machine.processes if p.name.startswith("worker")).kill()
+
+    ran = run_program(program(lambda env: numbers(env).print(), config(tmp_path)), script=script)
+    assert isinstance(ran.outcome, StoreError), ran
+    assert "the manifest was altered" in str(ran.outcome)
+    assert len(told(ran, "restarting")) == 1

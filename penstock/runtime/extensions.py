@@ -24,7 +24,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.errors import ProtocolError, Recoverability
 from penstock.dataflow.reuse import IMMUTABLE
 from penstock.runtime.shapes import (
     FormerShape,
@@ -149,7 +149,8 @@ class TypeTable:
         if isinstance(entry, RecordSchema):
             raise ProtocolError(
                 f"data refers to the record class {entry.name}, which is not registered any more; "
-                "register it with env.register_type to read that data"
+                "register it with env.register_type to read that data",
+                recoverability=Recoverability.NON_RECOVERABLE,
             )
         return entry
 

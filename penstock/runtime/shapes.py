@@ -17,7 +17,7 @@ from operator import attrgetter, itemgetter
 from types import MemberDescriptorType
 from typing import Any
 
-from penstock.dataflow.errors import JobError, ProtocolError
+from penstock.dataflow.errors import JobError, ProtocolError, Recoverability
 from penstock.snapshot.annotations import text_of
 from penstock.snapshot.schema import FieldSchema, RecordKind, RecordSchema
 
@@ -84,7 +84,8 @@ class Shape(ABC):
         if width != self.width:
             raise ProtocolError(
                 f"data has {width} values for a {name_of(self.kind)}, which has {self.width} "
-                "fields; it was written by another version of the class"
+                "fields; it was written by another version of the class",
+                recoverability=Recoverability.NON_RECOVERABLE,
             )
         return self._make_rows(rows)
 

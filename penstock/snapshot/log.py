@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.dataflow.errors import StoreError
+from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.files import Files
 from penstock.snapshot.handles import FileRecord, LogHandle, SnapshotBytes
 
@@ -107,7 +107,9 @@ def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int,
 
 def _damaged(problem: str, path: object) -> StoreError:
     return StoreError(
-        f"the log of records in flight is damaged: {problem}; resume from another snapshot", path
+        f"the log of records in flight is damaged: {problem}; resume from another snapshot",
+        path,
+        recoverability=Recoverability.NON_RECOVERABLE,
     )
 
 

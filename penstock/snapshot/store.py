@@ -323,7 +323,12 @@ class Store:
         with _faults(f"read snapshot {number}", path):
             if not self._files.exists(path):
                 raise StoreError(f"there is no complete snapshot {number}", path)
-            manifest = decode(self._files.read(path), path)
+            data = self._files.read(path)
+        try:
+            manifest = decode(data, path)
+        except StoreError as error:
+            error.recoverability = Recoverability.NON_RECOVERABLE
+            raise
         if manifest.number != number:
             raise StoreError(
                 f"the folder says snapshot {number} and its manifest {manifest.number}: it was "

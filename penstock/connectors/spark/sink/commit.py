@@ -33,7 +33,7 @@ from penstock.connectors.folders import make_folder, sync_folder
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.catalog import Catalog
 from penstock.connectors.spark.sink.table import Table
-from penstock.dataflow.errors import JobError
+from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer
 
 __all__ = ["Ledger", "Replacement", "TableCommitter"]
@@ -220,7 +220,8 @@ class TableCommitter(Committer):
             elif not target.exists():
                 raise JobError(
                     f"output is lost: {location / staged} was removed by somebody before it "
-                    f"became {target}"
+                    f"became {target}",
+                    recoverability=Recoverability.NON_RECOVERABLE,
                 )
             folders.add(target.parent)
         for folder in folders:

@@ -26,7 +26,7 @@ from penstock.connectors.spark.sink.commit import Ledger, Replacement, TableComm
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
 from penstock.connectors.spark.sink.old_rows import conform, old_rows
 from penstock.connectors.spark.sink.table import Table, partition_folder
-from penstock.dataflow.errors import JobError
+from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable
 
 __all__ = [
@@ -105,7 +105,8 @@ class OverwriteCommitter(TableCommitter):
         if ledger.committed < self._committed.get(path, 0):
             raise JobError(
                 f"somebody emptied the folder of {self.table} while a job was collecting its new "
-                f"content there: start the job afresh"
+                f"content there: start the job afresh",
+                recoverability=Recoverability.NON_RECOVERABLE,
             )
 
 
@@ -162,7 +163,8 @@ class UpsertCommitter(TableCommitter):
                     f"two subtasks changed the same key of {self.table} before snapshot {number}, "
                     f"so it cannot be said which came last: key the stream by {list(self._keys)} "
                     f"before the sink. That snapshot holds both changes for ever, so then go back "
-                    f"to an earlier one with --resume and --fork, or start the job afresh"
+                    f"to an earlier one with --resume and --fork, or start the job afresh",
+                    recoverability=Recoverability.NON_RECOVERABLE,
                 )
             tables.append(distinct)
         return last_per_key(pa.concat_tables(tables), self._keys)

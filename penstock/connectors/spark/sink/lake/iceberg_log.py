@@ -59,7 +59,7 @@ from penstock.connectors.spark.sink.lake.iceberg_writer import partition_values,
 from penstock.connectors.spark.sink.lake.log import ConflictError, Entry, Log, NewFile
 from penstock.connectors.spark.sink.replace import DELETED, without
 from penstock.connectors.spark.sink.table import local_folder
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.errors import GraphError, JobError, Recoverability
 
 __all__ = ["IcebergLog"]
 
@@ -128,7 +128,8 @@ class IcebergLog(Log[PyIcebergTable]):
         if not same or not set(names) <= set(changes.schema.names):
             raise JobError(
                 f"the columns of {self._table} have changed since output was staged for it, so "
-                f"rows that are replaced would lose what is in the new ones. Start the job afresh"
+                f"rows that are replaced would lose what is in the new ones. Start the job afresh",
+                recoverability=Recoverability.NON_RECOVERABLE,
             )
         written: list[NewFile] = []
         try:
