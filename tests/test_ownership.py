@@ -3,6 +3,7 @@ Penstock did not make."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 
 from penstock.dataflow.config import CheckpointConfig, JobConfig
 from penstock.dataflow.errors import GraphError, StoreError
+from penstock.snapshot.adopt import adopt
+from penstock.snapshot.files import Files
+from penstock.snapshot.handles import FileRecord, KeyedHandle, OperatorHandle
 from penstock.snapshot.manifest import Manifest, Paths, SnapshotKind, SnapshotNumber
 from penstock.snapshot.ownership import remove_work
 from penstock.snapshot.store import Store
@@ -159,3 +163,35 @@ def test_addresses_of_other_file_systems_are_no_folders() -> None:
             settings.set_checkpoint_storage_dir(path)
         with pytest.raises(GraphError, match=f"'{path}' is not a local path"):
             JobConfig(checkpoint_dir=path).validate()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_fork_keeps_the_files_of_its_parent_durably(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    source, own, synced = Paths(tmp_path / "a"), Paths(tmp_path / "b"), []
+    names = ["count.x/1.sst", "count.x.log0/000000"]
+    for name in names:
+        (source.snapshot(7) / name).parent.mkdir(parents=True)
+        (source.snapshot(7) / name).write_text(name)
+    records = tuple(FileRecord(name, len(name), "") for name in names)
+    keyed = KeyedHandle(0, 1, (), folder="count.x", files=records)
+    manifest = Manifest(
+        *("j", "l", None, SnapshotNumber(7), SnapshotKind.CHECKPOINT, 1, 1, "0", "f"),
+        handles=(OperatorHandle("count", 0, keyed), OperatorHandle("count", 1, keyed)),
+    )
+    if not links:
+
+        def link(*_: Path) -> None:
+            raise OSError(errno.EXDEV, "another file system")
+
+        monkeypatch.setattr(Files, "link", link)
+    monkeypatch.setattr(Files, "sync", lambda _, path: synced.append(path.name))
+    kept = adopt(manifest, source, own)
+    assert [(kept.snapshot(7) / name).read_text() for name in names] == names
+    assert sorted(synced) == ([] if links else ["000000", "1.sst"])
+    remove_work(own)
+    assert tree(own.root) == []
+    (source.snapshot(7) / names[1]).unlink()
+    with pytest.raises(StoreError, match="snapshot 7 was removed while the fork was started"):
+        adopt(manifest, source, own)

@@ -195,6 +195,41 @@ def test_a_fork_publishes_what_its_snapshot_holds_unpublished(
     assert ledger.output() == dict.fromkeys(range(count), 1)
 
 
+def test_a_fork_outlives_the_snapshot_that_it_started_from(
+    config: JobConfig, tmp_path: Path, ledger: Ledger
+) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = GeneratorSource(lambda i: i, 300, 300.0, clock=trio.current_time)
+        numbers = env.from_source(source, None, "gen").uid("g")
+        numbers.key_by(lambda i: i % 7).count().uid("c").sink_to(LedgerSink(NUMBER)).uid("s")
+
+    # State in files; no snapshot of its own before the fork has restarted.
+    config = replace(config, inline_threshold=0)
+    outcome(run_program(program(build, config), script=stop_soon))
+    first = Path(str(config.checkpoint_dir))
+    newest = Store(first).newest()
+    assert newest is not None and any(handle.files for handle in newest.handles)
+    parent = tmp_path / "fork" / "work" / "parent"
+    kept = []
+
+    async def lose_the_parent(job: JobManager, machine: Machine, events: Events) -> None:
+        while not any(event["event"] == "running" for event in events):
+            await trio.sleep(0.005)
+        shutil.rmtree(first / "checkpoints")
+        kept.append(parent.exists())
+        next(p for p in machine.processes if p.name.startswith("worker")).kill()
+        while not any(event["event"] == "committed" for event in events):
+            await trio.sleep(0.005)
+        await trio.sleep(0.1)
+        kept.append(parent.exists())
+
+    forked = replace(config, checkpoint_dir=str(tmp_path / "fork"))
+    options = JobOptions(resume=str(first), fork=True)
+    ran = run_program(program(build, forked), options=options, script=lose_the_parent)
+    assert outcome(ran).restarts and kept == [True, False]
+    assert ledger.output() == {(k, n): 1 for k in range(7) for n in range(1, 43 + (k < 6))}
+
+
 # ---- a newest snapshot that is gone
 
 
@@ -269,3 +304,34 @@ def test_a_folder_of_version_0_1_has_no_trace_and_raises_no_alarm(
     outcome(run_program(blob, options=NEWEST, script=stop_soon))
     assert json.loads(store.paths.numbers.read_text())["published"] > record["published"]
     assert set(ledger.output().values()) == {1}
+
+
+def test_a_snapshot_of_another_job_is_not_adopted(ledger: Ledger, config: JobConfig) -> None:
+    outcome(run_program(program(to_ledger(), config), script=stop_soon))
+    other = replace(config, name="other")
+    store = Store(Path(str(config.checkpoint_dir)))
+    for identity in (None, {**json.loads(store.paths.job.read_text()), "job": "other"}):
+        store.paths.job.unlink()
+        if identity is not None:
+            store.paths.job.write_text(json.dumps(identity))
+        failed = error(run_program(program(to_ledger(), other), options=NEWEST))
+        assert isinstance(failed, StoreError) and "is of job 'j', not of 'other'" in str(failed)
+        store.paths.job.touch()
+
+
+def test_a_savepoint_that_is_wanted_while_the_job_restarts_is_taken(
+    ledger: Ledger, config: JobConfig
+) -> None:
+    async def script(job: JobManager, machine: Machine, events: Events) -> None:
+        while not any(event["event"] == "running" for event in events):
+            await trio.sleep(0.005)
+        next(p for p in machine.processes if p.name.startswith("worker")).kill()
+        while not any(event["event"] == "restarting" for event in events):
+            await trio.sleep(0.005)
+        job.savepoint()
+        while not any(event.get("kind") == "savepoint" for event in events):
+            await trio.sleep(0.005)
+        job.stop()
+
+    ran = run_program(program(to_ledger(), config), script=script)
+    assert not ran.hung and outcome(ran).stopped

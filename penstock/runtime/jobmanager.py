@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import secrets
-import shutil
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,11 +36,12 @@ from penstock.runtime.metrics import JobMetrics
 from penstock.runtime.pending import take_over_output
 from penstock.runtime.record_types import RecordTypes
 from penstock.runtime.splits import input_positions, rescaled
+from penstock.snapshot.adopt import adopt
 from penstock.snapshot.confirmed import Confirmed
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
 from penstock.snapshot.manifest import FORMAT, Manifest, OperatorEntry, Paths, SnapshotNumber
-from penstock.snapshot.ownership import remove_work
+from penstock.snapshot.ownership import remove_parent, remove_work
 from penstock.snapshot.resolve import (
     Fork,
     FreshStart,
@@ -164,11 +164,15 @@ class JobManager:
         self._folder = self.store.paths
         self._parent: tuple[str, int] | None = None
         self._own = False
+        #: The run is a fork, and keeps the files of its parent's snapshot.
+        self._adopted = False
         #: Snapshots with lower numbers are none of this run's; not known before one is restored.
         self._since = 0
         self._history = JobHistory()
         self._attempt: Attempt | None = None
         self._stopping = False
+        #: It was asked for while no attempt ran.
+        self._savepoint_wanted = False
         #: An attempt has begun to process records.
         self._began = False
         #: The newest snapshot of this run.
@@ -201,10 +205,6 @@ class JobManager:
                 with trio.CancelScope(shield=True):
                     await offload(self._temporary.remove)
 
-    async def _remove(self, folder: Path) -> None:
-        # It may hold all that did not fit into memory.
-        await self.world.offload(partial(shutil.rmtree, folder, ignore_errors=True))
-
     def stop(self) -> None:
         """End the job in order: with a last snapshot, if it keeps any."""
         self._stopping = True
@@ -221,6 +221,8 @@ class JobManager:
         """Take a snapshot that is never deleted by retention."""
         if self._attempt is not None:
             self._attempt.savepoint()
+        else:
+            self._savepoint_wanted = True
 
     def running(self, attempt: Attempt) -> None:
         """An attempt has started to process records."""
@@ -233,6 +235,9 @@ class JobManager:
         restart = self._history.runs_again(self.world.clock(), details)
         if restart is not None:
             self.observe({"event": "restarted", **restart})
+        if self._savepoint_wanted:
+            self._savepoint_wanted = False
+            attempt.savepoint()
         if self._stopping:
             attempt.stop()
 
@@ -302,6 +307,9 @@ class JobManager:
         remove_work(store.paths)
         restored = self.restore_from
         if restored is not None:
+            if chosen_store is not store:
+                self._folder = adopt(restored, chosen_store.paths, store.paths)
+                self._adopted = True
             number = restored.number
             told = {"number": number, "lineage": restored.lineage}
             events.append({"event": "resumed", **told, "log_records": self.restored_log_records})
@@ -575,3 +583,7 @@ class JobManager:
             for number in aborted:
                 await self.in_store(partial(self.store.discard, number))
             await self.in_store(partial(self.store.retain, self.config.retained, protect))
+            if self._adopted:
+                # There is a snapshot of this run's own now.
+                self._adopted = False
+                await self.world.offload(partial(remove_parent, self.store.paths))

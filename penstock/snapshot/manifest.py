@@ -365,6 +365,11 @@ class Paths:
         """Where the local folders of all attempts lie."""
         return self.root / "work"
 
+    @property
+    def parent(self) -> Paths:
+        """Where a fork keeps the snapshot that it started from."""
+        return Paths(self.work_root / "parent")
+
     def work(self, attempt: int) -> Path:
         """Where the workers of one attempt have their local folders."""
         return self.work_root / str(attempt)

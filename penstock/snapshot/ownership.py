@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.files import Files
 from penstock.snapshot.manifest import Paths
 
-__all__ = ["remove_work", "require_real_folders", "require_unused"]
+__all__ = ["remove_parent", "remove_work", "require_real_folders", "require_unused"]
 
 #: Made by mkfs at the root of a file system, which may be mounted as the checkpoint folder.
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
+#: How a run on a Spark cluster marks a folder for a moment; see `runtime/spark/checks.py`.
+_MARK = re.compile(r"\.reach-[0-9a-f]{16}")
 _SHOWN = 5
 
 
@@ -69,9 +72,14 @@ def remove_work(paths: Paths) -> None:
         work.rmdir()
 
 
+def remove_parent(paths: Paths) -> None:
+    """Remove what a fork kept of its parent's snapshot, if there is any."""
+    shutil.rmtree(paths.parent.root, ignore_errors=True)
+
+
 def _is_own(files: Files, paths: Paths, name: str) -> bool:
     path = paths.root / name
-    if name in _OF_THE_FILE_SYSTEM or Paths.is_temporary(name):
+    if name in _OF_THE_FILE_SYSTEM or _MARK.fullmatch(name) or Paths.is_temporary(name):
         return True
     if path == paths.lock:
         return _is_record(files, path, "pid", empty=True)
