@@ -335,3 +335,28 @@ def test_a_savepoint_that_is_wanted_while_the_job_restarts_is_taken(
 
     ran = run_program(program(to_ledger(), config), script=script)
     assert not ran.hung and outcome(ran).stopped
+
+
+def test_a_restart_makes_room_of_what_the_attempt_before_left(
+    ledger: Ledger, config: JobConfig
+) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = GeneratorSource(lambda i: i, None, 300.0, clock=trio.current_time)
+        numbers = env.from_source(source, None, "gen").uid("g")
+        numbers.key_by(lambda i: i % 7).count().uid("c").sink_to(LedgerSink(NUMBER)).uid("s")
+
+    work, seen = Path(str(config.checkpoint_dir)) / "work", []
+
+    async def script(job: JobManager, machine: Machine, events: Events) -> None:
+        for told in ("committed", "restarted"):
+            while not any(event["event"] == told for event in events):
+                await trio.sleep(0.005)
+            seen.append({path.name for path in work.iterdir()})
+            if told == "committed":
+                next(p for p in machine.processes if p.name.startswith("worker")).kill()
+        job.stop()
+
+    config = replace(config, inline_threshold=0)
+    outcome(run_program(program(build, config), script=script))
+    assert len(seen[0]) == len(seen[1]) == 1 and seen[0] != seen[1]
+    assert not work.exists()

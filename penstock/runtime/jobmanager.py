@@ -41,7 +41,7 @@ from penstock.snapshot.confirmed import Confirmed
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
 from penstock.snapshot.manifest import FORMAT, Manifest, OperatorEntry, Paths, SnapshotNumber
-from penstock.snapshot.ownership import remove_parent, remove_work
+from penstock.snapshot.ownership import remove_attempts, remove_parent, remove_work
 from penstock.snapshot.resolve import (
     Fork,
     FreshStart,
@@ -467,8 +467,12 @@ class JobManager:
         self._history.add_restart(cause, delay, now)
         told = {"cause": cause, "delay_seconds": delay, **describe(error)}
         self.observe({"event": "restarting", **told})
-        with trio.move_on_after(delay):
-            await self._stopped_waiting.wait()
+        async with trio.open_nursery() as nursery:
+            # It may be what fills the disk: what was in flight in a loop, for one.
+            remove = partial(remove_attempts, self.store.paths)
+            nursery.start_soon(self.world.offload, remove)
+            with trio.move_on_after(delay):
+                await self._stopped_waiting.wait()
 
     async def _restore_newest(self) -> None:
         """Publish what is pending, and go back to the newest snapshot of this run."""

@@ -287,7 +287,7 @@ def _require_plain_values(manifest: Manifest) -> None:
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SNAPSHOT_NAME = re.compile(r"[0-9]{6,}")
-_WORK_NAME = re.compile(r"[0-9]+|parent", re.ASCII)
+_ATTEMPT_NAME = re.compile(r"[0-9]+", re.ASCII)
 #: Also the form in which a source prepares its folder; see `make_pin`.
 _SOURCE_NAME = re.compile(r"\.?[A-Za-z0-9_-]{0,40}\.[0-9a-f]{16}(\.[0-9a-f]{8})?")
 #: The files that are written under a temporary name first. Only these names are ever removed.
@@ -403,9 +403,9 @@ class Paths:
         return _TEMPORARY_NAME.fullmatch(name) is not None
 
     @staticmethod
-    def is_work(name: str) -> bool:
-        """Return whether `work` or `parent` made this name."""
-        return _WORK_NAME.fullmatch(name) is not None
+    def is_attempt(name: str) -> bool:
+        """Return whether `work` made this name."""
+        return _ATTEMPT_NAME.fullmatch(name) is not None
 
     @staticmethod
     def is_source(name: str) -> bool:

@@ -16,7 +16,13 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.files import Files
 from penstock.snapshot.manifest import Paths
 
-__all__ = ["remove_parent", "remove_work", "require_real_folders", "require_unused"]
+__all__ = [
+    "remove_attempts",
+    "remove_parent",
+    "remove_work",
+    "require_real_folders",
+    "require_unused",
+]
 
 #: Made by mkfs at the root of a file system, which may be mounted as the checkpoint folder.
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
@@ -61,15 +67,21 @@ def require_real_folders(files: Files, paths: Paths) -> None:
             )
 
 
-def remove_work(paths: Paths) -> None:
+def remove_attempts(paths: Paths) -> None:
     """Remove the local folders of all attempts, as far as that is possible."""
-    work = paths.work_root
     with contextlib.suppress(OSError):
-        for folder in sorted(work.iterdir()):
-            if Paths.is_work(folder.name):
+        for folder in sorted(paths.work_root.iterdir()):
+            if Paths.is_attempt(folder.name):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_work(paths: Paths) -> None:
+    """Remove all local folders of a run, as far as that is possible."""
+    remove_attempts(paths)
+    remove_parent(paths)
+    with contextlib.suppress(OSError):
         # Fails if something else is in it, which stays.
-        work.rmdir()
+        paths.work_root.rmdir()
 
 
 def remove_parent(paths: Paths) -> None:
@@ -95,7 +107,9 @@ def _is_own(files: Files, paths: Paths, name: str) -> bool:
         manifests = (n is not None and files.exists(paths.manifest(n)) for n in numbers)
         return not names or (None not in numbers and any(manifests))
     if path == paths.work_root:
-        return bool(names) and all(map(Paths.is_work, names))
+        return bool(names) and all(
+            n == paths.parent.root.name or Paths.is_attempt(n) for n in names
+        )
     return path == paths.sources and bool(names) and all(map(Paths.is_source, names))
 
 
