@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pytest
 
 from penstock import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.graph import OperatorKind
-from penstock.dataflow.reuse import EmissionGuard, can_change, own
+from penstock.dataflow.reuse import EmissionGuard, can_change, may_change_objects, own
 from penstock.runtime.codec import Codec, TypeTable
 from penstock.runtime.operators import OperatorContext, RunningOperator, make_operator
 from tests.test_operators import operator
@@ -221,15 +223,68 @@ def test_what_nothing_else_refers_to_is_not_copied() -> None:
 
 
 def test_immutable_records_are_not_looked_at_one_by_one() -> None:
-    guard = EmissionGuard()
-    assert guard.watching
     records = [(1, "a", Frozen(1), Pair(1, None)), (2, "b", Frozen((2,)), Pair(2, Colour.RED))]
-    assert guard.seen(records) is records
-    assert not guard.watching
-    assert guard.seen([{}]) == [{}]
-    assert guard.watching
-    guard.seen(records)
-    assert guard.watching  # it has emitted what can change, and may do so again
+    for function in (str, lambda record: record.update(v=1) or record):
+        guard = EmissionGuard(function)
+        assert guard.watching
+        assert guard.seen(records) is records
+        assert not guard.watching
+        assert guard.seen([{}]) == [{}]
+        assert guard.watching
+        guard.seen(records)
+        assert guard.watching  # it has emitted what can change, and may do so again
+
+
+def test_a_generator_that_changes_objects_is_always_watched() -> None:
+    def emit(n: int) -> Iterator[Any]:
+        yield n
+        if n > 2:
+            row = {"v": n}
+            yield row
+            row["v"] = -1
+
+    target = running(OperatorKind.FLAT_MAP, emit)
+    assert target.process([1, 2]) == [1, 2]
+    assert target.process([3]) == [3, {"v": 3}]
+
+
+class Numbered:
+    def __init__(self) -> None:
+        self.n = 0
+
+    def count(self, record: Any) -> Any:
+        self.n += 1
+        return record
+
+    def add(self, record: Any) -> Any:
+        return (record, self.n)
+
+
+def _adds(items: list[int]) -> Any:
+    items += [1]
+    return items
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (str.split, False),
+        (int, False),
+        (len, False),
+        (lambda line: [(word, 1) for word in line.split()], False),
+        (lambda n: n + 1, False),
+        (Numbered().add, False),
+        (Numbered().count, True),
+        (partial(Numbered().count), True),
+        (lambda d: d.update(a=1), True),
+        (lambda d: [d.pop(key) for key in list(d)], True),
+        (_adds, True),
+        (set_v, True),
+        (attrgetter("a"), True),
+    ],
+)
+def test_a_functions_code_says_whether_it_changes_objects(function: Any, expected: bool) -> None:
+    assert may_change_objects(function) is expected
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class _GeneratorReader(SourceReader):
         self._step = 1
         self._slice = _FIRST_SLICE
         self._pace: _Pace | None = None
-        self._guard = EmissionGuard()
+        self._guard = EmissionGuard(source.function)
 
     def open(self, split: Split, position: Any) -> None:
         first, self._step = split.payload

@@ -110,7 +110,7 @@ class _IterableReader(SourceReader):
         self._source = source
         self._thread_name = thread_name
         self._cursor: _SequenceCursor | _IteratorCursor | _Pump | None = None
-        self._guard = EmissionGuard()
+        self._guard = EmissionGuard(source.factory)
 
     def open(self, split: Split, position: Any) -> None:
         self.close()
@@ -174,8 +174,8 @@ class _IteratorCursor:
             # In pieces, so that a long skip doesn't hold up the task.
             self._skipped += _skip(self._iterator, self._skipped, self._next)
             return Read([], self._next)
-        given = islice(self._iterator, max_records)
-        records = list(map(own, given) if self._guard.watching else given)
+        given, guard = islice(self._iterator, max_records), self._guard
+        records = list(map(own, given) if guard.watching or guard.changes else given)
         self._next += len(records)
         self._skipped = self._next
         return Read(records, self._next, finished=len(records) < max_records)
@@ -261,7 +261,7 @@ class _Pump:
         buffer = self._buffer
         append, guard = buffer.append, self._guard
         for record in self._iterator:
-            append(own_local(record) if guard.watching else record)
+            append(own_local(record) if guard.watching or guard.changes else record)
             if self._reader_waits:
                 with self._condition:
                     self._reader_waits = False  # one notification is enough

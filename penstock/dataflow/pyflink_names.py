@@ -36,7 +36,7 @@ _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its 
 
 STREAM: Mapping[str, str] = {
     **dict.fromkeys(("window_all", "count_window_all", "time_window_all"), _WINDOWS),
-    **dict.fromkeys(("window", "count_window", "time_window"), f"{_WINDOWS}; call key_by first"),
+    **dict.fromkeys(("window", "count_window", "time_window"), _WINDOWS),
     **dict.fromkeys(("connect", "join", "co_group"), _TWO_INPUTS),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
     "assign_timestamps_and_watermarks": _EVENT_TIME,
@@ -55,7 +55,6 @@ STREAM: Mapping[str, str] = {
 
 KEYED_STREAM: Mapping[str, str] = {
     **{name: reason for name, reason in STREAM.items() if reason != "call key_by first"},
-    **dict.fromkeys(("window", "count_window", "time_window"), _WINDOWS),
     "interval_join": _TWO_INPUTS,
 }
 

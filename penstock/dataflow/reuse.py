@@ -6,29 +6,32 @@ as Flink does unless object reuse is enabled. It is not copied if it has no othe
 then no code is left that could change it: `yield {"word": word}` costs no copy, and
 `yield record; record["n"] = 0` costs one.
 
-Immutable records need none of this. An `EmissionGuard` finds out from each batch whether a
-function emits anything that can change, and has each record looked at only in that case.
+Immutable records need none of this. An `EmissionGuard` finds out whether a function emits anything
+that can change, and has each record looked at only in that case. `may_change_objects` reads from a
+function's code whether it changes objects at all; for the others two records of a batch are enough.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import dis
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from sys import getrefcount
-from types import NoneType
+from types import BuiltinFunctionType, CodeType, MethodDescriptorType, NoneType
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-__all__ = ["IMMUTABLE", "EmissionGuard", "can_change", "own", "own_local"]
+__all__ = ["IMMUTABLE", "EmissionGuard", "can_change", "may_change_objects", "own", "own_local"]
 
 IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes, complex, Decimal, Fraction})
 IMMUTABLE |= {datetime, date, time, timedelta, timezone, ZoneInfo, UUID, range}
@@ -168,17 +171,62 @@ def _copy(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
+# Methods of the mutable built-in types that change them.
+_CHANGING_METHODS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "rotate"})
+_CHANGING_METHODS |= {"pop", "popleft", "popitem", "remove", "discard", "clear", "sort", "reverse"}
+_CHANGING_METHODS |= {"update", "setdefault", "add", "subtract", "move_to_end"}
+_CHANGING_METHODS |= {f"{kind}_update" for kind in ("difference", "intersection")}
+_CHANGING_METHODS |= {"symmetric_difference_update", "setattr", "delattr"}
+_CHANGING_METHODS |= {"__setitem__", "__delitem__", "__setattr__", "__iadd__", "__ior__"}
+_CHANGING_INSTRUCTIONS = ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_SUBSCR")
+
+
+def may_change_objects(function: Any) -> bool:
+    """Return whether a function's own code changes objects, or cannot be read.
+
+    What the functions do that it calls is not looked at.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, type):
+        return False
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        # A built-in function changes nothing, as those of `str` and `json` do.
+        return not isinstance(function, BuiltinFunctionType | MethodDescriptorType)
+    return _changes(code)
+
+
+def _changes(code: CodeType) -> bool:
+    if not _CHANGING_METHODS.isdisjoint(code.co_names):
+        return True
+    for instruction in dis.get_instructions(code):
+        name = instruction.opname
+        # `items += more` changes a list in place.
+        if name in _CHANGING_INSTRUCTIONS or (
+            name == "BINARY_OP" and instruction.argrepr.endswith("=")
+        ):
+            return True
+    return any(_changes(inner) for inner in code.co_consts if isinstance(inner, CodeType))
+
+
 class EmissionGuard:
     """Keeps what one function emits apart from what the function may change later.
 
     A function is watched from its first batch on. It is watched no longer when a batch has shown
     that it emits immutable records, and always once it has emitted a record that can change.
+
+    Arguments:
+        function: the user's function.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, function: Any) -> None:
         #: Whether each record is to be looked at when it is emitted.
         self.watching = True
-        self._changing = False
+        #: Whether the function itself changes objects, maybe some that it has emitted.
+        self.changes = may_change_objects(function)
+        self._emits_mutable = False
 
     def map(
         self, function: Callable[[Any], Any], iterator: Iterator[Any], records: Sequence[Any]
@@ -194,8 +242,9 @@ class EmissionGuard:
         """Return a batch that was emitted, and decide whether the next one is watched."""
         if not records:
             return records
-        if not can_change(records):
-            self.watching = self._changing
+        looked_at = records if self.watching or self.changes else (records[0], records[-1])
+        if not can_change(looked_at):
+            self.watching = self._emits_mutable
             return records
-        watched, self.watching, self._changing = self.watching, True, True
+        watched, self.watching, self._emits_mutable = self.watching, True, True
         return records if watched else list(map(_own_listed, records))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from penstock.dataflow.reuse import own, own_local
 from penstock.snapshot.state import MISSING
 
 __all__ = [
@@ -54,27 +55,30 @@ def emit_records(
     iterator: Iterator[Any],
     arguments: tuple[Any, ...],
     nothing: Any,
-    own: Callable[[Any], Any],
     own_items: Callable[[list[Any]], Iterable[Any]] | None,
 ) -> list[Any]:
     """All that the function emits for each, in order, when it may change what it has emitted.
 
     A generator goes on after each record, so its records are looked at before that. `nothing`
-    raises for those that may have to be copied, which `own` decides. The items of a list are looked
-    at by `own_items`, unless it is None.
+    raises for those that may have to be copied; None has all of them looked at. The items of a list
+    are looked at by `own_items`, unless it is None.
     """
     out: list[Any] = []
     for record in iterator:
-        made = function(record, *arguments)
+        made: Any = function(record, *arguments)
+        if made is None and arguments:
+            continue  # a process function may emit nothing
         if type(made) is list:
             out.extend(made if own_items is None else own_items(made))
-            continue
-        for emitted in made or ():
-            try:
-                emitted in nothing  # noqa: B015 - see above
-            except TypeError:
-                emitted = own(emitted)
-            out.append(emitted)
+        elif nothing is None:
+            out.extend(map(own, made))
+        else:
+            for emitted in made:
+                try:
+                    emitted in nothing  # noqa: B015 - see above
+                except TypeError:
+                    emitted = own_local(emitted)
+                out.append(emitted)
     return out
 
 

@@ -146,7 +146,6 @@ class RunningOperator(ABC):
         self.records_out = 0
         #: Its end-of-input hook is running.
         self.ending = False
-        self._guard = EmissionGuard()
 
     def open(self) -> None:
         """Open the user's function."""
@@ -248,6 +247,7 @@ class MapOperator(LoopOperator):
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
         self.called = method_of(function, "map")
+        self._guard = EmissionGuard(self.called)
         self._set_loop(loops.map_records, function=self.called)
 
     def process(self, records: Records) -> list[Any]:
@@ -266,21 +266,19 @@ class FlatMapOperator(LoopOperator):
         super().__init__(function, context)
         self.called = method_of(function, "flat_map")
         self._set_loop(loops.flat_map_records, function=self.called)
-        # What is inlined is a comprehension, which is done before the next record.
-        self._inlined = inlined(self._plain, **self._functions) is not self._plain
+        self._guard = EmissionGuard(self.called)
         self._nothing = _what_has_no_hash(context)
 
     def process(self, records: Records) -> list[Any]:
         """All records of what the function returned, in order."""
         guard = self._guard
-        if self._inlined and not guard.watching:
+        if not (guard.watching or guard.changes):
             return guard.seen(self._go_through(records))
         rows = records.rows() if isinstance(records, Columns) else records
         self.iterator = iterator = iter(rows)
         items = guard.items if guard.watching else None
-        return guard.seen(
-            loops.emit_records(self.called, iterator, (), self._nothing, own_local, items)
-        )
+        nothing = None if guard.watching else self._nothing
+        return guard.seen(loops.emit_records(self.called, iterator, (), nothing, items))
 
 
 class FilterOperator(LoopOperator):
@@ -303,17 +301,18 @@ class ProcessOperator(RunningOperator):
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
+        self._guard = EmissionGuard(function.process_element)
         self._nothing = _what_has_no_hash(context)
 
     def process(self, records: list[Any]) -> list[Any]:
         """All that the function emitted."""
         self.iterator = iterator = iter(records)
-        guard, arguments = self._guard, (self._Context(),)
-        call = self.function.process_element
+        guard, call, shown = self._guard, self.function.process_element, self._Context()
+        if not (guard.watching or guard.changes):
+            return guard.seen([out for record in iterator for out in call(record, shown) or ()])
         items = guard.items if guard.watching else None
-        return guard.seen(
-            loops.emit_records(call, iterator, arguments, self._nothing, own_local, items)
-        )
+        nothing = None if guard.watching else self._nothing
+        return guard.seen(loops.emit_records(call, iterator, (shown,), nothing, items))
 
     def _end_input(self) -> Iterator[list[Any]]:
         return _batched(map(own, self.function.end_input(self._Context()) or ()))
