@@ -124,7 +124,7 @@ def test_only_folders_of_attempts_are_removed_from_work(tmp_path: Path) -> None:
     remove_work(paths)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "work"])
+@pytest.mark.parametrize("name", ["checkpoints", "work", "sources"])
 def test_nothing_is_removed_through_a_symbolic_link(tmp_path: Path, name: str) -> None:
     photos = tmp_path / "photos"
     (photos / "20240131").mkdir(parents=True)

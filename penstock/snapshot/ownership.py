@@ -58,11 +58,11 @@ def require_real_folders(files: Files, paths: Paths) -> None:
     Raises:
         StoreError: if one is there.
     """
-    for path in (paths.checkpoints, paths.work_root):
+    for path in (paths.checkpoints, paths.work_root, paths.sources):
         if files.is_link(path):
             raise StoreError(
-                "this is a symbolic link, and Penstock removes old snapshots and local files only "
-                "in folders of its own: put the checkpoint folder itself where the space is",
+                "this is a symbolic link, and Penstock writes and removes files only in folders of "
+                "its own: put the checkpoint folder itself where the space is",
                 path,
             )
 

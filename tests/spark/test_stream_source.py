@@ -304,6 +304,24 @@ def test_a_fork_into_another_folder_starts_no_query(feed: Feed, tmp_path: Path):
     assert not (tmp_path / "fork").exists()
 
 
+@pytest.mark.parametrize(
+    "stage", ["{elsewhere}", "../elsewhere", "1700000000000-0badcafe", ".", "", 7, None]
+)
+def test_a_snapshot_leads_no_stream_out_of_its_folder(feed: Feed, tmp_path: Path, stage: object):
+    elsewhere, own = tmp_path / "elsewhere", tmp_path / "source"
+    (elsewhere / "batches").mkdir(parents=True)
+    (elsewhere / "ended").write_text("mine")
+    own.mkdir()
+    (own / "1700000000000-0badcafe").symlink_to(elsewhere)
+    source = SparkStreamSource(feed.stream())
+    stage = stage.format(elsewhere=elsewhere) if isinstance(stage, str) else stage
+    state = {"stage": stage, "batch": 0, "split": 0}
+    with pytest.raises(GraphError, match="resume the job in its own folder"):
+        source.prepare(Preparation(own, True, attached=True, state=state))
+    source.release()
+    assert sorted(p.name for p in elsewhere.iterdir()) == ["batches", "ended"]
+
+
 def test_a_resumed_stream_goes_on_with_the_stage_of_its_snapshot(
     feed: Feed, prepared: Callable, tmp_path: Path
 ):

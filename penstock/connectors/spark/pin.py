@@ -19,6 +19,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -38,7 +39,16 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
-__all__ = ["Pin", "PinnedSplit", "load_pin", "make_pin", "new_pin_id", "remove_pin", "spark_path"]
+__all__ = [
+    "Pin",
+    "PinnedSplit",
+    "is_pin_id",
+    "load_pin",
+    "make_pin",
+    "new_pin_id",
+    "remove_pin",
+    "spark_path",
+]
 
 _FORMAT = 1
 _RECORD = "pin.json"
@@ -130,6 +140,11 @@ def spark_path(path: Path) -> str:
 def new_pin_id() -> str:
     """A name for a pin; a later one sorts behind an earlier one."""
     return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}"
+
+
+def is_pin_id(name: str) -> bool:
+    """Return whether `new_pin_id` made this name."""
+    return re.fullmatch(r"[0-9]{13,}-[0-9a-f]{8}", name) is not None
 
 
 def load_pin(folder: Path) -> Pin:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.feeder import Feeder
-from penstock.connectors.spark.pin import load_pin, new_pin_id
+from penstock.connectors.spark.pin import is_pin_id, load_pin, new_pin_id
 from penstock.connectors.spark.pin_reader import PinReader, check_columns, splits_of
 from penstock.connectors.spark.session import require_spark
 from penstock.connectors.spark.stage import Stage
@@ -119,11 +119,9 @@ class SparkStreamSource(Source):
             )
         assert self._frame is not None
         self._folder, state = preparation.folder, preparation.state
-        if state is not None and not (self._folder / state["stage"]).exists():
-            # Before a query is started that nobody would read.
-            raise GraphError(_ELSEWHERE)
         if state is not None:
-            self._stage_id = str(state["stage"])
+            # Before a query is started that nobody would read.
+            self._stage_id = _known_stage(self._folder, state["stage"])
         elif preparation.resuming:
             self._stage_id = _newest_stage(self._folder)
         self._stage_id = self._stage_id or new_pin_id()
@@ -240,6 +238,20 @@ class _StageEnumerator(SplitEnumerator):
         needed += [int(split.payload["pin"].rpartition("/")[2]) for split in begun]
         if needed:
             self._stage.remove_below(min(needed))
+
+
+def _known_stage(folder: Path, stage_id: object) -> str:
+    """Return the id of the stage that a snapshot names.
+
+    Raises:
+        GraphError: if it is not in the source's own folder. The snapshot may be somebody else's,
+            and batches are written to and removed from what it names.
+    """
+    if isinstance(stage_id, str) and is_pin_id(stage_id):
+        stage = folder / stage_id
+        if stage.exists() and not stage.is_symlink() and not (stage / "batches").is_symlink():
+            return stage_id
+    raise GraphError(_ELSEWHERE)
 
 
 def _newest_stage(folder: Path) -> str | None:
