@@ -288,7 +288,7 @@ def test_a_job_outlives_strangers_and_frames_that_make_no_sense() -> None:
         assert attempt is not None
         stranger = machine.process("stranger")
         silent = []
-        for address in list(machine._listening):
+        for address in list(machine._network._listening):
             silent.append(await machine.connect(stranger, address))
             for frame in FRAMES.values():
                 stream = await machine.connect(stranger, address)

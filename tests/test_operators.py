@@ -545,6 +545,6 @@ def test_all_functions_are_closed_whatever_one_raises() -> None:
         operator(OperatorKind.MAP, Closes("a")), node(operator(OperatorKind.MAP, Closes("b")))
     )
     task, _ = task_of(root, [])
-    with pytest.raises(ValueError, match="in close"):
+    with pytest.raises(JobError, match="in close"):
         task.close()
     assert closed == ["a", "b"]

@@ -299,4 +299,6 @@ def new_digest() -> hashlib.blake2b:
 
 def sink_tag(lineage: str, uid: str) -> str:
     """A short name of a sink in a line of snapshots: uids may hold what file names may not."""
-    return hashlib.blake2b(f"{lineage}\0{uid}".encode(), digest_size=5).hexdigest()
+    return hashlib.blake2b(
+        f"{lineage}\0{uid}".encode(errors="surrogatepass"), digest_size=5
+    ).hexdigest()

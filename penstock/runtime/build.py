@@ -24,7 +24,7 @@ from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph import Operator, OperatorKind, Partitioning
 from penstock.dataflow.keys import canonical, group_range
 from penstock.dataflow.sink import WriterContext
-from penstock.dataflow.source import ReaderContext
+from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.back_edge import BackEdge
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
@@ -61,6 +61,7 @@ from penstock.runtime.persist import Persister, Reporter
 from penstock.runtime.source import SourceFeed
 from penstock.runtime.task import ChainNode, SnapshotProtocol, Task, TaskListener
 from penstock.runtime.unaligned import Relay, Unaligned
+from penstock.runtime.user_calls import calling
 from penstock.snapshot.acyclic import AcyclicProtocol
 from penstock.snapshot.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.chandy_lamport import ChandyLamportProtocol
@@ -280,7 +281,12 @@ class Builder:
         if chain.is_source:
             context = ReaderContext(chain.root.operator.uid, self.slot, chain.parallelism)
             source = self._operators[chain.root.operator.id].function
-            create_reader = partial(source.create_reader, context)
+
+            def create_reader() -> SourceReader:
+                with calling(chain.root.operator.name, "the source could not create a reader"):
+                    reader: SourceReader = source.create_reader(context)
+                return reader
+
             clock, request = self.world.clock, partial(request_split, chain.id)
             if source.bounded:
                 feed = SourceFeed(create_reader(), clock, request, wake_source)
@@ -366,6 +372,8 @@ class Builder:
         operator = self._operator(node, backends)
         links = [self.plan.links[number] for number in node.links]
         routers = [self._router(link, senders, outlets, wake) for link in links]
+        for link, router in zip(links, routers, strict=True):
+            router.place = self._place(link)
         children = [self._node(child, senders, outlets, backends, wake) for child in node.children]
         loop_of = self.plan.loop_of
         inner = frozenset(
@@ -393,11 +401,11 @@ class Builder:
         )
         operator: Operator = self._operators[info.id]
         if info.kind is OperatorKind.SINK:
-            writer = operator.function.create_writer(
-                WriterContext(
-                    info.uid, info.name, self.slot, info.parallelism, self.attempt, self.lineage
-                )
+            writer_context = WriterContext(
+                info.uid, info.name, self.slot, info.parallelism, self.attempt, self.lineage
             )
+            with calling(info.name, "the sink could not create a writer"):
+                writer = operator.function.create_writer(writer_context)
             if isinstance(writer, CollectWriter):
                 writer.codec = self.codec
             return SinkOperator(writer, context)
@@ -450,6 +458,11 @@ class Builder:
                     method_of(edge.selector, "get_key"),
                     method_of(edge.partitioner, "partition"),
                 )
+
+    def _place(self, link: Link) -> str | None:
+        """Return what the user code of a link is to its consumer, for errors."""
+        what = {Partitioning.HASH: "key", Partitioning.CUSTOM: "partitioner"}.get(link.partitioning)
+        return None if what is None else f"{what} of {self.plan.info(link.consumer).name}"
 
     def _encoder(self, link: Link) -> Callable[[Records], bytes]:
         """The codec, with errors that name the producer: batches are encoded long after it ran."""

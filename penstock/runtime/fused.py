@@ -94,7 +94,7 @@ class FusedOperator(RunningOperator):
         self.iterator = iterator = iter(records)
         try:
             self._route(iterator, self._pending)
-        except Exception as error:
+        except BaseException as error:
             if was_inlined(error) or isinstance(error, JobError):
                 self._raise_as_two(records)
             raise
@@ -108,14 +108,14 @@ class FusedOperator(RunningOperator):
             return
         try:
             out = self._made_by.plainly(records[index])
-        except Exception as error:
+        except BaseException as error:
             raise error from error.__cause__
         before, self.iterator = self.iterator, iter(out)
         for record in self.iterator:
             try:
                 self._router.refuse(record)
-            except Exception as error:
-                raise explain(error, self, out) from None
+            except BaseException as error:
+                raise explain(error, self, out, self._router.place) from None
         self.iterator = before
 
 

@@ -28,6 +28,7 @@ from penstock.runtime.control.requests import decode_job, decode_order
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, World, real_world
 from penstock.runtime.jobmanager import JobManager, JobOptions
+from penstock.runtime.user_calls import is_user_error
 
 __all__ = ["JobServer", "main"]
 
@@ -120,7 +121,9 @@ class JobServer:
                     )
             except PenstockError as error:
                 self.observe({"event": "failed", **describe(error), "report": self._report()})
-            except Exception as error:
+            except BaseException as error:
+                if not is_user_error(error):
+                    raise
                 import traceback
 
                 text = "".join(traceback.format_exception(error))

@@ -15,9 +15,9 @@ from typing import Any
 
 import trio
 
-from penstock.dataflow.source import Read, SourceReader, Split
+from penstock.dataflow.source import SourceReader, Split
 from penstock.runtime.control.world import Signal
-from penstock.runtime.source import SourceFeed
+from penstock.runtime.source import OffloadRead, SourceFeed
 
 __all__ = ["Feed", "MultiplexedFeed"]
 
@@ -30,7 +30,7 @@ class _OpenSplit:
     signal: Signal
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
-    async def pump(self, offload: Callable[[Callable[[], Read]], Awaitable[Read]]) -> None:
+    async def pump(self, offload: OffloadRead) -> None:
         with self.scope:
             await self.feed.pump(offload, self.signal.wait_for)
 
@@ -135,7 +135,7 @@ class MultiplexedFeed:
 
     async def pump(
         self,
-        offload: Callable[[Callable[[], Read]], Awaitable[Read]],
+        offload: OffloadRead,
         wait: Callable[[Callable[[], bool], float | None], Awaitable[None]],
     ) -> None:
         """Read each split in threads of its own, one batch ahead.

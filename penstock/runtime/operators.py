@@ -9,13 +9,14 @@ No trio, no channels: a chain is a tree of these, and `penstock.runtime.task` fe
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.functions import (
     Function,
     KeyedProcessFunction,
@@ -31,11 +32,13 @@ from penstock.runtime import loops
 from penstock.runtime.codec import Codec
 from penstock.runtime.columns import WIDEST, Columns, Records
 from penstock.runtime.inline import inlined, inlined_by_column, was_inlined
-from penstock.runtime.user_calls import user_traceback
+from penstock.runtime.user_calls import is_user_error, raised_by_engine, user_traceback
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
 __all__ = ["OperatorContext", "RunningOperator", "SinkOperator", "make_operator"]
 
+#: What Python says if a function returned something that cannot be gone through.
+_NOT_ITERABLE = re.compile(r"'([\w.]+)' object is not iterable$")
 #: So many keys, or records, of an end-of-input hook are handled in one step of the task.
 HOOK_BATCH = 1024
 
@@ -137,6 +140,8 @@ class RunningOperator(ABC):
 
     #: Whether what it processes may be `Columns`.
     takes_columns = False
+    #: The user's method whose result is gone through for records, if there is one.
+    emits = ""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         self.function = function
@@ -170,6 +175,15 @@ class RunningOperator(ABC):
             if records:
                 yield records
         self.ending = False
+
+    def hint(self, error: BaseException) -> str:
+        """Return what to do about an error that the engine raised for what a function returned."""
+        found = _NOT_ITERABLE.match(str(error)) if type(error) is TypeError else None
+        if found is None or not self.emits or not raised_by_engine(error):
+            return ""
+        what, kind = "end_input" if self.ending else self.emits, found[1]
+        article = "an" if kind[0] in "aeiou" else "a"
+        return f": {what} returned {article} {kind}; yield it, or return a list"
 
     def _end_input(self) -> Iterator[list[Any]]:
         """What the function's `end_input` emits; for operators whose functions may have one."""
@@ -226,7 +240,7 @@ class LoopOperator(RunningOperator):
         self.iterator = iterator
         try:
             return loop(rows, *arguments)
-        except Exception as error:
+        except BaseException as error:
             if was_inlined(error):
                 self._raise_again(records, arguments)
             raise
@@ -237,7 +251,7 @@ class LoopOperator(RunningOperator):
         if index is not None:
             try:
                 self.plainly(records[index], *arguments)
-            except Exception as error:
+            except BaseException as error:
                 raise error from error.__cause__
 
 
@@ -261,6 +275,8 @@ class MapOperator(LoopOperator):
 
 class FlatMapOperator(LoopOperator):
     """Any number of records for each."""
+
+    emits = "flat_map"
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
@@ -295,6 +311,8 @@ class FilterOperator(LoopOperator):
 
 class ProcessOperator(RunningOperator):
     """A `ProcessFunction`."""
+
+    emits = "process_element"
 
     class _Context(ProcessFunction.Context):
         pass
@@ -382,6 +400,8 @@ class KeyedCountOperator(KeyedOperator):
 class KeyedProcessOperator(KeyedOperator):
     """A `KeyedProcessFunction`."""
 
+    emits = "process_element"
+
     class _Context(KeyedProcessFunction.Context):
         def __init__(self, context: OperatorContext) -> None:
             self._context = context
@@ -435,14 +455,14 @@ class SinkOperator(LoopOperator):
         """Hand on what the writer holds."""
         try:
             self.writer.flush()
-        except Exception as error:
+        except BaseException as error:
             raise explain(error, self, []) from error
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         """Cut the writer's output at a barrier."""
         try:
             return self.writer.prepare(snapshot)
-        except Exception as error:
+        except BaseException as error:
             raise explain(error, self, []) from error
 
     def close(self) -> None:
@@ -503,24 +523,44 @@ def record_at_hand(iterator: Iterator[Any] | None, records: Records) -> str | No
         return None
     try:
         text = repr(records[index])
-    except Exception as error:  # the user's own __repr__ may fail, too
+    except BaseException as error:  # the user's own __repr__ may fail, too
         text = f"<{type(records[index]).__name__} whose repr fails: {error}>"
     return text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)"
 
 
-def explain(error: Exception, operator: RunningOperator, records: Records) -> JobError:
-    """The user's exception as a `JobError` that names operator and record."""
+def explain(
+    error: BaseException, operator: RunningOperator, records: Records, place: str | None = None
+) -> JobError:
+    """Return a user's exception as a `JobError` that names operator and record.
+
+    Raises the exception itself if it is none of user code.
+
+    Arguments:
+        error: what was raised.
+        operator: the operator at work.
+        records: those that it was given, or emitted.
+        place: what else failed, such as the key of the next operator.
+    """
+    if not is_user_error(error):
+        raise error
     record = record_at_hand(operator.iterator, records)
-    name = operator.context.name
     if isinstance(error, JobError):
-        error.operator = error.operator or name
+        error.operator = error.operator or place or operator.context.name
         error.record = error.record or record
         # The caller raises it from itself, which hides the cause that this may come from.
         error.recoverability = error.recoverability
         return error
+    if isinstance(error, PenstockError):  # such as `get_state` in an `open` outside of keys
+        message = str(error)
+    elif place is not None:
+        message = f"{type(error).__name__} in the {place}"
+    else:
+        message = f"{type(error).__name__} in operator {operator.context.name!r}"
+        message += operator.hint(error)
     return JobError(
-        f"{type(error).__name__} in operator {name!r}",
-        operator=name,
+        message,
+        operator=place or operator.context.name,
         record=record,
         user_traceback=user_traceback(error),
+        recoverability=error.recoverability if isinstance(error, PenstockError) else None,
     )

@@ -257,6 +257,8 @@ class Router(ABC):
 
     def __init__(self, outlets: list[Outlet]) -> None:
         self.outlets = outlets
+        #: What its user code is to the next operator, for errors, such as "key of Count".
+        self.place: str | None = None
         #: Consumed by the record at hand, so that an error can name it.
         self.iterator: Any = None
 
@@ -380,7 +382,7 @@ class HashRouter(Router):
         self.iterator = iterator = iter(records)
         try:
             self._loop(self.selector, iterator, self._memo)
-        except Exception as error:
+        except BaseException as error:
             if isinstance(error, TypeError) or was_inlined(error):
                 self._refuse(records[len(records) - length_hint(iterator) - 1])
             raise
@@ -411,7 +413,7 @@ class HashRouter(Router):
         """The key; raises what the selector raises, or why a key without a hash is refused."""
         try:
             key = self.selector(record)
-        except Exception as error:
+        except BaseException as error:
             raise error from error.__cause__
         try:
             hash(key)

@@ -17,10 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.dataflow.errors import JobError, PenstockError, Recoverability, recoverability_of
+from penstock.dataflow.errors import PenstockError, Recoverability, recoverability_of
 from penstock.dataflow.sink import Committable
 from penstock.runtime.logged import Log
 from penstock.runtime.patience import Patience
+from penstock.runtime.user_calls import calling
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle, SnapshotBytes
 from penstock.snapshot.log import LogPart, write_log
@@ -429,11 +430,10 @@ class Persister:
     @staticmethod
     async def _finish(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:
         """Make what a sink staged durable; `JobError` if that cannot be."""
-        try:
-            payloads: list[Any] = await offload(finish)
-        except OSError as error:
-            raise JobError(
-                f"output could not be staged: {type(error).__name__}: {error}",
-                operator=f"sink {uid}",
-            ) from error
+
+        def call() -> list[Any]:
+            with calling(f"sink {uid}", "output could not be staged"):
+                return finish()
+
+        payloads: list[Any] = await offload(call)
         return payloads

@@ -15,7 +15,11 @@ from typing import Any
 
 from penstock.dataflow.source import Read, SourceReader, Split
 
-__all__ = ["SourceFeed"]
+__all__ = ["OffloadRead", "SourceFeed"]
+
+ReadOrError = Read | BaseException
+#: Runs a blocking read off the event loop.
+OffloadRead = Callable[[Callable[[], ReadOrError]], Awaitable[ReadOrError]]
 
 
 class SourceFeed:
@@ -46,7 +50,7 @@ class SourceFeed:
         self._no_more = False
         self._due = 0.0
         #: What the pump has read, not yet taken; and whether the pump may read on.
-        self._ahead: Read | BaseException | None = None
+        self._ahead: ReadOrError | None = None
         self.pumping = reader.blocking
         self.want = 1
 
@@ -125,7 +129,7 @@ class SourceFeed:
 
     async def pump(
         self,
-        offload: Callable[[Callable[[], Read]], Awaitable[Read]],
+        offload: OffloadRead,
         wait: Callable[[Callable[[], bool], float | None], Awaitable[None]],
     ) -> None:
         """Read in threads, one batch ahead, for ever.
@@ -141,17 +145,18 @@ class SourceFeed:
                 await wait(lambda: False, self._due)
             split = self._split
             assert split is not None
-            try:
-                self._ahead = await offload(partial(self._open_and_read, split, split is opened))
-                opened = split
-            except Exception as error:
-                self._ahead = error
+            self._ahead = await offload(partial(self._open_and_read, split, split is opened))
+            opened = split
             self._wake()
 
-    def _open_and_read(self, split: Split, is_open: bool) -> Read:
-        if not is_open:
-            self._reader.open(split, self._position)
-        return self._reader.read(self.want)
+    def _open_and_read(self, split: Split, is_open: bool) -> ReadOrError:
+        # Returned and not raised: otherwise its traceback would begin with frames of the thread.
+        try:
+            if not is_open:
+                self._reader.open(split, self._position)
+            return self._reader.read(self.want)
+        except BaseException as error:
+            return error
 
     def close(self) -> None:
         """Close the reader, even while a thread is blocked in it."""

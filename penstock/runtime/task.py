@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any
 
-from penstock.dataflow.errors import JobError, PenstockError, ProtocolError, StoreError
+from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.source import Split
 from penstock.runtime.chain import ChainNode, SnapshotProtocol, TaskListener
 from penstock.runtime.channel import Channel
@@ -26,7 +26,7 @@ from penstock.runtime.elements import Barrier, Batch, Element, EncodedBatch, End
 from penstock.runtime.ending import Ending
 from penstock.runtime.gate import InputGate
 from penstock.runtime.multiplexed_source import Feed
-from penstock.runtime.operators import RunningOperator, SinkOperator, explain, record_at_hand
+from penstock.runtime.operators import RunningOperator, SinkOperator, explain
 from penstock.runtime.output import Outlet
 from penstock.runtime.pace import SLICE_SECONDS, TARGET_SECONDS, Pace
 from penstock.runtime.persist import Cut, Persister
@@ -215,24 +215,27 @@ class Task:
         for operator in reversed(self._operators):
             try:
                 operator.open()
-            except Exception as error:
+            except BaseException as error:
                 raise explain(error, operator, []) from error
         if self.ending.in_loop and self.ending.over:
             self._listener.outside_ended(self)  # nothing ever comes from outside
 
     def close(self) -> None:
         """Close functions, readers, writers and state; all of them, whatever one raises."""
-        failures: list[Exception] = []
-        closers: list[Callable[[], None]] = [operator.close for operator in self._operators]
+        failures: list[BaseException] = []
+        root = self.root.operator
+        closers = [(operator, operator.close) for operator in self._operators]
         if self.feed is not None:
-            closers.append(self.feed.close)
-        closers += [backend.close for backend in self.backends.values()]
-        closers += [back_edge.close for back_edge in self.gate.back_edges.values()]
-        for close in closers:
+            closers.append((root, self.feed.close))
+        closers += [(root, backend.close) for backend in self.backends.values()]
+        closers += [(root, back_edge.close) for back_edge in self.gate.back_edges.values()]
+        for operator, close in closers:
             try:
                 close()
-            except Exception as error:
+            except StoreError as error:
                 failures.append(error)
+            except BaseException as error:
+                failures.append(explain(error, operator, []))
         if failures:
             raise failures[0]
 
@@ -351,7 +354,7 @@ class Task:
         began = self._timer()
         try:
             records = feed.read(self._pace.slice)
-        except Exception as error:
+        except BaseException as error:
             raise explain(error, operator, []) from error
         if records is None:
             return feed.ended
@@ -372,7 +375,7 @@ class Task:
     def _run_hooks(self) -> None:
         try:
             output = self.ending.next()
-        except Exception as error:
+        except BaseException as error:
             raise explain(error, self.ending.at_work, []) from error
         if output is None:
             if not self.ending.in_loop:
@@ -435,7 +438,7 @@ class Task:
             out = operator.process(records)
         except StoreError:
             raise  # state that can't be read is not the record's fault
-        except Exception as error:
+        except BaseException as error:
             raise explain(error, operator, records) from error
         if out:
             self._emit(node, out)
@@ -454,15 +457,9 @@ class Task:
                 self.ending.emitted = True
             try:
                 router.route(routed)
-            except JobError as error:
-                error.operator = error.operator or operator.context.name
-                error.record = error.record or record_at_hand(router.iterator, routed)
-                raise
-            except PenstockError:
-                raise
-            except Exception as error:
+            except BaseException as error:
                 operator.iterator = router.iterator
-                raise explain(error, operator, routed) from error
+                raise explain(error, operator, routed, router.place) from error
 
     # ---- snapshots
 

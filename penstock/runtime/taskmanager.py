@@ -45,7 +45,9 @@ from penstock.runtime.connection import (
     run_half,
 )
 from penstock.runtime.control import messages as m
+from penstock.runtime.control import packing
 from penstock.runtime.control.code import unpack
+from penstock.runtime.control.failures import printable
 from penstock.runtime.control.forks import watch_forks
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
@@ -53,11 +55,11 @@ from penstock.runtime.control.wire import AuthenticationError, Frames, greet
 from penstock.runtime.control.world import Signal, WorkerSpec, World
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.garbage import Collector, memory
-from penstock.runtime.operators import explain
 from penstock.runtime.output import Sender
 from penstock.runtime.persist import Acknowledgement, Reporter, drive
 from penstock.runtime.replay import Replays, RestoredLog
 from penstock.runtime.task import Task
+from penstock.runtime.user_calls import is_user_error, user_traceback
 from penstock.snapshot.events import SnapshotKind
 from penstock.snapshot.handles import OperatorHandle
 from penstock.snapshot.plain_values import NOT_PLAIN, require_plain
@@ -206,7 +208,9 @@ class TaskManager:
                 return
             try:
                 self._handle(message, nursery)
-            except Exception as error:
+            except BaseException as error:
+                if not is_user_error(error):
+                    raise
                 # Of a task, such as what a sink raises at a barrier; or the message fits no task.
                 self._fail(error, None)
 
@@ -371,9 +375,11 @@ class TaskManager:
         finally:
             try:
                 built.task.close()
-            except Exception as error:
+            except PenstockError as error:
                 if not self._over:
-                    raise explain(error, built.task.root.operator, []) from error
+                    raise
+                # The job has its result; nothing else would show this.
+                print(f"after the job's end: {error}", file=sys.stderr)
 
     async def _run_persister(self, built: BuiltTask) -> None:
         persister = built.task.persister
@@ -419,13 +425,13 @@ class TaskManager:
     ) -> None:
         try:
             await function()
-        except trio.Cancelled:
-            raise
         except BaseException as error:
-            if isinstance(error, BaseExceptionGroup) and error.split(trio.Cancelled)[1] is None:
+            if not is_user_error(error):
                 raise
-            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-                error = JobError(f"the worker ended with {type(error).__name__}: {error}")
+            if isinstance(error, MemoryError) or not isinstance(error, Exception):
+                # Of user code that no operator called, such as a module that is imported.
+                text = f"the worker ended with {type(error).__name__}: {error}"
+                error = JobError(text, user_traceback=user_traceback(error))
             self._fail(error, task)
 
     def _fail(self, error: BaseException, task: Task | None) -> None:
@@ -435,26 +441,19 @@ class TaskManager:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, JobError):
-            self.send(
-                m.Failed(
-                    chain,
-                    subtask,
-                    "JobError",
-                    error.message,
-                    error.operator,
-                    error.record,
-                    error.user_traceback,
-                    error.recoverability.value,
-                )
-            )
-            return
-        import traceback
+            family, message = "JobError", error.message
+            operator, record, text = error.operator, error.record, error.user_traceback
+        else:
+            import traceback
 
-        family = type(error).__name__ if isinstance(error, PenstockError) else "ProtocolError"
-        text = "".join(traceback.format_exception(error))
-        name = task.name if task is not None else None
+            family = type(error).__name__ if isinstance(error, PenstockError) else "ProtocolError"
+            message, record = str(error), None
+            operator = task.name if task is not None else None
+            text = "".join(traceback.format_exception(error))
+        operator, record, text = (t and printable(t) for t in (operator, record, text))
         again = recoverability_of(error).value
-        self.send(m.Failed(chain, subtask, family, f"{error}", name, None, text, again))
+        message = printable(message)
+        self.send(m.Failed(chain, subtask, family, message, operator, record, text, again))
 
     def input_ended(self, task: Task) -> None:
         """A task has processed all its input."""
@@ -534,11 +533,9 @@ def main() -> None:
     """Run one worker, as the WorkerSpec on standard input says."""
     import signal
 
-    import msgpack
-
     from penstock.runtime.control.world import real_world
 
-    wire = msgpack.unpackb(sys.stdin.buffer.read())
+    wire = packing.unpack(sys.stdin.buffer.read())
     address, token, worker, attempt, heartbeat, search_path, folder, host = wire
     # The JobManager ends its workers; signals meant for it or for a terminal do not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

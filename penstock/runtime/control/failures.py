@@ -20,6 +20,7 @@ __all__ = [
     "failure_of",
     "first_of",
     "pinned",
+    "printable",
     "recreate",
     "sentence_of",
 ]
@@ -38,16 +39,22 @@ MAX_RECORD = 100
 def describe(error: PenstockError) -> dict[str, Any]:
     """Return an error as plain values, for the other end of a connection."""
     if isinstance(error, JobError):
-        return {
-            "family": "JobError",
+        texts = {
             "message": error.message,
             "operator": error.operator,
             "record": error.record,
             "user_traceback": error.user_traceback,
         }
+        shown = {name: text and printable(text) for name, text in texts.items()}
+        return {"family": "JobError", **shown}
     names = [cls.__name__ for cls in type(error).__mro__]
     family = next((name for name in names if name in _FAMILIES), "JobError")
-    return {"family": family, "message": str(error)}
+    return {"family": family, "message": printable(str(error))}
+
+
+def printable(text: str) -> str:
+    """Return a text with its lone surrogates escaped, so that every stream takes it."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def recreate(event: dict[str, Any]) -> PenstockError:

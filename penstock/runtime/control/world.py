@@ -276,7 +276,7 @@ class ProcessLauncher:
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
         """Start `penstock.runtime.taskmanager`; the token goes over its input."""
-        import msgpack
+        from penstock.runtime.control.packing import pack
 
         process = await trio.lowlevel.open_process(
             child_command("penstock.runtime.taskmanager"),
@@ -287,7 +287,7 @@ class ProcessLauncher:
         )
         assert process.stdin is not None
         await process.stdin.send_all(
-            msgpack.packb(
+            pack(
                 [
                     spec.address,
                     spec.token,
