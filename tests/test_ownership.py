@@ -96,6 +96,16 @@ def test_a_folder_that_lost_its_identity_is_taken_by_its_own_job_only(tmp_path: 
     Store(tmp_path).open("words")
 
 
+def test_folders_that_only_look_like_snapshots_are_not_taken(tmp_path: Path) -> None:
+    for name in ("20240131/manifest", "20240201/photo.jpg"):
+        (tmp_path / "checkpoints" / name).parent.mkdir(parents=True)
+        (tmp_path / "checkpoints" / name).write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(StoreError, match="no snapshot in the folder can be read"):
+        Store(tmp_path).open("words")
+    assert tree(tmp_path) == before
+
+
 def test_only_temporary_files_of_known_names_are_removed(tmp_path: Path) -> None:
     store = taken(tmp_path)
     kept = ["letter.tmp", "notes.12.tmp", "job.tmp", "job.x.tmp"]

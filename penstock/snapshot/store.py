@@ -132,9 +132,17 @@ class Store:
             )
 
     def _require_snapshots_of(self, job_name: str) -> None:
-        for info in self.list():
-            if info.complete:
-                self.require_own(self.load(info.number), job_name)
+        infos = self.list()
+        whole = [info.number for info in infos if info.complete]
+        if infos and not whole:
+            # They may be somebody's folders that happen to have such names.
+            raise StoreError(
+                "the file `job` is missing, and no snapshot in the folder can be read; put it back "
+                "from a backup, or use another folder",
+                self.paths.root,
+            )
+        for number in whole:
+            self.require_own(self.load(number), job_name)
 
     def require_own(self, manifest: Manifest, job_name: str) -> None:
         """Refuse a snapshot of this folder that another job took."""
