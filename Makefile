@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .PHONY: all setup check test test-long demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
-  random-cycles clean
+  random-cycles random-jobs clean
 
 all: check test
 
@@ -77,6 +77,12 @@ soak-spark: $(STAMP)
 # A hundred thousand random loops; those of `make test` are the first ten thousand.
 random-cycles: $(STAMP)
 	PENSTOCK_CASES=100000 $(BIN)/python -m pytest -q tests/test_cycle_random.py
+
+# Ten thousand random jobs, disturbed at random; those of `make test` are the first three hundred.
+CASES ?= 10000
+
+random-jobs: $(STAMP)
+	$(BIN)/python -m tests.random_jobs --cases $(CASES)
 
 clean:
 	rm -rf .venv build dist *.egg-info demo-output .hypothesis .mypy_cache .ruff_cache \

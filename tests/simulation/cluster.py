@@ -129,7 +129,7 @@ class _HookedMemoryFiles(_HookedFiles, MemoryFiles):
     pass
 
 
-class _HookedDiskFiles(_HookedFiles, Files):
+class HookedDiskFiles(_HookedFiles, Files):
     pass
 
 
@@ -176,7 +176,7 @@ class Simulation:
             shm = Path("/dev/shm")
             parent = str(shm) if shm.is_dir() else None
             with tempfile.TemporaryDirectory(dir=parent) as folder:
-                self._run(folder, _HookedDiskFiles())
+                self._run(folder, HookedDiskFiles())
         else:
             rate = self.rng.choice([0.0, 0.0, 0.01])
             self._run("/memory", _HookedMemoryFiles(self.seed, rate))

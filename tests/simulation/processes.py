@@ -18,6 +18,9 @@ from penstock.runtime.control.memory import MemoryNetwork, MemoryStream
 from penstock.runtime.control.world import Handler, WorkerHandle, WorkerSpec, World
 from penstock.runtime.taskmanager import TaskManager
 
+#: How a process ended that was killed.
+KILLED = "killed by signal 9"
+
 
 class Killed(BaseException):
     """The process that wanted this done is dead."""
@@ -41,7 +44,7 @@ class Process:
         """End it at once, as SIGKILL does."""
         if self.dead:
             return
-        self.dead, self.how = True, "killed by signal 9"
+        self.dead, self.how = True, KILLED
         self.scope.cancel()
         for stream in self.streams:
             stream.close()

@@ -1,0 +1,13 @@
+"""Random jobs on the simulated cluster: drawn, disturbed, resumed, and their output counted.
+
+* `functions.py`: the functions with state that the jobs consist of.
+* `sources.py`: sources that end, and one that does not.
+* `shapes.py`: what a job does with its input, each shape with the output that it must have.
+* `job.py`: draws a job: its sources, its shape, its sinks.
+* `settings.py`: draws the modes and the settings of each run.
+* `disturbance.py`: draws what is killed or stopped, and when.
+* `runner.py`: runs a case to its end, over as many runs as it takes.
+* `tally.py`: adds up cases, and says what they were worth.
+
+`python -m tests.random_jobs` runs many cases, and one of them again by its seed.
+"""

@@ -1,0 +1,85 @@
+"""Functions with state, whose output says whether each record was processed exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.dataflow.functions import KeyedProcessFunction, RuntimeContext
+from penstock.dataflow.state import ValueStateDescriptor
+
+__all__ = ["Count", "CountToTheEnd", "Hop", "HopToTheEnd", "visits"]
+
+
+class Count(KeyedProcessFunction):
+    """Emits a running count per key, kept as a number or as a list that grows in place."""
+
+    def __init__(self, mutable: bool) -> None:
+        self.mutable = mutable
+
+    def open(self, context: RuntimeContext) -> None:
+        self.number = context.get_state(ValueStateDescriptor("number"))
+        self.seen = context.get_state(ValueStateDescriptor("seen"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        if self.mutable:
+            seen = self.seen.value()
+            if seen is None:
+                seen = []
+                self.seen.update(seen)
+            seen.append(1)
+        else:
+            self.number.update((self.number.value() or 0) + 1)
+        yield ("count", ctx.get_current_key(), self.count())
+
+    def count(self) -> int:
+        return len(self.seen.value()) if self.mutable else self.number.value()
+
+
+class CountToTheEnd(Count):
+    """Emits the count of each key once more at the end of input."""
+
+    def end_input(self, ctx: Any) -> Iterator[Any]:
+        yield ("end", ctx.get_current_key(), self.count())
+
+
+class Hop(KeyedProcessFunction):
+    """Takes (id, hops left), reports the visit, and sends the record on while hops are left."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.arrived = context.get_state(ValueStateDescriptor("arrived"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        id, left = value
+        self.arrived.update((self.arrived.value() or 0) + 1)
+        yield ("visit", id, left)
+        for _ in range(_copies(left)):
+            yield ("on", id, left - 1)
+
+
+class HopToTheEnd(Hop):
+    """Emits at the end of input how many records came to each key."""
+
+    def end_input(self, ctx: Any) -> Iterator[Any]:
+        yield ("end", ctx.get_current_key(), self.arrived.value())
+
+
+def _copies(left: int) -> int:
+    """How many records go on; some multiply, so that a loop holds more than came into it."""
+    if left == 0:
+        return 0
+    return left % 2 + 1 if left > 2 else 1
+
+
+def visits(start: int) -> Counter[int]:
+    """Count the visits of a record that begins with `start` hops left, by the hops left."""
+    found, now = Counter[int](), Counter({start: 1})
+    while now:
+        found.update(now)
+        after = Counter[int]()
+        for left, number in now.items():
+            if _copies(left):
+                after[left - 1] += number * _copies(left)
+        now = after
+    return found

@@ -1,0 +1,164 @@
+"""Draws a job: its sources, its shape, its sinks, and how far its operators are fused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from penstock.connectors import GeneratorSource
+from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.dataflow.stream import DataStream
+from tests.simulation.job import LedgerSink, PacedSource
+from tests.simulation.random_jobs.shapes import SHAPES, Choices
+from tests.simulation.random_jobs.sources import EndlessSource
+
+__all__ = ["EndlessJob", "FiniteJob", "RandomJob", "draw_job"]
+
+#: The numbers of the second source begin here.
+SECOND = 1000
+
+
+@dataclass(frozen=True)
+class FiniteJob:
+    """A job whose input ends.
+
+    Arguments:
+        ledger: the number of its ledger.
+        shape: the name of its shape.
+        choices: of the shape.
+        sources: one or two.
+        count: numbers of each source.
+        rate: numbers each second, of a generator; None reads splits with pauses instead.
+        blocking: of splits with pauses: read in threads.
+        spread: how the sources are connected with the rest.
+        apart: a last shuffle before the sink.
+        second_sink: the input goes to a second sink as well.
+    """
+
+    ledger: int
+    shape: str
+    choices: Choices
+    sources: int
+    count: int
+    rate: float | None
+    blocking: bool
+    spread: str
+    apart: bool
+    second_sink: bool
+    endless = False
+
+    @property
+    def fixed(self) -> bool:
+        """Return whether the job can be resumed at its first parallelism only."""
+        return SHAPES[self.shape].fixed
+
+    @property
+    def inputs(self) -> list[int]:
+        """Return the numbers of all sources."""
+        return [i + SECOND * n for n in range(self.sources) for i in range(self.count)]
+
+    def build(self, env: StreamExecutionEnvironment, fuse: bool) -> None:
+        """Put the program together, with operators fused or not."""
+        streams = [self._source(env, number) for number in range(self.sources)]
+        stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
+        stream = getattr(stream, self.spread)() if self.spread else stream
+        stream = stream.map(lambda i: i).uid("all")
+        if not fuse:
+            stream = stream.disable_chaining()
+        out = SHAPES[self.shape].build(env, stream, self.choices)
+        if self.apart:
+            out = out.rebalance().map(lambda record: record).uid("apart")
+        out.sink_to(LedgerSink(self.ledger)).uid("sink")
+        if self.second_sink:
+            second = stream.map(lambda i: ("input", i)).uid("input")
+            second.sink_to(LedgerSink(self.ledger)).uid("second sink")
+
+    def _source(self, env: StreamExecutionEnvironment, number: int) -> DataStream:
+        first, count, name = SECOND * number, self.count, f"source {number}"
+        if self.rate is None:
+            lines = [[str(i + first) for i in range(count) if i % 3 == part] for part in range(3)]
+            paced = PacedSource(self.ledger, lines, 0.004, self.blocking)
+            read = env.from_source(paced, None, name).uid(name)
+            return read.map(lambda text: int(text)).uid(f"{name} numbers")
+        clock = trio.current_time
+        source = GeneratorSource(lambda i: i + first, count, self.rate, clock=clock)
+        return env.from_source(source, None, name).uid(name)
+
+    def expected(self, output: Counter[Any], parallelism: int) -> Counter[Any]:
+        """Return the output that the job must have."""
+        expected = SHAPES[self.shape].expect(self.inputs, self.choices, parallelism)
+        if self.second_sink:
+            expected += Counter(("input", i) for i in self.inputs)
+        return expected
+
+
+@dataclass(frozen=True)
+class EndlessJob:
+    """A job whose input never ends; it is stopped when all splits have gone on.
+
+    Arguments:
+        ledger: the number of its ledger.
+        splits: of its source, possibly more than it has tasks.
+        blocking: the source is read in threads.
+        keyed: the records pass an operator with state.
+    """
+
+    ledger: int
+    splits: int
+    blocking: bool
+    keyed: bool
+    endless = True
+    fixed = False
+    shape = "endless"
+
+    def build(self, env: StreamExecutionEnvironment, fuse: bool) -> None:
+        """Put the program together, with operators fused or not."""
+        source = EndlessSource(self.splits, 0.01, self.blocking)
+        stream = env.from_source(source, None, "endless").uid("endless")
+        if self.keyed:
+            # The count must keep pace with the index, or a record was lost or came twice.
+            keyed = stream.key_by(lambda r: r[0]).map(lambda r: (r[0], r[1])).uid("map")
+            stream = keyed.key_by(lambda r: r[0]).count().map(lambda r: (r[0], r[1] - 1))
+            stream = stream.uid("counted")
+        else:
+            stream = stream.rebalance().map(lambda r: r).uid("map")
+        if not fuse:
+            stream = stream.disable_chaining()
+        stream.sink_to(LedgerSink(self.ledger)).uid("sink")
+
+    def progress(self, output: Counter[Any]) -> Counter[int]:
+        """Return how many records of each split came out."""
+        return Counter(split for split, _ in output.elements())
+
+    def expected(self, output: Counter[Any], parallelism: int) -> Counter[Any]:
+        """Return the output that the job must have, as far as it has come."""
+        last = Counter[int]()
+        for split, index in output:
+            last[split] = max(last[split], index + 1)
+        return Counter((split, index) for split, end in last.items() for index in range(end))
+
+
+RandomJob = FiniteJob | EndlessJob
+
+
+def draw_job(rng: random.Random, ledger: int) -> RandomJob:
+    """Draw a job that writes to a ledger."""
+    if rng.random() < 0.12:
+        return EndlessJob(ledger, rng.choice([2, 3, 5]), rng.random() < 0.3, rng.random() < 0.5)
+    shape = rng.choice(list(SHAPES))
+    return FiniteJob(
+        ledger,
+        shape,
+        Choices(rng.choice([3, 12]), rng.random() < 0.6, rng.random() < 0.5),
+        sources=1 if rng.random() < 0.6 else 2,
+        count=rng.choice([30, 90]),
+        rate=None if rng.random() < 0.5 else rng.choice([200.0, 800.0]),
+        blocking=rng.random() < 0.5,
+        spread=rng.choice(["rebalance", "", "shuffle", "rescale", "global_"]),
+        apart=rng.random() < 0.3,
+        second_sink=rng.random() < 0.3,
+    )

@@ -1,0 +1,46 @@
+"""Draws the checkpointing modes of a case, and the settings of each of its runs."""
+
+from __future__ import annotations
+
+import random
+
+from penstock.dataflow.config import CheckpointingMode, JobConfig, RestartStrategy
+
+__all__ = ["MODES", "draw_config", "draw_modes"]
+
+#: Each with its aligned checkpoint timeout.
+MODES: dict[str, tuple[CheckpointingMode, float]] = {
+    "exactly once": (CheckpointingMode.EXACTLY_ONCE, 0.0),
+    "unaligned": (CheckpointingMode.CHANDY_LAMPORT, 0.0),
+    "unaligned after 5 ms": (CheckpointingMode.CHANDY_LAMPORT, 0.005),
+    "synchronous": (CheckpointingMode.SYNCHRONOUS, 0.0),
+    "at least once": (CheckpointingMode.AT_LEAST_ONCE, 0.0),
+}
+
+
+def draw_modes(rng: random.Random) -> list[str]:
+    """Draw the modes of a case: one for all of its runs, or any for each."""
+    return list(MODES) if rng.random() < 0.25 else [rng.choice(list(MODES))]
+
+
+def draw_config(rng: random.Random, mode: str, parallelism: int, folder: str) -> JobConfig:
+    """Draw settings that make much happen in little time."""
+    checkpointing_mode, timeout = MODES[mode]
+    return JobConfig(
+        name="random",
+        parallelism=parallelism,
+        max_parallelism=8,
+        checkpoint_dir=folder,
+        checkpoint_interval_seconds=rng.choice([0.01, 0.03, 0.1]),
+        checkpointing_mode=checkpointing_mode,
+        aligned_checkpoint_timeout_seconds=timeout,
+        checkpoint_timeout_seconds=rng.choice([0.02, 60.0, 60.0]),
+        tolerable_failures=1_000_000,
+        retained=rng.choice([1, 2]),
+        inline_threshold=rng.choice([0, 1 << 20, 1 << 20]),
+        restart=RestartStrategy("fixed_delay", None, 0.0),
+        batch_records=rng.choice([1, 3, 64]),
+        channel_batches=rng.choice([1, 2]),
+        buffer_timeout_seconds=rng.choice([0.0, 0.005]),
+        memory_bytes=rng.choice([512 << 20, 1 << 20]),
+    )

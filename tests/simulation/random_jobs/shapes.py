@@ -1,0 +1,209 @@
+"""What random jobs do with their input, and the output that each must have.
+
+A shape takes a stream of whole numbers. Its output is the same in any order of its input, so that
+what was lost or doubled can be counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.dataflow.stream import DataStream
+from tests.simulation.random_jobs.functions import (
+    Count,
+    CountToTheEnd,
+    Hop,
+    HopToTheEnd,
+    visits,
+)
+
+__all__ = ["SHAPES", "Choices", "Shape"]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is drawn for a shape.
+
+    Arguments:
+        keys: how many different keys there are.
+        hook: the functions emit at the end of input.
+        mutable: state is changed in place.
+    """
+
+    keys: int
+    hook: bool
+    mutable: bool
+
+
+#: Made of the environment, the stream, and the choices.
+Build = Callable[[StreamExecutionEnvironment, DataStream, Choices], DataStream]
+#: The output for an input at a parallelism.
+Expect = Callable[[Sequence[int], Choices, int], Counter[Any]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape of a job.
+
+    Arguments:
+        build: puts it together.
+        expect: says what comes out.
+        fixed: it fits no other parallelism once it has run.
+    """
+
+    build: Build
+    expect: Expect
+    fixed: bool = False
+
+
+def _upto(counts: Counter[Any], hook: bool) -> Counter[Any]:
+    """Running counts of each key, and its last one again."""
+    expected = Counter(
+        ("count", key, number + 1) for key, count in counts.items() for number in range(count)
+    )
+    if hook:
+        expected.update(("end", key, count) for key, count in counts.items())
+    return expected
+
+
+def _count(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    keys = choices.keys
+    counted = stream.key_by(lambda i: i % keys).count().uid("count")
+    return counted.map(lambda pair: ("count", pair[0], pair[1])).uid("counted")
+
+
+def _reduce(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    keys = choices.keys
+    pairs = stream.map(lambda i: (i % keys, 1)).uid("pairs").key_by(lambda pair: pair[0])
+    summed = pairs.reduce(lambda a, b: (a[0], a[1] + b[1])).uid("sum")
+    return summed.map(lambda pair: ("count", pair[0], pair[1])).uid("summed")
+
+
+def _process(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    keys = choices.keys
+    kind = CountToTheEnd if choices.hook else Count
+    return stream.key_by(lambda i: i % keys).process(kind(choices.mutable)).uid("process")
+
+
+def _broadcast(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return _count(env, stream.broadcast().map(lambda i: i).uid("copies"), choices)
+
+
+def _diamond(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    left = stream.map(lambda i: i).uid("left")
+    right = stream.rebalance().map(lambda i: i).uid("right")
+    counted = _process(env, left.union(right), choices)
+    again = left.rebalance().map(lambda i: ("left", i, 0)).uid("again")
+    return counted.union(again)
+
+
+def _visit(
+    env: StreamExecutionEnvironment,
+    starts: DataStream,
+    choices: Choices,
+    name: str,
+    back_through: int,
+) -> DataStream:
+    """A loop that each (id, hops left) goes round; gives what was visited."""
+    keys = choices.keys
+    back = env.create_feedback(f"{name} again")
+    kind = HopToTheEnd if choices.hook else Hop
+    hops = starts.union(back).key_by(lambda pair: pair[0] % keys).process(kind()).uid(name)
+    on = hops.filter(lambda r: r[0] == "on").map(lambda r: (r[1], r[2])).uid(f"{name} on")
+    for number in range(back_through):
+        on = on.rebalance().map(lambda pair: pair).uid(f"{name} back {number}")
+    back.close_with(on)
+    return hops.filter(lambda r: r[0] != "on").uid(f"{name} out")
+
+
+def _starts(stream: DataStream) -> DataStream:
+    return stream.map(lambda i: (i, i % 5)).uid("starts")
+
+
+def _loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return _visit(env, _starts(stream), choices, "hop", 0)
+
+
+def _wide_loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return _visit(env, _starts(stream), choices, "hop", 1)
+
+
+def _two_loops(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    """What comes out of one loop goes into another."""
+    first = _visit(env, _starts(stream), choices, "hop", 0)
+    home = first.filter(lambda r: r[0] == "visit" and r[2] == 0).uid("home")
+    second = _visit(env, home.map(lambda r: (r[1], 3)).uid("once more"), choices, "skip", 1)
+    return first.union(second.map(lambda r: ("second", *r)).uid("second"))
+
+
+def _shared_loop(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    """Two loops through one operator: a short way back and a long one."""
+    keys = choices.keys
+    short, long = env.create_feedback("short"), env.create_feedback("long")
+    kind = HopToTheEnd if choices.hook else Hop
+    into = _starts(stream).union(short, long)
+    hops = into.key_by(lambda pair: pair[0] % keys).process(kind()).uid("hop")
+    on = hops.filter(lambda r: r[0] == "on").map(lambda r: (r[1], r[2])).uid("on")
+    short.close_with(on.filter(lambda pair: pair[1] % 2 == 0).uid("even"))
+    odd = on.filter(lambda pair: pair[1] % 2 == 1).uid("odd")
+    long.close_with(odd.rebalance().map(lambda pair: pair).uid("detour"))
+    return hops.filter(lambda r: r[0] != "on").uid("out")
+
+
+def _counts(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return _upto(Counter(i % choices.keys for i in inputs), hook=False)
+
+
+def _counts_of_copies(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return _counts([i for i in inputs for _ in range(parallelism)], choices, 1)
+
+
+def _counts_to_the_end(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return _upto(Counter(i % choices.keys for i in inputs), choices.hook)
+
+
+def _both_ways(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    expected = _counts_to_the_end([*inputs, *inputs], choices, 1)
+    expected.update(("left", i, 0) for i in inputs)
+    return expected
+
+
+def _visited(starts: Counter[tuple[int, int]], choices: Choices) -> Counter[Any]:
+    expected, arrived = Counter[Any](), Counter[int]()
+    for (id, start), number in starts.items():
+        for left, count in visits(start).items():
+            expected["visit", id, left] += count * number
+            arrived[id % choices.keys] += count * number
+    if choices.hook:
+        expected.update(("end", key, count) for key, count in arrived.items())
+    return expected
+
+
+def _all_visited(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return _visited(Counter((i, i % 5) for i in inputs), choices)
+
+
+def _visited_twice(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    expected = _all_visited(inputs, choices, parallelism)
+    starts = Counter((i, 3) for i in inputs for _ in range(visits(i % 5)[0]))
+    second = _visited(starts, choices)
+    return expected + Counter({("second", *record): n for record, n in second.items()})
+
+
+SHAPES = {
+    "count": Shape(_count, _counts),
+    "reduce": Shape(_reduce, _counts),
+    "process": Shape(_process, _counts_to_the_end),
+    "diamond": Shape(_diamond, _both_ways),
+    "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True),
+    "loop": Shape(_loop, _all_visited),
+    "wide loop": Shape(_wide_loop, _all_visited),
+    "two loops": Shape(_two_loops, _visited_twice),
+    "shared loop": Shape(_shared_loop, _all_visited),
+}

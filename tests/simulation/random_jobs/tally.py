@@ -1,0 +1,112 @@
+"""Adds up cases: how many went wrong and how, and what happened in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.simulation.random_jobs.runner import CaseResult
+from tests.simulation.random_jobs.settings import MODES
+
+__all__ = ["Tally", "describe"]
+
+#: What must have happened in a hundred programs at least, or they were not worth much.
+WORTH = {
+    "workers killed": 50,
+    "jobmanagers killed": 10,
+    "stops": 15,
+    "resumes": 25,
+    "restarts": 30,
+    "rescaled": 6,
+    "logs restored": 8,
+    "snapshots": 300,
+}
+
+
+@dataclass
+class Tally:
+    """The sum of many cases.
+
+    Arguments:
+        programs: how many there were, by mode.
+        lost, doubled, hung, crashed: programs that went wrong in this way, by mode.
+        happened: kills, stops, resumes and the like.
+        failed: the seeds of those that went wrong.
+    """
+
+    programs: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    doubled: Counter[str] = field(default_factory=Counter)
+    hung: Counter[str] = field(default_factory=Counter)
+    crashed: Counter[str] = field(default_factory=Counter)
+    happened: Counter[str] = field(default_factory=Counter)
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, result: CaseResult) -> None:
+        """Add a case."""
+        mode = result.mode
+        self.programs[mode] += 1
+        self.lost[mode] += bool(result.lost) and not result.hung and not result.crashes
+        self.doubled[mode] += bool(result.doubled) and not result.repeats
+        self.hung[mode] += result.hung
+        self.crashed[mode] += bool(result.crashes)
+        self.happened += result.happened
+        if not result.right:
+            self.failed.append(result.seed)
+
+    def merge(self, other: Tally) -> None:
+        """Add what another tally holds."""
+        for mine, theirs in (
+            (self.programs, other.programs),
+            (self.lost, other.lost),
+            (self.doubled, other.doubled),
+            (self.hung, other.hung),
+            (self.crashed, other.crashed),
+            (self.happened, other.happened),
+        ):
+            mine.update(theirs)
+        self.failed += other.failed
+
+    def missed(self) -> dict[str, int]:
+        """Return what happened too seldom for the number of programs, with how often it did."""
+        share = self.programs.total() / 100
+        return {
+            what: self.happened[what]
+            for what, least in WORTH.items()
+            if self.happened[what] < least * share
+        }
+
+    def summary(self) -> str:
+        """Return one line with the sums."""
+        line = (
+            f"programs {self.programs.total()} · lost {self.lost.total()} · "
+            f"doubled {self.doubled.total()} · hung {self.hung.total()}"
+        )
+        return line + (f" · crashed {self.crashed.total()}" if self.crashed.total() else "")
+
+    def table(self) -> str:
+        """Return the sums of each mode, and what happened."""
+        lines = [f"{'mode':24}{'programs':>10}{'lost':>6}{'doubled':>9}{'hung':>6}{'crashed':>9}"]
+        for mode in [*MODES, "changing"]:
+            lines.append(
+                f"{mode:24}{self.programs[mode]:>10}{self.lost[mode]:>6}"
+                f"{self.doubled[mode]:>9}{self.hung[mode]:>6}{self.crashed[mode]:>9}"
+            )
+        happened = " · ".join(f"{what} {n}" for what, n in sorted(self.happened.items()))
+        return "\n".join([*lines, happened])
+
+
+def describe(result: CaseResult) -> str:
+    """Return how a case went wrong, and the command that runs it again."""
+    what = [result.description, *result.log]
+    what += [f"crash: {error!r}"[:500] for error in result.crashes]
+    return "\n  ".join(
+        [
+            f"seed {result.seed} ({result.mode}): lost {result.lost.total()}, doubled "
+            f"{result.doubled.total()}, hung {result.hung}, crashes {len(result.crashes)}",
+            *what,
+            f"lost {dict(result.lost.most_common(3))}",
+            f"doubled {dict(result.doubled.most_common(3))}",
+            f"run it again: python -m tests.random_jobs --seed {result.seed} --cases 1 --verbose",
+        ]
+    )

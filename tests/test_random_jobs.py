@@ -1,0 +1,35 @@
+"""Random jobs, disturbed at random: nothing is lost, and nothing doubled that must not be.
+
+Goal: whatever a program consists of (keyed state, hooks, loops, splits that never end), in every
+checkpointing mode, after kills of workers and of the JobManager, orderly stops and resumes in
+another mode or at another parallelism, its committed output is that of an undisturbed run. With at
+least once, records may be repeated after a failure, but not after a stop.
+
+Method: `tests/simulation/random_jobs`. `make random-jobs CASES=10000` runs more of them. A failure
+names its seed, and the command that runs that program again.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.random_jobs import run_chunk
+from tests.simulation.random_jobs.runner import run_case
+from tests.sizes import sized
+
+PROGRAMS, PART = sized(300, 3_000), 30
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS, PART))
+def test_random_jobs_lose_and_double_nothing(first: int) -> None:
+    tally, failures = run_chunk(range(first, first + PART))
+    assert not failures, "\n\n".join(failures)
+    assert not tally.missed(), f"too little happened: {tally.table()}"
+
+
+def test_the_same_seed_gives_the_same_case() -> None:
+    first, second = run_case(5), run_case(5)
+    assert first.happened == second.happened
+    assert [line for line in first.log if "/" not in line] == [
+        line for line in second.log if "/" not in line
+    ]
