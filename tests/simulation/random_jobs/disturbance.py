@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Fault", "draw_faults"]
+__all__ = ["Fault", "What", "draw_faults", "draw_kinds"]
 
 What = Literal["worker", "all workers", "jobmanager", "stop"]
 
@@ -26,16 +26,23 @@ class Fault:
     delay_seconds: float
 
 
-def draw_faults(rng: random.Random) -> list[Fault]:
+def draw_kinds(rng: random.Random) -> list[What]:
+    """Draw what may happen to the runs of a case: anything, or stops alone."""
+    if rng.random() < 0.25:
+        return ["stop"]
+    return ["worker", "worker", "all workers", "jobmanager", "stop"]
+
+
+def draw_faults(rng: random.Random, kinds: list[What]) -> list[Fault]:
     """Draw up to three faults, in the order in which they happen."""
     faults = []
-    for _ in range(rng.randint(0, 3)):
-        what: What = rng.choice(["worker", "worker", "all workers", "jobmanager", "stop"])
-        if rng.random() < 0.5:
-            faults.append(Fault(what, 0, rng.uniform(0.0, 0.3)))
+    for _ in range(rng.choice([0, 1, 1, 2, 3])):
+        what = rng.choice(kinds)
+        if rng.random() < 0.4:
+            faults.append(Fault(what, 0, rng.uniform(0.0, 0.2)))
         else:
             # Most that can go wrong goes wrong next to a snapshot.
-            faults.append(Fault(what, rng.randint(1, 3), rng.uniform(0.0, 0.02)))
+            faults.append(Fault(what, rng.randint(1, 3), rng.choice([0.0, rng.uniform(0, 0.02)])))
         if what in ("jobmanager", "stop"):
             break
     return faults

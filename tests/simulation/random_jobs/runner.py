@@ -21,7 +21,7 @@ from penstock.snapshot.store import Store
 from tests.simulation.cluster import HookedDiskFiles
 from tests.simulation.job import LEDGERS, Ledger
 from tests.simulation.processes import KILLED, Killed, Machine, Process
-from tests.simulation.random_jobs.disturbance import Fault, draw_faults
+from tests.simulation.random_jobs.disturbance import Fault, draw_faults, draw_kinds
 from tests.simulation.random_jobs.job import RandomJob, draw_job
 from tests.simulation.random_jobs.settings import draw_config, draw_modes
 from tests.simulation.run_program import program
@@ -125,8 +125,9 @@ class _Case:
         self, rng: random.Random, job: RandomJob, ledger: Ledger, result: CaseResult
     ) -> None:
         self._rng, self._job, self._ledger, self.result = rng, job, ledger, result
-        self._delay = rng.choice([0.001, 0.004])
-        self.parallelism, self._fuse = rng.choice([1, 2, 2, 3]), True
+        self._kinds = draw_kinds(rng)
+        self._delay = rng.choice([0.001, 0.004, 0.008])
+        self.parallelism, self._fuse = rng.choice([1, 2, 2, 2, 3]), True
         #: With which the newest snapshot is known to be restored.
         self._fits = self.parallelism, self._fuse
 
@@ -135,7 +136,9 @@ class _Case:
         async with trio.open_nursery() as nursery:
             machine = Machine(self._rng, nursery, self._delay)
             for number in range(RUNS):
-                run = _Run(self, machine, draw_faults(self._rng) if number < RUNS - 1 else [])
+                run = _Run(
+                    self, machine, draw_faults(self._rng, self._kinds) if number < RUNS - 1 else []
+                )
                 over = await run.to_its_end(resume=number > 0)
                 self.result.crashes += machine.crashes
                 if over or not self._goes_on():
@@ -163,7 +166,7 @@ class _Case:
         if run.running:
             self._fits = before
         if not self._job.fixed and rng.random() < 0.7:
-            self.parallelism = rng.choice([1, 2, 3])
+            self.parallelism = rng.choice([1, 2, 2, 3])
         if rng.random() < 0.3:
             self._fuse = not self._fuse
         self.count("rescaled", self.parallelism != before[0])

@@ -53,11 +53,13 @@ class Shape:
         build: puts it together.
         expect: says what comes out.
         fixed: it fits no other parallelism once it has run.
+        weight: how often it is drawn, beside the others.
     """
 
     build: Build
     expect: Expect
     fixed: bool = False
+    weight: int = 2
 
 
 def _upto(counts: Counter[Any], hook: bool) -> Counter[Any]:
@@ -117,11 +119,12 @@ def _visit(
     for number in range(back_through):
         on = on.rebalance().map(lambda pair: pair).uid(f"{name} back {number}")
     back.close_with(on)
-    return hops.filter(lambda r: r[0] != "on").uid(f"{name} out")
+    # A task behind the loop has several channels, of which some have their barriers late.
+    return hops.filter(lambda r: r[0] != "on").rebalance().map(lambda r: r).uid(f"{name} out")
 
 
 def _starts(stream: DataStream) -> DataStream:
-    return stream.map(lambda i: (i, i % 5)).uid("starts")
+    return stream.map(lambda i: (i, i % 4 * 2)).uid("starts")
 
 
 def _loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
@@ -129,7 +132,7 @@ def _loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices)
 
 
 def _wide_loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
-    return _visit(env, _starts(stream), choices, "hop", 1)
+    return _visit(env, _starts(stream), choices, "hop", 3)
 
 
 def _two_loops(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
@@ -152,7 +155,8 @@ def _shared_loop(
     on = hops.filter(lambda r: r[0] == "on").map(lambda r: (r[1], r[2])).uid("on")
     short.close_with(on.filter(lambda pair: pair[1] % 2 == 0).uid("even"))
     odd = on.filter(lambda pair: pair[1] % 2 == 1).uid("odd")
-    long.close_with(odd.rebalance().map(lambda pair: pair).uid("detour"))
+    detour = odd.rebalance().map(lambda pair: pair).uid("detour")
+    long.close_with(detour.rebalance().map(lambda pair: pair).uid("second detour"))
     return hops.filter(lambda r: r[0] != "on").uid("out")
 
 
@@ -186,12 +190,12 @@ def _visited(starts: Counter[tuple[int, int]], choices: Choices) -> Counter[Any]
 
 
 def _all_visited(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
-    return _visited(Counter((i, i % 5) for i in inputs), choices)
+    return _visited(Counter((i, i % 4 * 2) for i in inputs), choices)
 
 
 def _visited_twice(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     expected = _all_visited(inputs, choices, parallelism)
-    starts = Counter((i, 3) for i in inputs for _ in range(visits(i % 5)[0]))
+    starts = Counter((i, 3) for i in inputs for _ in range(visits(i % 4 * 2)[0]))
     second = _visited(starts, choices)
     return expected + Counter({("second", *record): n for record, n in second.items()})
 
@@ -201,9 +205,9 @@ SHAPES = {
     "reduce": Shape(_reduce, _counts),
     "process": Shape(_process, _counts_to_the_end),
     "diamond": Shape(_diamond, _both_ways),
-    "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True),
-    "loop": Shape(_loop, _all_visited),
-    "wide loop": Shape(_wide_loop, _all_visited),
+    "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True, weight=1),
+    "loop": Shape(_loop, _all_visited, weight=3),
+    "wide loop": Shape(_wide_loop, _all_visited, weight=4),
     "two loops": Shape(_two_loops, _visited_twice),
-    "shared loop": Shape(_shared_loop, _all_visited),
+    "shared loop": Shape(_shared_loop, _all_visited, weight=3),
 }
