@@ -23,6 +23,7 @@ import trio
 
 from penstock import JobConfig, PenstockError, StreamExecutionEnvironment
 from penstock.connectors import GeneratorSource
+from penstock.connectors.spark.saved_state import find_state, read_part
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import ValueStateDescriptor
@@ -350,6 +351,10 @@ def test_a_resumed_job_finds_the_fields_of_its_state_by_name(
     # Twice: the second run restores what the first one restored, with the number it had.
     assert run(lambda i: new(7, i), tmp_path, **options) == expected
     assert run(lambda i: new(8, i), tmp_path, **options) == expected
+    # Read without the classes, a former version has the fields of the newest, or None.
+    (entry,) = [entry for part in find_state(tmp_path) for entry in read_part(part)]
+    assert entry.value[:2] == (1000, 0)
+    assert entry.value[2] in (None, "-")
 
 
 def test_a_class_that_does_not_fit_is_refused_before_the_job_starts(

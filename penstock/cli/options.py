@@ -165,7 +165,8 @@ def job_options(command: Command) -> Command:
         click.option(
             "--allow-dropped",
             is_flag=True,
-            help="With --resume: drop the state of operators that the program no longer has.",
+            help="With --resume: drop the state of operators, and the values of dataclass fields, "
+            "that the program no longer has.",
         ),
         click.option(
             "--report",

@@ -22,6 +22,7 @@ from penstock.runtime.codec import Codec, TypeTable
 from penstock.runtime.extensions import Shape
 from penstock.snapshot.handles import KeyedHandle
 from penstock.snapshot.manifest import Manifest, Paths
+from penstock.snapshot.schema import RecordKind, RecordSchema
 from penstock.snapshot.state.blocks import newest_entries, read_block
 from penstock.snapshot.state.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
@@ -43,6 +44,7 @@ class StatePart:
         max_parallelism: how many key groups there are.
         handle: the state, as `KeyedHandle.to_wire` has it.
         state: the name of the one state to read; None reads all.
+        types: the record classes of the snapshot.
     """
 
     folder: str
@@ -52,6 +54,7 @@ class StatePart:
     max_parallelism: int
     handle: list[Any]
     state: str | None
+    types: tuple[RecordSchema, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ def find_state(
             groups[handle.uid],
             handle.keyed.to_wire(),
             state,
+            manifest.types,
         )
         for handle in manifest.handles
         if handle.keyed is not None
@@ -131,7 +135,7 @@ def read_part(part: StatePart) -> Iterator[Entry]:
     Raises `StoreError` if a file is missing or damaged.
     """
     handle = KeyedHandle.from_wire(part.handle)
-    codec = Codec(_Nameless())
+    codec = Codec(_Nameless(part.types))
     if handle.inline is not None:
         yield from _read_inline(part, handle, codec, handle.inline)
     elif handle.folder is not None:
@@ -188,19 +192,54 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
 
 
 class _Nameless(TypeTable):
-    """A table in which every index stands for a class whose instances are tuples."""
+    """A table in which every index stands for a class whose instances are tuples.
+
+    Arguments:
+        types: the record classes of the snapshot. Instances of a former version of a dataclass
+            have the fields of the newest one, and None for those that they lack.
+    """
+
+    def __init__(self, types: Sequence[RecordSchema]) -> None:
+        super().__init__()
+        self._types = types
+        self._newest = {schema.name: schema for schema in types if schema.fields is not None}
 
     def shape_at(self, index: int) -> Shape:
-        return _Row(index, tuple, 0, frozen=True)
+        """Return the shape of the tuples of a class."""
+        places = None
+        if index < len(self._types):
+            schema = self._types[index]
+            names = schema.field_names
+            newest = self._newest.get(schema.name, schema)
+            if schema.kind is RecordKind.DATACLASS and names and names != newest.field_names:
+                found = {name: place for place, name in enumerate(names)}
+                places = [found.get(name) for name in newest.field_names or ()]
+        return _Row(index, places)
 
 
 class _Row(Shape):
+    """Rows as tuples.
+
+    Arguments:
+        index: the place of the class in its table.
+        places: of each item in the row, None for an item that is None; None takes rows as they are.
+    """
+
+    def __init__(self, index: int, places: list[int | None] | None) -> None:
+        super().__init__(index, tuple, 0, frozen=True)
+        self._places = places
+
     def take(self, value: Any) -> tuple[Any, ...]:
+        """Return the row of a tuple."""
         return tuple(value)
 
     def make(self, row: Sequence[Any]) -> Any:
-        return tuple(row)
+        """Return the tuple of a row."""
+        if self._places is None:
+            return tuple(row)
+        return tuple(None if place is None else row[place] for place in self._places)
 
     def make_all(self, width: int, rows: Any) -> list[Any]:
+        """Return the tuples of many rows, of any width."""
         del width
-        return list(map(tuple, rows))
+        return list(map(self.make, rows))
