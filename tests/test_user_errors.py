@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
+from penstock.runtime import build as task_factory
 from penstock.runtime.jobmanager import JobOutcome
+from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import program, run_program
 
 RAISED = [GeneratorExit(), KeyboardInterrupt(), BaseException("x"), ValueError("x")]
@@ -332,3 +335,39 @@ def test_a_job_runs_in_a_folder_whose_name_is_not_utf8(
     env.execute("\udcff")
     (file,) = (folder / "out").glob("part-*")
     assert file.read_text() == "1\n2\n"
+
+
+# ---- records that do not fit into a frame
+
+
+def test_a_record_above_the_limit_names_the_operator_and_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_factory, "MAX_BATCH_BYTES", 1000)
+    config = JobConfig(name="j", parallelism=2)
+
+    def large(env: StreamExecutionEnvironment) -> None:
+        stream = env.from_collection(range(100)).map(lambda n: "x" * 2000).name("large")
+        stream.rebalance().map(len).print()
+
+    ran = run_program(program(large, config))
+    assert isinstance(ran.outcome, JobError), ran
+    assert not ran.crashes
+    assert ran.outcome.operator == "large"
+    assert "the limit is 1,000 bytes; emit it in parts" in ran.outcome.message
+    assert ran.outcome.user_traceback is None
+
+
+def test_a_batch_above_the_limit_of_records_below_it_is_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_factory, "MAX_BATCH_BYTES", 1000)
+    LEDGERS[33] = Ledger()
+
+    def many(env: StreamExecutionEnvironment) -> None:
+        stream = env.from_collection(range(100)).map(lambda n: (n, "x" * 300 + str(n)))
+        stream.rebalance().map(lambda pair: pair[0]).rebalance().sink_to(LedgerSink(33))
+
+    ran = run_program(program(many, JobConfig(name="j", parallelism=2)))
+    assert isinstance(ran.outcome, JobOutcome), ran
+    assert LEDGERS[33].output() == Counter(range(100))

@@ -30,6 +30,7 @@ from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectWriter
 from penstock.runtime.columns import Records
+from penstock.runtime.connection import MAX_BATCH_BYTES
 from penstock.runtime.control.code import JobCode
 from penstock.runtime.control.world import Signal, World
 from penstock.runtime.fused import fused
@@ -43,6 +44,7 @@ from penstock.runtime.operators import (
     make_operator,
 )
 from penstock.runtime.output import (
+    BatchTooLargeError,
     BroadcastRouter,
     CustomRouter,
     ForwardRouter,
@@ -477,11 +479,28 @@ class Builder:
 
         return encode
 
+    def _limited(self, link: Link) -> Callable[[Records], bytes]:
+        """Return the encoder of a link to other workers, whose frames are limited."""
+        encode, name = self._encoder(link), self.plan.info(link.producer).name
+
+        def limited(records: Records) -> bytes:
+            data = encode(records)
+            if len(data) > MAX_BATCH_BYTES:
+                raise BatchTooLargeError(
+                    f"a record of {len(data):,} bytes cannot be sent to another worker: the limit "
+                    f"is {MAX_BATCH_BYTES:,} bytes; emit it in parts, or emit the name of a file "
+                    f"that holds it",
+                    operator=name,
+                )
+            return data
+
+        return limited
+
     def _outlet(self, id: ChannelId, senders: dict[ChannelId, Sender], wake: Signal) -> Outlet:
         link = self.plan.links[id.link]
         if id.target != self.slot:
             config = self.config
-            encode = self._encoder(link)
+            encode = self._limited(link)
             return self._told(
                 RemoteOutlet(senders[id], encode, config.batch_records, config.batch_bytes), id
             )

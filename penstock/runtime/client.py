@@ -37,7 +37,7 @@ from penstock.runtime.control.failures import recreate
 from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import JobRequest, encode_job
-from penstock.runtime.control.wire import receive_blocking, send_blocking
+from penstock.runtime.control.wire import MAX_FRAME, receive_blocking, send_blocking
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.prepare import prepared_sources
 from penstock.runtime.restart_reports import RestartReports
@@ -60,7 +60,13 @@ def job_request(program: Program, options: RunOptions, collecting: bool = False)
         "allow_dropped": options.allow_dropped,
         "collecting": collecting,
     }
-    return encode_job(JobRequest(pack(code), list(code.search_path), program.config.host, how))
+    request = encode_job(JobRequest(pack(code), list(code.search_path), program.config.host, how))
+    if len(request) > MAX_FRAME:
+        raise GraphError(
+            f"the program with all that its functions refer to has {len(request):,} bytes, and the "
+            f"limit is {MAX_FRAME:,}: read large data in open() or from a source"
+        )
+    return request
 
 
 class JobConnection(ABC):

@@ -23,7 +23,7 @@ from penstock.dataflow.compile import ChannelId
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.channel import FIRST_RECORDS, Channel
 from penstock.runtime.control.packing import build, malformed, pack, unpack
-from penstock.runtime.control.wire import Frames
+from penstock.runtime.control.wire import MAX_FRAME, Frames
 from penstock.runtime.control.world import Signal
 from penstock.runtime.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.snapshot.events import SnapshotKind
@@ -33,6 +33,8 @@ __all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]
 BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
 _COUNT = struct.Struct(">I")
 _BATCH_HEADER = len(BATCH) + _COUNT.size
+#: The largest batch that fits into a frame.
+MAX_BATCH_BYTES = MAX_FRAME - _BATCH_HEADER
 #: The largest number of records that a CREDIT frame names.
 _ANY = 1 << 30
 

@@ -27,6 +27,7 @@ from penstock.runtime.logged import EdgeIdentity
 from penstock.runtime.loops import route_records
 
 __all__ = [
+    "BatchTooLargeError",
     "BroadcastRouter",
     "CustomRouter",
     "ForwardRouter",
@@ -40,6 +41,10 @@ __all__ = [
     "Sender",
     "ShuffleRouter",
 ]
+
+
+class BatchTooLargeError(JobError):
+    """A batch does not fit into a frame."""
 
 
 class Outlet(ABC):
@@ -234,10 +239,25 @@ class RemoteOutlet(Outlet):
     def send(self, batch: Batch) -> None:
         """Encode and queue a batch; learn how many records fit into the wanted size."""
         records = batch.records
-        payload = self._encode(records)
+        try:
+            payload = self._encode(records)
+        except BatchTooLargeError:
+            if len(records) == 1:
+                raise
+            self._split(batch)
+            return
         self.sender.credits -= 1
         self.sender.send_batch(payload, len(records))
         self._fit = max(1, self._bytes * len(records) // max(1, len(payload)))
+        self._adjust()
+
+    def _split(self, batch: Batch) -> None:
+        """Put two halves of the batch behind it; the caller takes it from the sealed elements."""
+        half = len(batch.records) // 2
+        first, second = Batch(batch.records[:half]), Batch(batch.records[half:])
+        self._sealed.popleft()
+        self._sealed.extendleft([second, first, batch])
+        self._fit = half
         self._adjust()
 
     def _adjust(self) -> None:
