@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+import re
+import threading
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -316,14 +318,49 @@ def test_a_value_can_change_if_it_or_something_in_it_can(value: Any, expected: b
     assert can_change([]) is False
 
 
-def test_copies_are_equal_and_of_the_same_type() -> None:
-    @dataclass
-    class Order:
-        items: list[Any] = field(default_factory=list)
+@dataclass
+class Order:
+    items: list[Any] = field(default_factory=list)
 
-    kept = [Order([1, {"a": (1, [2])}]), {"a": {1, 2}}, deque([[1]], 3), bytearray(b"a")]
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    items: list[Any]
+    more: int = field(default=0, init=False)
+
+
+def test_copies_are_equal_and_of_the_same_type() -> None:
+    inner = [[1]]
+    kept = [
+        Order([1, {"a": (1, [2])}]),
+        Slotted(inner),
+        Pair(inner, 1),
+        {"a": {1, 2}},
+        deque([inner], 3),
+        bytearray(b"a"),
+        OrderedDict(a=inner),
+        Counter("aab"),
+        defaultdict(list, a=inner),
+        (frozenset({1}), inner),
+    ]
     copies = list(map(own, kept))
     assert copies == kept
     assert [type(copy) for copy in copies] == [type(value) for value in kept]
     assert all(copy is not value for copy, value in zip(copies, kept, strict=True))
+    inner[0].append(2)
     assert copies[0].items[1]["a"][1] is not kept[0].items[1]["a"][1]
+    assert (copies[1].items, copies[2].a, copies[4][0], copies[6]["a"]) == ([[1]],) * 4
+    assert copies[4].maxlen == 3
+    assert copies[8]["b"] == []
+
+
+def test_what_is_no_record_is_handed_on_as_it_is() -> None:
+    lock = threading.Lock()
+    kept = [{"lock": lock}, [re.match("a", "a")]]
+    copies = list(map(own, kept))
+    assert copies == kept
+    assert copies[0] is not kept[0]
+    assert own(lock) is lock
+    around: list[Any] = []
+    around.append(around)
+    assert own(around) is around

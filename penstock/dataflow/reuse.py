@@ -155,20 +155,38 @@ def _holds_alone(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    return _copy(value) if can_change((value,)) else value
+    try:
+        return _copy(value) if can_change((value,)) else value
+    except RecursionError:
+        return value  # it contains itself, and is refused where it is encoded
 
 
 def _copy(value: Any) -> Any:
+    """Return a copy of a value, with copies of all records and containers within it."""
     kind = type(value)
     if kind in IMMUTABLE:
         return value
     if kind is dict:
         return {key: _copy(item) for key, item in value.items()}
-    if kind is list:
-        return list(map(_copy, value))
-    if kind is tuple:
-        return tuple(map(_copy, value))
-    return copy.deepcopy(value)
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(_copy, value))
+    if kind is deque:
+        return deque(map(_copy, value), value.maxlen)
+    if isinstance(value, tuple):
+        return tuple.__new__(kind, map(_copy, value))
+    if kind in _MUTABLE:
+        made = copy.copy(value)
+        if isinstance(made, dict):
+            for key, item in value.items():
+                made[key] = _copy(item)
+        return made
+    if "__dataclass_fields__" in vars(kind):
+        made = copy.copy(value)
+        for field in dataclasses.fields(kind):
+            if hasattr(value, field.name):
+                object.__setattr__(made, field.name, _copy(getattr(value, field.name)))
+        return made
+    return value
 
 
 # Methods of the mutable built-in types that change them.
