@@ -55,7 +55,7 @@ DEAL_SECONDS = 0.1
 BUSY_SECONDS = 3.0
 #: What is left of snapshots that were given up is removed with the next complete one, or when so
 #: many were given up after it.
-MAX_ABORTED = 100
+MAX_ABORTED = 500
 
 
 class Attempt:
@@ -387,8 +387,10 @@ class Attempt:
                 case c.Abort(number, reason):
                     self._flights.pop(number, None)
                     self._aborted.append(number)
-                    if len(self._aborted) > MAX_ABORTED:
-                        self._nursery.start_soon(self._discard, self._aborted.pop(0))
+                    if len(self._aborted) >= 2 * MAX_ABORTED:
+                        old = self._aborted[:MAX_ABORTED]
+                        del self._aborted[:MAX_ABORTED]
+                        self._nursery.start_soon(self._discard, old)
                     self._send_all(m.Abort(number))
                     self._job.observe({"event": "aborted", "number": number, "reason": reason})
                     self._watch_loops(t.SnapshotOver(number))
@@ -525,10 +527,18 @@ class Attempt:
         if final:
             self.post(self._finished.set)
 
-    async def _discard(self, number: int) -> None:
-        """Remove what is left of a snapshot that was given up; no task writes to it any more."""
-        with contextlib.suppress(StoreError):
-            await self._job.tidy([number])
+    async def _discard(self, numbers: list[int]) -> None:
+        """Remove what is left of snapshots that were given up; no task writes to them any more."""
+        store = self._job.store
+
+        def discard() -> None:
+            for number in numbers:
+                store.discard(number)
+
+        # At once: the next snapshot waits for each call in the store.
+        if self._job.keep:
+            with contextlib.suppress(StoreError):
+                await self._job.in_store(discard)
 
     async def _reserve(self) -> None:
         try:
