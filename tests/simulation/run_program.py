@@ -69,17 +69,27 @@ def run_program(
         deadline: the virtual seconds after which the job counts as hung.
     """
     ran = Ran()
+    #: What the script raised.
+    failures: list[Exception] = []
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             machine = Machine(random.Random(seed), nursery, delay)
             process = machine.process("jobmanager")
 
+            async def watched(script: Script, job: JobManager) -> None:
+                try:
+                    await script(job, machine, ran.events)
+                except Exception as error:
+                    # Raised here it would cancel threads for which processes wait.
+                    failures.append(error)
+                    process.kill()
+
             async def run() -> None:
                 world = machine.world(process)
                 job = JobManager(blob, world, options or JobOptions(), ran.events.append)
                 if script is not None:
-                    nursery.start_soon(script, job, machine, ran.events)
+                    nursery.start_soon(watched, script, job)
                 try:
                     ran.outcome = await job.run()
                 except PenstockError as error:
@@ -97,4 +107,6 @@ def run_program(
 
     seed_scheduler(seed)
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    if failures:
+        raise failures[0]
     return ran
