@@ -331,3 +331,42 @@ def test_a_malformed_frame_of_a_receiver_is_a_lost_connection(frame: bytes) -> N
         assert reason.startswith("a data connection broke: ")
 
     trio.run(main)
+
+
+def test_a_malformed_message_of_a_worker_is_a_lost_connection_with_the_reason() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        numbers = GeneratorSource(lambda i: i, 100, 50.0, clock=trio.current_time)
+        env.from_source(numbers, None, "gen").print()
+
+    async def script(job: JobManager, machine: Machine, events: list[dict[str, Any]]) -> None:
+        while not any(event["event"] == "running" for event in events):
+            await trio.sleep(0.01)
+        # The worker's end of its control connection.
+        for process in machine.processes:
+            if process.name == "worker 0":
+                await Frames(process.streams[0]).send(b"\xc1")
+
+    ran = run_program(program(build, JobConfig(name="j")), script=script)
+    assert not ran.crashes
+    said = str(ran.outcome)
+    assert "worker 0" in said
+    assert "sent a message that cannot be understood: malformed frame" in said
+
+
+def test_a_malformed_message_of_the_jobmanager_ends_the_worker_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        numbers = GeneratorSource(lambda i: i, 100, 50.0, clock=trio.current_time)
+        env.from_source(numbers, None, "gen").add_sink(lambda record: None)
+
+    async def script(job: JobManager, machine: Machine, events: list[dict[str, Any]]) -> None:
+        while not any(event["event"] == "running" for event in events):
+            await trio.sleep(0.01)
+        (stream,) = machine.processes[0].streams
+        await Frames(stream).send(b"\x05")
+
+    ran = run_program(program(build, JobConfig(name="j")), script=script)
+    assert not ran.crashes
+    assert "worker 0" in str(ran.outcome)
+    assert "worker 0 closed its connection: malformed message" in capsys.readouterr().err

@@ -241,7 +241,7 @@ class Attempt:
                 self._workers[slot].heard = self._world.clock()
                 self.post(partial(self._hear, slot, message))
         except ProtocolError as error:
-            how += f", which was closed because of a message from it: {error}"
+            how = f"sent a message that cannot be understood: {error}"
         except (trio.BrokenResourceError, OSError):
             pass
         if slot is not None:
