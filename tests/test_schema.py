@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, make_dataclass
+from dataclasses import field, make_dataclass, replace
 from enum import Enum, Flag
 from pathlib import Path
 from typing import (  # noqa: UP035
@@ -37,6 +37,7 @@ from penstock.snapshot.schema_changes import compare_schemas
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.processes import Machine
 from tests.simulation.run_program import program, run_program
+from tests.test_manifest import GOLDEN_2
 
 T = TypeVar("T")
 
@@ -280,6 +281,21 @@ def test_manifests_have_the_fields_of_classes_that_were_written() -> None:
     # A class of which nothing was written may change as it likes.
     changed = [OLD, version(("b", str), name="Settings")]
     assert compare_schemas(types.schemas(), schemas(*changed)) == []
+
+
+def test_a_snapshot_without_fields_is_read_by_position_and_the_next_one_has_them() -> None:
+    names = (RecordSchema("gone:Gone"), RecordSchema("shop:Order"))
+    manifest = replace(GOLDEN_2, types=names)
+    types = RecordTypes([OLD])
+    assert types.differences(manifest) == []
+    types.restore(manifest)
+    gone, order = types.schemas()
+    assert (str(gone), str(order)) == ("gone:Gone", "shop:Order(price, amount)")
+    # A later version of Penstock, and of the class, compares with what that snapshot has.
+    later = RecordTypes([version(("price", int))])
+    assert [one.verdict for one in later.differences(replace(manifest, types=(gone, order)))] == [
+        Verdict.DROPPED
+    ]
 
 
 # --- whole jobs
