@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.files import Files
 from penstock.snapshot.manifest import Paths
 
-__all__ = ["read_record", "replace_record", "write_record"]
+__all__ = ["create_record", "read_record", "replace_record"]
 
 
 def read_record(
@@ -44,7 +45,7 @@ def read_record(
     raise StoreError(advice, path)
 
 
-def write_record(files: Files, path: Path, record: dict[str, Any]) -> Path:
+def _write(files: Files, path: Path, record: dict[str, Any]) -> Path:
     """Write a record durably under a temporary name, and return that."""
     temporary = Paths.temporary(path, os.getpid())
     files.write(temporary, json.dumps(record).encode() + b"\n")
@@ -54,5 +55,15 @@ def write_record(files: Files, path: Path, record: dict[str, Any]) -> Path:
 
 def replace_record(files: Files, path: Path, record: dict[str, Any]) -> None:
     """Write a record durably in place of the one that is there."""
-    files.rename(write_record(files, path, record), path)
+    files.rename(_write(files, path, record), path)
+    files.sync(path.parent)
+
+
+def create_record(files: Files, path: Path, record: dict[str, Any]) -> None:
+    """Write a record durably, unless there is one."""
+    temporary = _write(files, path, record)
+    # Another process may be opening the folder too: the first one's record stays.
+    with suppress(FileExistsError):
+        files.link(temporary, path)
+    files.remove(temporary)
     files.sync(path.parent)

@@ -18,15 +18,16 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from penstock.dataflow.errors import ProtocolError, Recoverability, StoreError
 from penstock.snapshot.confirmed import Confirmed, read_confirmed, write_confirmed
+from penstock.snapshot.faults import fault, faults
 from penstock.snapshot.files import Files, MemoryFiles
+from penstock.snapshot.folders import make_folders, require_fit, sync_parents
 from penstock.snapshot.manifest import (
     Manifest,
     Paths,
@@ -38,31 +39,11 @@ from penstock.snapshot.manifest import (
 )
 from penstock.snapshot.numbers import NumberRecord
 from penstock.snapshot.ownership import require_real_folders, require_unused
-from penstock.snapshot.records import read_record, write_record
+from penstock.snapshot.records import create_record, read_record
 
 __all__ = ["MemoryStore", "Store"]
 
 _LAYOUT = 1  # of the job's folder; on disk, never change what 1 means
-
-_ADVICE = {
-    errno.ENOSPC: "the disk is full; make room, or keep fewer checkpoints",
-    errno.EDQUOT: "the quota is used up; make room, or keep fewer checkpoints",
-    errno.EACCES: "not permitted; check owner and mode of the folder",
-    errno.EPERM: "not permitted; check owner and mode of the folder",
-    errno.EROFS: "the file system is mounted read-only; use a folder that can be written",
-    errno.ENOENT: "it is not there; was the folder removed or moved while the job ran?",
-    errno.ENOTDIR: "a part of the path is a file; use another folder",
-    errno.EIO: "the disk failed; look at the system's log",
-    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
-}
-
-#: With these a folder cannot be synced by us, or not at all; no other fault of a sync is ignored.
-_NOT_OURS_TO_SYNC = frozenset(
-    {
-        *(errno.EACCES, errno.EPERM, errno.EROFS),
-        *(errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
-    }
-)
 
 
 class Store:
@@ -94,20 +75,20 @@ class Store:
         Raises `StoreError` if it cannot be written, is full, knows no hard links, is another
         job's, or holds files that are not Penstock's.
         """
-        with _faults("use the checkpoint folder", self.paths.root):
+        with faults("use the checkpoint folder", self.paths.root):
             # Before anything is written: the folder may be somebody's.
             self.require_usable(job_name)
-            self._make_folders(self.paths.checkpoints)
-            self._probe()
+            make_folders(self._files, self.paths.checkpoints)
+            require_fit(self._files, self.paths.root)
             if not self._files.exists(self.paths.job):
-                self._sync_parents()
+                sync_parents(self._files, self.paths.root)
                 # Numbers first: a folder with an identity and no numbers has lost its numbers.
-                self._write_once(self.paths.numbers, {"next": 1})
+                create_record(self._files, self.paths.numbers, {"next": 1})
                 created_ms = int(self._clock() * 1000)
                 identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
-                self._write_once(self.paths.job, identity)
+                create_record(self._files, self.paths.job, identity)
         self._require_owner(job_name)
-        with _faults("read the checkpoint folder", self.paths.numbers):
+        with faults("read the checkpoint folder", self.paths.numbers):
             self._record.require()
 
     def require_usable(self, job_name: str) -> None:
@@ -115,7 +96,7 @@ class Store:
 
         Raises `StoreError` with the reason. A folder that does not exist can be used.
         """
-        with _faults("use the checkpoint folder", self.paths.root):
+        with faults("use the checkpoint folder", self.paths.root):
             require_real_folders(self._files, self.paths)
             if self._files.exists(self.paths.job):
                 self._require_owner(job_name)
@@ -157,7 +138,7 @@ class Store:
         """The job whose folder this is; raises `StoreError` if it is none."""
         if not self._files.exists(self.paths.job):
             raise StoreError("this is not a job's checkpoint folder", self.paths.root)
-        with _faults("read the checkpoint folder", self.paths.job):
+        with faults("read the checkpoint folder", self.paths.job):
             identity = read_record(self._files, self.paths.job, "job", str)
         if not isinstance(identity.get("layout"), int):
             raise StoreError("the file is damaged; put it back from a backup", self.paths.job)
@@ -194,9 +175,9 @@ class Store:
                     "keep two JobManagers apart; use a folder on a local disk",
                     path,
                 ) from error
-            raise _fault("lock the checkpoint folder", path, error) from error
+            raise fault("lock the checkpoint folder", path, error) from error
         try:
-            with _faults("take over the checkpoint folder", self.paths.checkpoints):
+            with faults("take over the checkpoint folder", self.paths.checkpoints):
                 self._settle()
         except StoreError:
             self.unlock()
@@ -212,7 +193,7 @@ class Store:
         """Remove snapshots without a manifest, and temporary files; returns those numbers."""
         self._require_lock()
         removed = []
-        with _faults("remove what crashes left", self.paths.checkpoints):
+        with faults("remove what crashes left", self.paths.checkpoints):
             self._remove_temporary(self.paths.root)
             lost = self._lost()
             for number in self._numbers():
@@ -237,7 +218,7 @@ class Store:
         if count < 1:
             raise ValueError(f"count must be at least 1, not {count}")
         self._require_lock()
-        with _faults("reserve snapshot numbers", self.paths.numbers):
+        with faults("reserve snapshot numbers", self.paths.numbers):
             # The folders have a say too, in case an old record was copied back from a backup.
             least = max((number + 1 for number in self._numbers()), default=0)
             return self._record.reserve(count, least)
@@ -246,7 +227,7 @@ class Store:
         """Make the folder of a snapshot to be, and return it."""
         self._require_lock()
         folder = self.paths.snapshot(number)
-        with _faults(f"create snapshot {number}", folder):
+        with faults(f"create snapshot {number}", folder):
             try:
                 self._files.make_folder(folder)
             except FileExistsError:
@@ -256,7 +237,7 @@ class Store:
     def anchor(self, number: int) -> None:
         """Make the name of a snapshot's folder durable ahead, which `publish` does else."""
         self._require_lock()
-        with _faults(f"create snapshot {number}", self.paths.checkpoints):
+        with faults(f"create snapshot {number}", self.paths.checkpoints):
             if self._files.exists(self.paths.snapshot(number)):
                 self._files.sync(self.paths.checkpoints)
                 self._anchored = number
@@ -276,7 +257,7 @@ class Store:
         folder, final = self.paths.snapshot(number), self.paths.manifest(number)
         data = encode(manifest)
         temporary = self.paths.temporary(final, os.getpid())
-        with _faults(f"publish snapshot {number}", final):
+        with faults(f"publish snapshot {number}", final):
             try:
                 files.write(temporary, data)
                 files.sync(temporary)
@@ -304,13 +285,13 @@ class Store:
 
     def confirmed(self) -> dict[tuple[str, str], int]:
         """Return which output is known to be published; see `confirmed.py`."""
-        with _faults("read the checkpoint folder", self.paths.commits):
+        with faults("read the checkpoint folder", self.paths.commits):
             return read_confirmed(self._files, self.paths)
 
     def confirm(self, confirmed: Confirmed) -> None:
         """Record which output is published, durably."""
         self._require_lock()
-        with _faults("record what is published", self.paths.commits):
+        with faults("record what is published", self.paths.commits):
             write_confirmed(self._files, self.paths, confirmed)
 
     def list(self) -> Sequence[SnapshotInfo]:
@@ -318,7 +299,7 @@ class Store:
 
         A newest snapshot that is gone is in it, too, as one that was published.
         """
-        with _faults("list the snapshots", self.paths.checkpoints):
+        with faults("list the snapshots", self.paths.checkpoints):
             lost = self._lost()
             infos = [self._info(number) for number in self._numbers() if number != lost]
             if lost is not None:
@@ -328,7 +309,7 @@ class Store:
     def load(self, number: int) -> Manifest:
         """The manifest of one snapshot; raises `StoreError` if there is none or it is damaged."""
         path = self.paths.manifest(number)
-        with _faults(f"read snapshot {number}", path):
+        with faults(f"read snapshot {number}", path):
             if not self._files.exists(path):
                 raise StoreError(f"there is no complete snapshot {number}", path)
             data = self._files.read(path)
@@ -354,7 +335,7 @@ class Store:
         Arguments:
             since: look at no snapshot with a lower number.
         """
-        with _faults("look for the newest snapshot", self.paths.checkpoints):
+        with faults("look for the newest snapshot", self.paths.checkpoints):
             lost = self._lost()
             if lost is not None and lost >= since:
                 raise StoreError(_gone(lost), self.paths.manifest(lost))
@@ -370,7 +351,7 @@ class Store:
         for handle in manifest.handles:
             for record in handle.files:
                 path = folder / record.name
-                with _faults(f"read snapshot {manifest.number}", path):
+                with faults(f"read snapshot {manifest.number}", path):
                     if not self._files.exists(path):
                         problem = "is missing"
                     elif (size := self._files.size(path)) != record.size:
@@ -390,7 +371,7 @@ class Store:
         """Remove one snapshot, whatever its kind and however much of it there is."""
         self._require_lock()
         folder, manifest = self.paths.snapshot(number), self.paths.manifest(number)
-        with _faults(f"remove snapshot {number}", folder):
+        with faults(f"remove snapshot {number}", folder):
             if self._files.exists(manifest):
                 others = [other for other in self._published() if other != number]
                 self._record.withdraw(number, max(others, default=0))
@@ -447,7 +428,7 @@ class Store:
             self._record.publish(number)
 
     def _lost(self) -> SnapshotNumber | None:
-        with _faults("read the checkpoint folder", self.paths.numbers):
+        with faults("read the checkpoint folder", self.paths.numbers):
             return self._record.lost(self._published)
 
     def _published(self) -> Sequence[SnapshotNumber]:
@@ -459,7 +440,7 @@ class Store:
     def _require_lock(self) -> None:
         if self._token is None:
             raise ProtocolError("the store must be locked before its folder is changed")
-        with _faults("look at the lock", self.paths.lock):
+        with faults("look at the lock", self.paths.lock):
             if not self._files.holds(self.paths.lock, self._token):
                 raise StoreError(
                     "the lock was removed or replaced while this job ran, and another job may "
@@ -475,27 +456,6 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return "another process"
 
-    def _make_folders(self, path: Path) -> None:
-        missing = []
-        while not self._files.exists(path):
-            missing.append(path)
-            path = path.parent
-        for folder in reversed(missing):
-            with suppress(FileExistsError):
-                self._files.make_folder(folder)
-
-    def _sync_parents(self) -> None:
-        # Those that were there as well: who made them may have been killed before syncing them.
-        # The root itself is synced with what is written into it next.
-        for folder in self.paths.root.parents:
-            try:
-                self._files.sync(folder)
-            except OSError as error:
-                # Folders of other people may not be readable, or on a file system without sync.
-                # On any other fault the root may be gone after a crash, with all that is in it.
-                if error.errno not in _NOT_OURS_TO_SYNC:
-                    raise
-
     def _settle(self) -> None:
         # One that was killed between a change and its sync has left what can be seen and could
         # yet be forgotten: a manifest whose output a restore commits, or the lack of one.
@@ -506,37 +466,6 @@ class Store:
             # It may have been killed before it had recorded what is restored from now.
             self._record_published(max(self._published(), default=0))
 
-    def _probe(self) -> None:
-        """Fail now rather than at the first snapshot."""
-        probe = self.paths.temporary(self.paths.root / "probe", os.getpid())
-        second = self.paths.temporary(self.paths.root / "probe2", os.getpid())
-        for left in (probe, second):
-            with suppress(FileNotFoundError):
-                self._files.remove(left)
-        self._files.write(probe, bytes(4096))
-        self._files.sync(probe)
-        try:
-            self._files.link(probe, second)
-            self._files.remove(second)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
-                raise
-            raise StoreError(
-                f"the file system has no hard links ({error.strerror}), which snapshots are "
-                "published with; use a folder on another file system",
-                self.paths.root,
-            ) from error
-        finally:
-            self._remove_if_possible(probe)
-
-    def _write_once(self, path: Path, record: dict[str, Any]) -> None:
-        temporary = write_record(self._files, path, record)
-        # Another process may be opening the folder too: the first one's record stays.
-        with suppress(FileExistsError):
-            self._files.link(temporary, path)
-        self._files.remove(temporary)
-        self._files.sync(path.parent)
-
     def _remove_temporary(self, folder: Path) -> None:
         for name in self._files.names(folder):
             if Paths.is_temporary(name):
@@ -545,19 +474,6 @@ class Store:
     def _remove_if_possible(self, path: Path) -> None:
         with suppress(OSError):
             self._files.remove(path)
-
-
-@contextmanager
-def _faults(doing: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _fault(doing, path, error) from error
-
-
-def _fault(doing: str, path: Path, error: OSError) -> StoreError:
-    advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
-    return StoreError(f"cannot {doing}: {advice}", error.filename or path)
 
 
 def _gone(number: int) -> str:

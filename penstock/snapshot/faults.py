@@ -1,0 +1,44 @@
+"""Turns errors of the file system into errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.dataflow.errors import StoreError
+
+__all__ = ["fault", "faults"]
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; make room, or keep fewer checkpoints",
+    errno.EDQUOT: "the quota is used up; make room, or keep fewer checkpoints",
+    errno.EACCES: "not permitted; check owner and mode of the folder",
+    errno.EPERM: "not permitted; check owner and mode of the folder",
+    errno.EROFS: "the file system is mounted read-only; use a folder that can be written",
+    errno.ENOENT: "it is not there; was the folder removed or moved while the job ran?",
+    errno.ENOTDIR: "a part of the path is a file; use another folder",
+    errno.EIO: "the disk failed; look at the system's log",
+    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+}
+
+
+@contextmanager
+def faults(doing: str, path: Path) -> Iterator[None]:
+    """Raise a `StoreError` for an `OSError` of the block.
+
+    Arguments:
+        doing: what the block does, as in "cannot ...".
+        path: of which file or folder, if the error has none.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise fault(doing, path, error) from error
+
+
+def fault(doing: str, path: Path, error: OSError) -> StoreError:
+    """Return what to raise for an error; the arguments are those of `faults`."""
+    advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
+    return StoreError(f"cannot {doing}: {advice}", error.filename or path)
