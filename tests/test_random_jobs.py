@@ -11,8 +11,14 @@ names its seed, and the command that runs that program again.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from penstock.runtime import build
+from penstock.snapshot.acyclic import AcyclicProtocol
+from penstock.snapshot.at_least_once import AtLeastOnceProtocol
+from penstock.snapshot.events import BarrierArrived, Block, Command, Event, Unblock
 from tests.random_jobs import run_chunk
 from tests.simulation.random_jobs.runner import run_case
 from tests.sizes import sized
@@ -33,3 +39,38 @@ def test_the_same_seed_gives_the_same_case() -> None:
     assert [line for line in first.log if "/" not in line] == [
         line for line in second.log if "/" not in line
     ]
+
+
+class NeverAligns(AtLeastOnceProtocol):
+    """Does not align the last snapshot of a job either."""
+
+    def handle(self, event: Event) -> list[Command]:
+        if isinstance(event, BarrierArrived):
+            event = replace(event, align=False)
+        return super().handle(event)
+
+
+class NeverBlocks(AcyclicProtocol):
+    """Takes records from behind a barrier before the cut."""
+
+    def handle(self, event: Event) -> list[Command]:
+        return [c for c in super().handle(event) if not isinstance(c, Block | Unblock)]
+
+    def _barrier(self, event: BarrierArrived) -> list[Command]:
+        self.blocked.pop(event.channel, None)
+        return super()._barrier(event)
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant", "mode"),
+    [
+        ("AtLeastOnceProtocol", NeverAligns, "at least once"),
+        ("AcyclicProtocol", NeverBlocks, "exactly once"),
+    ],
+)
+def test_a_wrong_protocol_is_found_out(
+    name: str, mutant: type, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, name, mutant)
+    wrong = next((r for r in (run_case(seed, [mode]) for seed in range(100)) if not r.right), None)
+    assert wrong is not None and wrong.doubled and not wrong.crashes

@@ -37,6 +37,8 @@ class FiniteJob:
         spread: how the sources are connected with the rest.
         apart: a last shuffle before the sink.
         second_sink: the input goes to a second sink as well.
+        beside: the second source goes past the shape and comes to the same last task, slowly. So
+            the shape's input ends, and its hooks run, while other tasks go on.
     """
 
     ledger: int
@@ -49,6 +51,7 @@ class FiniteJob:
     spread: str
     apart: bool
     second_sink: bool
+    beside: bool
     endless = False
 
     @property
@@ -59,17 +62,24 @@ class FiniteJob:
     @property
     def inputs(self) -> list[int]:
         """Return the numbers of all sources."""
-        return [i + SECOND * n for n in range(self.sources) for i in range(self.count)]
+        sources = 1 if self.beside else self.sources
+        return [i + SECOND * n for n in range(sources) for i in range(self.count)]
 
     def build(self, env: StreamExecutionEnvironment, fuse: bool) -> None:
         """Put the program together, with operators fused or not."""
         streams = [self._source(env, number) for number in range(self.sources)]
-        stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
+        stream = streams[0]
+        if len(streams) > 1 and not self.beside:
+            stream = stream.union(streams[1])
         stream = getattr(stream, self.spread)() if self.spread else stream
         stream = stream.map(lambda i: i).uid("all")
         if not fuse:
             stream = stream.disable_chaining()
         out = SHAPES[self.shape].build(env, stream, self.choices)
+        if self.beside:
+            other = streams[1].rebalance().map(lambda i: i).uid("other")
+            other = other.rebalance().map(lambda i: ("beside", i)).uid("beside")
+            out = out.union(other.rebalance()).global_().map(lambda r: r).uid("together")
         if self.apart:
             out = out.rebalance().map(lambda record: record).uid("apart")
         out.sink_to(LedgerSink(self.ledger)).uid("sink")
@@ -79,6 +89,9 @@ class FiniteJob:
 
     def _source(self, env: StreamExecutionEnvironment, number: int) -> DataStream:
         first, count, name = SECOND * number, self.count, f"source {number}"
+        if self.beside and number == 1:
+            slow = GeneratorSource(lambda i: i, self.count, 80.0, clock=trio.current_time)
+            return env.from_source(slow, None, name).uid(name)
         if self.rate is None:
             lines = [[str(i + first) for i in range(count) if i % 3 == part] for part in range(3)]
             paced = PacedSource(self.ledger, lines, 0.004, self.blocking)
@@ -93,6 +106,8 @@ class FiniteJob:
         expected = SHAPES[self.shape].expect(self.inputs, self.choices, parallelism)
         if self.second_sink:
             expected += Counter(("input", i) for i in self.inputs)
+        if self.beside:
+            expected += Counter(("beside", i) for i in range(self.count))
         return expected
 
 
@@ -151,15 +166,17 @@ def draw_job(rng: random.Random, ledger: int) -> RandomJob:
         return EndlessJob(ledger, rng.choice([2, 3, 5]), rng.random() < 0.3, rng.random() < 0.5)
     weights = [shape.weight for shape in SHAPES.values()]
     (shape,) = rng.choices(list(SHAPES), weights)
+    sources = 1 if rng.random() < 0.5 else 2
     return FiniteJob(
         ledger,
         shape,
         Choices(rng.choice([3, 12]), rng.random() < 0.6, rng.random() < 0.5),
-        sources=1 if rng.random() < 0.6 else 2,
+        sources=sources,
         count=rng.choice([30, 60]),
         rate=None if rng.random() < 0.4 else rng.choice([150.0, 400.0]),
         blocking=rng.random() < 0.5,
         spread=rng.choice(["rebalance", "", "shuffle", "rescale", "global_"]),
         apart=rng.random() < 0.3,
         second_sink=rng.random() < 0.3,
+        beside=sources == 2 and rng.random() < 0.5,
     )

@@ -139,7 +139,7 @@ class _Case:
                 run = _Run(
                     self, machine, draw_faults(self._rng, self._kinds) if number < RUNS - 1 else []
                 )
-                over = await run.to_its_end(resume=number > 0)
+                over = await run.to_its_end(resume=number > 0, last=number == RUNS - 1)
                 self.result.crashes += machine.crashes
                 if over or not self._goes_on():
                     break
@@ -175,9 +175,11 @@ class _Case:
         """Note that something happened."""
         self.result.happened[what] += often
 
-    def make(self) -> tuple[bytes, str]:
+    def make(self, last: bool) -> tuple[bytes, str]:
         """Return the program of the next run, and its mode."""
         mode = self._rng.choice(self.result.modes)
+        if self.endless and last:
+            mode = "exactly once"  # with which nothing is in flight when it is stopped
         config = draw_config(self._rng, mode, self.parallelism, self.folder)
         self.log(f"{mode}, parallelism {self.parallelism}, fused {self._fuse}, {config}")
         return program(lambda env: self._job.build(env, self._fuse), config), mode
@@ -220,14 +222,14 @@ class _Run:
         self._process = machine.process("jobmanager")
         self._job: JobManager | None = None
         self._outcome: Any = None
-        self._snapshots = 0
+        self._snapshots = self._in_flight = 0
         self._failed = self._stopping = False
         self.running = self.refused = False
 
-    async def to_its_end(self, resume: bool) -> bool:
+    async def to_its_end(self, *, resume: bool, last: bool) -> bool:
         """Run it; return whether the job is over."""
         case = self._case
-        blob, mode = case.make()
+        blob, mode = case.make(last)
         before = case.progress
         case.count("resumes", resume)
         self._machine.start(self._process, partial(self._main, blob, resume))
@@ -257,7 +259,8 @@ class _Run:
         if outcome is None or isinstance(outcome, PenstockError):
             return False
         if self._case.endless:
-            return self._case.went_on(before)
+            # What is in flight comes out when the job is resumed.
+            return self._case.went_on(before) and not self._in_flight
         return not outcome.stopped
 
     async def _main(self, blob: bytes, resume: bool) -> None:
@@ -287,6 +290,7 @@ class _Run:
         what, case = event["event"], self._case
         if what == "snapshot":
             self._snapshots += 1
+            self._in_flight = event["log_records"]
             case.count("snapshots")
         elif what == "running":
             self.running = True

@@ -12,13 +12,13 @@ __all__ = ["Tally", "describe"]
 
 #: What must have happened in a hundred programs at least, or they were not worth much.
 WORTH = {
-    "workers killed": 50,
-    "jobmanagers killed": 10,
-    "stops": 15,
-    "resumes": 25,
-    "restarts": 30,
-    "rescaled": 6,
-    "logs restored": 8,
+    "workers killed": 40,
+    "jobmanagers killed": 4,
+    "stops": 12,
+    "resumes": 20,
+    "restarts": 20,
+    "rescaled": 4,
+    "logs restored": 4,
     "snapshots": 300,
 }
 
