@@ -41,6 +41,7 @@ def taken(root: Path, job: str = "words") -> Store:
     "name",
     [
         "notes.txt",
+        "job/numbers",
         "letter.tmp",
         "work/thesis.txt",
         "work/",

@@ -286,7 +286,8 @@ class MemoryFiles(Files):
 
     def names(self, path: Path) -> list[str]:
         """The names in a folder, in order."""
-        self._node(path)
+        if not self._node(path).folder:
+            raise NotADirectoryError(errno.ENOTDIR, "no folder", str(path))
         return sorted(other.name for other in self._seen if other.parent == path and other.name)
 
     def exists(self, path: Path) -> bool:

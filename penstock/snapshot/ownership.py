@@ -17,6 +17,7 @@ from penstock.snapshot.files import Files
 from penstock.snapshot.manifest import Paths
 
 __all__ = [
+    "has_identity",
     "remove_attempts",
     "remove_parent",
     "remove_work",
@@ -42,7 +43,7 @@ def require_unused(files: Files, paths: Paths) -> None:
     """
     foreign = [name for name in files.names(paths.root) if not _is_own(files, paths, name)]
     # Another process may have made the file `job` and more since the folder was read.
-    if not foreign or files.exists(paths.job):
+    if not foreign or has_identity(files, paths):
         return
     shown = ", ".join(map(repr, foreign[:_SHOWN])) + (", …" if len(foreign) > _SHOWN else "")
     raise StoreError(
@@ -50,6 +51,18 @@ def require_unused(files: Files, paths: Paths) -> None:
         "name an empty folder, or a new one below it",
         paths.root,
     )
+
+
+def has_identity(files: Files, paths: Paths) -> bool:
+    """Return whether there is a file `job`. A folder of that name is somebody's."""
+    try:
+        files.names(paths.job)
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        # False if it is the root, or a folder above it, that is a file.
+        return files.exists(paths.job)
+    return False
 
 
 def require_real_folders(files: Files, paths: Paths) -> None:

@@ -38,7 +38,7 @@ from penstock.snapshot.manifest import (
     encode,
 )
 from penstock.snapshot.numbers import NumberRecord
-from penstock.snapshot.ownership import require_real_folders, require_unused
+from penstock.snapshot.ownership import has_identity, require_real_folders, require_unused
 from penstock.snapshot.records import create_record, read_record
 
 __all__ = ["MemoryStore", "Store"]
@@ -98,7 +98,7 @@ class Store:
         """
         with faults("use the checkpoint folder", self.paths.root):
             require_real_folders(self._files, self.paths)
-            if self._files.exists(self.paths.job):
+            if has_identity(self._files, self.paths):
                 self._require_owner(job_name)
             elif self._files.exists(self.paths.root):
                 require_unused(self._files, self.paths)
