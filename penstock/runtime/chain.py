@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.runtime.operators import RunningOperator
+from penstock.dataflow.errors import StoreError
+from penstock.runtime.operators import RunningOperator, explain
 from penstock.runtime.output import Router
 from penstock.snapshot.events import Command, Event
 
 if TYPE_CHECKING:
     from penstock.runtime.task import Task
 
-__all__ = ["ChainNode", "SnapshotProtocol", "TaskListener"]
+__all__ = ["ChainNode", "SnapshotProtocol", "TaskListener", "close_all"]
 
 
 class SnapshotProtocol(Protocol):
@@ -46,3 +48,17 @@ class ChainNode:
     def consumers(self) -> int:
         """How many take its output; with more than one, mutable records are copied."""
         return len(self.children) + len(self.routers)
+
+
+def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> None:
+    """Call all of these, whatever one raises; then raise the first error, with its operator."""
+    failures: list[BaseException] = []
+    for operator, close in closers:
+        try:
+            close()
+        except StoreError as error:
+            failures.append(error)
+        except BaseException as error:
+            failures.append(explain(error, operator, []))
+    if failures:
+        raise failures[0]

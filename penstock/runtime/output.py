@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import length_hint
 from typing import Any, Protocol
 
@@ -40,6 +40,7 @@ __all__ = [
     "Router",
     "Sender",
     "ShuffleRouter",
+    "seal_due",
 ]
 
 
@@ -474,3 +475,21 @@ class CustomRouter(Router):
                 )
             outlets[index].buffer.append(record)
         self.iterator = None
+
+
+def seal_due(outlets: Iterable[Outlet], clock: Callable[[], float], timeout: float) -> None:
+    """Seal the batches that are full, and those that have waited for the buffer timeout."""
+    now = -1.0
+    for outlet in outlets:
+        if not outlet.buffer:
+            continue
+        if len(outlet.buffer) >= outlet.limit:
+            outlet.seal_full()
+            if not outlet.buffer:
+                continue
+        if now < 0:
+            now = clock()
+        if outlet.since is None:
+            outlet.since = now
+        elif now - outlet.since >= timeout:
+            outlet.seal()

@@ -14,11 +14,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from functools import partial
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.source import Split
-from penstock.runtime.chain import ChainNode, SnapshotProtocol, TaskListener
+from penstock.runtime.chain import ChainNode, SnapshotProtocol, TaskListener, close_all
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
 from penstock.runtime.columns import Records, rows_of
@@ -27,7 +28,7 @@ from penstock.runtime.ending import Ending
 from penstock.runtime.gate import InputGate
 from penstock.runtime.multiplexed_source import Feed
 from penstock.runtime.operators import RunningOperator, SinkOperator, explain
-from penstock.runtime.output import Outlet
+from penstock.runtime.output import Outlet, seal_due
 from penstock.runtime.pace import SLICE_SECONDS, TARGET_SECONDS, Pace
 from penstock.runtime.persist import Cut, Persister
 from penstock.runtime.unaligned import REPLAY_BYTES, Unaligned
@@ -115,7 +116,7 @@ class Task:
         self._decode = codec.decode_columns if self._by_column else codec.decode_batch
         self._listener = listener
         self._clock, self._timer = clock, timer
-        self._buffer_timeout = buffer_timeout
+        self._seal = partial(seal_due, outlets, clock, buffer_timeout)
         self._keep_state = keep_state
         self._operators: list[RunningOperator] = []
         self._nodes: dict[RunningOperator, ChainNode] = {}
@@ -222,22 +223,13 @@ class Task:
 
     def close(self) -> None:
         """Close functions, readers, writers and state; all of them, whatever one raises."""
-        failures: list[BaseException] = []
         root = self.root.operator
         closers = [(operator, operator.close) for operator in self._operators]
         if self.feed is not None:
             closers.append((root, self.feed.close))
         closers += [(root, backend.close) for backend in self.backends.values()]
         closers += [(root, back_edge.close) for back_edge in self.gate.back_edges.values()]
-        for operator, close in closers:
-            try:
-                close()
-            except StoreError as error:
-                failures.append(error)
-            except BaseException as error:
-                failures.append(explain(error, operator, []))
-        if failures:
-            raise failures[0]
+        close_all(closers)
 
     # ---- the core
 
@@ -413,23 +405,6 @@ class Task:
             self.gate.follow(self._pace)
         self._seal()
         self.push()
-
-    def _seal(self) -> None:
-        now = -1.0
-        for outlet in self.outlets:
-            waiting = len(outlet.buffer)
-            if not waiting:
-                continue
-            if waiting >= outlet.limit:
-                outlet.seal_full()
-                if not outlet.buffer:
-                    continue
-            if now < 0:
-                now = self._clock()
-            if outlet.since is None:
-                outlet.since = now
-            elif now - outlet.since >= self._buffer_timeout:
-                outlet.seal()
 
     def _run(self, node: ChainNode, records: Records) -> None:
         operator = node.operator

@@ -180,7 +180,8 @@ class _Case:
         mode = self._rng.choice(self.result.modes)
         if self.endless and last:
             mode = "exactly once"  # with which nothing is in flight when it is stopped
-        config = draw_config(self._rng, mode, self.parallelism, self.folder)
+        rng, folder = self._rng, self.folder
+        config = draw_config(rng, mode, self.parallelism, folder, self._delay)
         self.log(f"{mode}, parallelism {self.parallelism}, fused {self._fuse}, {config}")
         return program(lambda env: self._job.build(env, self._fuse), config), mode
 

@@ -23,8 +23,10 @@ def draw_modes(rng: random.Random) -> list[str]:
     return list(MODES) if rng.random() < 0.25 else [rng.choice(list(MODES))]
 
 
-def draw_config(rng: random.Random, mode: str, parallelism: int, folder: str) -> JobConfig:
-    """Draw settings that make much happen in little time."""
+def draw_config(
+    rng: random.Random, mode: str, parallelism: int, folder: str, delay: float
+) -> JobConfig:
+    """Draw settings that make much happen in little time, with the mean delay of messages."""
     checkpointing_mode, timeout = MODES[mode]
     return JobConfig(
         name="random",
@@ -34,7 +36,7 @@ def draw_config(rng: random.Random, mode: str, parallelism: int, folder: str) ->
         checkpoint_interval_seconds=rng.choice([0.02, 0.04, 0.1]),
         checkpointing_mode=checkpointing_mode,
         aligned_checkpoint_timeout_seconds=timeout,
-        checkpoint_timeout_seconds=rng.choice([0.05, 60.0, 60.0, 60.0]),
+        checkpoint_timeout_seconds=rng.choice([60 * delay, 60.0, 60.0, 60.0]),
         tolerable_failures=1_000_000,
         retained=rng.choice([1, 2]),
         inline_threshold=rng.choice([0, 1 << 20, 1 << 20]),
