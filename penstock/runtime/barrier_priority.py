@@ -23,7 +23,7 @@ __all__ = ["BarrierPriority", "PrioritizedTask"]
 
 #: Sources yield from this time before a barrier is due. It is a share of the time since the
 #: announcement if that is short.
-DRAIN_SECONDS, DRAIN_SHARE = 0.02, 1 / 2
+DRAIN_SECONDS, DRAIN_SHARE = 0.02, 4 / 5
 #: The longest time for which tasks yield because of one snapshot.
 LONGEST_SECONDS = 0.05
 
