@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,6 +43,12 @@ class ChainNode:
     routers: list[Router]
     #: Those of the routers whose link stays inside the task's loop.
     inner: frozenset[Router] = frozenset()
+
+    def walk(self) -> Iterator[ChainNode]:
+        """Yield this node and all behind it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
     @property
     def consumers(self) -> int:

@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
 from typing import Any
 
-from penstock.dataflow.errors import ProtocolError, StoreError
+from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.source import Split
 from penstock.runtime.chain import ChainNode, SnapshotProtocol, TaskListener, close_all
+from penstock.runtime.chain_runner import ChainRunner
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
 from penstock.runtime.columns import Records, rows_of
@@ -118,9 +119,7 @@ class Task:
         self._clock, self._timer = clock, timer
         self._seal = partial(seal_due, outlets, clock, buffer_timeout)
         self._keep_state = keep_state
-        self._operators: list[RunningOperator] = []
-        self._nodes: dict[RunningOperator, ChainNode] = {}
-        self._collect(root)
+        self._operators: list[RunningOperator] = [node.operator for node in root.walk()]
         #: Barriers and splits from the JobManager, in the order in which it sent them.
         self._inbox: deque[tuple[str, Any]] = deque()
         #: A batch that is processed in slices, from here on; empty when all of it is.
@@ -128,6 +127,7 @@ class Task:
         self._at = 0
         self._pace = Pace(target)
         self.ending = Ending(gate.channels, outside, self._operators)
+        self._chain = ChainRunner(root, codec, self.ending)
         #: What the protocol has yet to hear; it is told one thing after the other.
         self._events: deque[Event] = deque()
         self._telling = False
@@ -155,12 +155,6 @@ class Task:
         self.busy_seconds = 0.0
         self._blocked_seconds = 0.0
         self._blocked_since: float | None = None
-
-    def _collect(self, node: ChainNode) -> None:
-        self._operators.append(node.operator)
-        self._nodes[node.operator] = node
-        for child in node.children:
-            self._collect(child)
 
     @property
     def operators(self) -> list[RunningOperator]:
@@ -373,8 +367,7 @@ class Task:
             if not self.ending.in_loop:
                 self._end()
             return
-        node = self._nodes[output.operator]
-        self._emit(node, output.records)
+        self._chain.emit_from(output.operator, output.records)
         self._seal()
         self.push()
 
@@ -398,43 +391,13 @@ class Task:
             self._at = at + size
         if began is None:
             began = self._timer()
-        self._run(self.root, records)
+        self._chain.run(records)
         seconds = self._timer() - began
         self.busy_seconds += seconds
         if self._pace.took(len(records), seconds):
             self.gate.follow(self._pace)
         self._seal()
         self.push()
-
-    def _run(self, node: ChainNode, records: Records) -> None:
-        operator = node.operator
-        operator.records_in += len(records)
-        try:
-            out = operator.process(records)
-        except StoreError:
-            raise  # state that can't be read is not the record's fault
-        except BaseException as error:
-            raise explain(error, operator, records) from error
-        if out:
-            self._emit(node, out)
-
-    def _emit(self, node: ChainNode, out: list[Any]) -> None:
-        """Hand what an operator emitted to those that take it."""
-        operator = node.operator
-        operator.records_out += len(out)
-        # Several consumers must not see what another does to a record.
-        copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
-        for child in node.children:
-            self._run(child, self._codec.copy_mutable(out) if copies else out)
-        for router in node.routers:
-            routed = self._codec.copy_mutable(out) if copies else out
-            if self.ending.running and router in node.inner:
-                self.ending.emitted = True
-            try:
-                router.route(routed)
-            except BaseException as error:
-                operator.iterator = router.iterator
-                raise explain(error, operator, routed, router.place) from error
 
     # ---- snapshots
 

@@ -24,6 +24,7 @@ from penstock.dataflow.source import Split
 from penstock.runtime import build
 from penstock.runtime.back_edge import BackEdge
 from penstock.runtime.build import Builder
+from penstock.runtime.chain_runner import ChainRunner
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec, TypeTable
 from penstock.runtime.control.code import JobCode
@@ -59,6 +60,22 @@ class Violation(AssertionError):
     """A snapshot that is not feasible, or something that never ends."""
 
 
+class RecordingRunner(ChainRunner):
+    """Keeps what each operator of its task has taken in, and given out."""
+
+    def __init__(self, task: Recording, codec: Codec) -> None:
+        super().__init__(task.root, codec, task.ending)
+        self._task = task
+
+    def process(self, node: Any, records: list[Any]) -> None:
+        self._task.taken[node.operator.context.uid] += records
+        super().process(node, records)
+
+    def emit(self, node: Any, out: list[Any]) -> None:
+        self._task.given[node.operator.context.uid] += out
+        super().emit(node, out)
+
+
 class Recording(Task):
     """A task with one more state: what each of its operators has taken in, and given out."""
 
@@ -67,14 +84,7 @@ class Recording(Task):
         uids = [operator.context.uid for operator in self.operators]
         self.taken: dict[str, list[Any]] = {uid: [] for uid in uids}
         self.given: dict[str, list[Any]] = {uid: [] for uid in uids}
-
-    def _run(self, node: Any, records: list[Any]) -> None:
-        self.taken[node.operator.context.uid] += records
-        super()._run(node, records)
-
-    def _emit(self, node: Any, out: list[Any]) -> None:
-        self.given[node.operator.context.uid] += out
-        super()._emit(node, out)
+        self._chain = RecordingRunner(self, arguments["codec"])
 
     def _copy_state(self, number: int) -> None:
         super()._copy_state(number)
