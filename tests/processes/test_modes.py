@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -396,7 +395,7 @@ def _slow_in_flight(settings: Settings) -> StreamExecutionEnvironment:
     numbers = env.from_iterable(lambda: iter(range(settings.count)))
 
     def slow(number: int) -> int:
-        time.sleep(settings.slow_seconds)
+        threading.Event().wait(settings.slow_seconds)
         return number
 
     numbers.rebalance().map(abs).rebalance().map(slow).add_sink(lambda number: None)
