@@ -6,6 +6,7 @@ cluster. A record is (split, index), so the output shows which splits were read,
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 from penstock.runtime.control.code import JobCode
-from penstock.runtime.control.world import Signal
+from penstock.runtime.control.world import Signal, real_world
 from penstock.runtime.jobmanager import JobManager, JobOptions
 from penstock.runtime.multiplexed_source import MultiplexedFeed
 from penstock.runtime.splits import SplitDealer
@@ -240,3 +241,18 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
         assert records == [(1, 0), (1, 1), (1, 2)]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_readers_that_block_leave_threads_for_snapshots() -> None:
+    async def main() -> None:
+        world, over = real_world(), threading.Event()
+        async with trio.open_nursery() as nursery:
+            for _ in range(60):
+                nursery.start_soon(world.offload, over.wait)
+            try:
+                with trio.fail_after(20):
+                    assert await world.offload(lambda: "written") == "written"
+            finally:
+                over.set()
+
+    trio.run(main)

@@ -8,6 +8,7 @@ files, source threads) goes through `offload`.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import signal
@@ -304,8 +305,18 @@ class ProcessLauncher:
         return ProcessHandle(process)
 
 
-async def _offload(function: Callable[[], Any]) -> Any:
-    return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
+def _threads() -> Offload:
+    """Return an `offload` that starts as many threads as there are calls.
+
+    A reader of an endless split may block its thread until the job ends. With trio's limit of 40
+    threads, some tens of such splits would leave none for snapshots and commits.
+    """
+    limiter = trio.CapacityLimiter(math.inf)
+
+    async def offload(function: Callable[[], Any]) -> Any:
+        return await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
+
+    return offload
 
 
 def real_world(host: str | None = None, beside: str | None = None) -> World:
@@ -316,7 +327,7 @@ def real_world(host: str | None = None, beside: str | None = None) -> World:
         beside: an address of the JobManager, in a worker: its sockets go to the same folder.
     """
     transport = SocketTransport(host, beside=beside)
-    return World(trio.current_time, transport, ProcessLauncher(), _offload)
+    return World(trio.current_time, transport, ProcessLauncher(), _threads())
 
 
 def seed_scheduler(seed: int) -> None:
