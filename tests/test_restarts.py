@@ -136,6 +136,35 @@ def test_progress_between_failures_lets_the_job_go_on():
     assert failures(DEFAULT, JobError("flaky"), progress=True) == (20, "it goes on")
 
 
+def failures_of_an_idle_job(seconds: float, *, snapshots: bool) -> int:
+    """How often it fails until it ends, if it runs for some time after each restart."""
+    restarts, now = Restarts(DEFAULT), 0.0
+    for number in range(1, 11):
+        decision = restarts.failed(
+            now,
+            JobError("the server did not answer"),
+            started=True,
+            progress="the same positions",
+            snapshot=number if snapshots else None,
+        )
+        if decision.delay_seconds is None:
+            return number
+        now += decision.delay_seconds + seconds
+    return 10
+
+
+def test_failures_that_lie_far_apart_do_not_end_a_job_without_input():
+    assert failures_of_an_idle_job(DEFAULT.reset_seconds, snapshots=True) == 10
+
+
+def test_the_delay_before_a_restart_is_no_time_in_which_the_job_ran():
+    assert failures_of_an_idle_job(DEFAULT.reset_seconds - 1, snapshots=True) == MAX_REPEATS
+
+
+def test_a_record_that_fails_late_ends_a_job_that_completes_no_snapshot():
+    assert failures_of_an_idle_job(10 * DEFAULT.reset_seconds, snapshots=False) == MAX_REPEATS
+
+
 def test_a_fault_of_the_environment_is_left_to_the_strategy():
     assert failures(DEFAULT, StoreError("disk full", recoverability=ENVIRONMENT)) == (
         20,

@@ -437,7 +437,11 @@ class JobManager:
                 self._attempt = None
                 now = self.world.clock()
                 decision = restarts.failed(
-                    now, error, started=self._began, progress=self._input_read()
+                    now,
+                    error,
+                    started=self._began,
+                    progress=self._input_read(),
+                    snapshot=None if self._newest is None else self._newest.number,
                 )
                 if decision.reason is not None:
                     self.observe({"event": "giving_up", "reason": decision.reason})

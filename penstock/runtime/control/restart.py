@@ -18,7 +18,8 @@ __all__ = ["DEFAULT", "MAX_FAILURES_AT_START", "MAX_REPEATS", "Decision", "Resta
 
 #: With snapshots a job restarts until it is stopped, ever more slowly while it keeps failing.
 DEFAULT = RestartStrategy("exponential", None, 0.1, 60.0, 2.0, 300.0)
-#: The same failure ends the job when it comes for this time without progress in between.
+#: The same failure ends the job when it comes for this time without progress in between. Failures
+#: that lie far apart are not counted together: a source may be idle for days.
 MAX_REPEATS = 3
 #: A job none of whose attempts has begun to process records ends at this failure.
 MAX_FAILURES_AT_START = 3
@@ -55,9 +56,18 @@ class Restarts:
         self._at_start = 0
         self._repeats: Counter[Hashable] = Counter()
         self._progress: Hashable = None
+        #: When the last restart was to be made, and the newest snapshot at that time.
+        self._restarted: float | None = None
+        self._snapshot: int | None = None
 
     def failed(
-        self, now: float, error: PenstockError, *, started: bool, progress: Hashable
+        self,
+        now: float,
+        error: PenstockError,
+        *,
+        started: bool,
+        progress: Hashable,
+        snapshot: int | None = None,
     ) -> Decision:
         """Decide what to do after a failure.
 
@@ -66,18 +76,33 @@ class Restarts:
             error: what the attempt failed with.
             started: an attempt of the job has begun to process records.
             progress: equal for two failures if no input was read durably between them.
+            snapshot: the number of the newest snapshot of the run.
         """
         strategy = self._strategy
         if strategy.kind == "none":
             return Decision(None)
         if error.recoverability is Recoverability.NON_RECOVERABLE:
             return Decision(None, "no restart can mend this")
+        if self._ran_well(now, snapshot):
+            self._repeats.clear()
+        self._snapshot = snapshot
         # A strategy with a number of attempts of its own ends the job by itself.
         bounded = strategy.kind != "failure_rate" and strategy.attempts is not None
         reason = None if bounded else self._hopeless(error, started, progress)
         if reason is not None:
             return Decision(None, reason)
-        return Decision(self._delay_after(now))
+        delay = self._delay_after(now)
+        self._restarted = now + (delay or 0.0)
+        return Decision(delay)
+
+    def _ran_well(self, now: float, snapshot: int | None) -> bool:
+        """Return whether the job ran for long since its last failure, and completed a snapshot.
+
+        Without input there is no progress, and still the failure is another one.
+        """
+        if self._restarted is None or now - self._restarted < self._strategy.reset_seconds:
+            return False
+        return snapshot is not None and snapshot != self._snapshot
 
     def _hopeless(self, error: PenstockError, started: bool, progress: Hashable) -> str | None:
         if not started:
