@@ -72,6 +72,7 @@ class JobOptions:
         resume: None, "newest", a snapshot's number, or a path.
         fork, allow_dropped: see `RunOptions`.
         progress: "auto", "live", "plain" or "none".
+        in_process: run the job inside this process.
         extra: more options for the command that resumes.
     """
 
@@ -87,6 +88,7 @@ class JobOptions:
     allow_dropped: bool = False
     report: str | None = None
     progress: str = "auto"
+    in_process: bool = False
     extra: tuple[str, ...] = ()
 
     def resume_command(self) -> str:
@@ -101,6 +103,8 @@ class JobOptions:
         ):
             if value is not None:
                 words += [option, str(value)]
+        if self.in_process:
+            words.append("--in-process")
         words += [*self.extra, "--resume"]
         if self.args:
             words += ["--", *self.args]

@@ -20,6 +20,11 @@ __all__ = ["graph", "run"]
 @click.command(cls=JobCommand)
 @job_options
 @click.option(
+    "--in-process",
+    is_flag=True,
+    help="Run the job inside this process, so that breakpoint() and coverage work in it.",
+)
+@click.option(
     "--master",
     metavar="URL",
     help="Run the workers on this Spark cluster: spark://HOST:PORT, yarn, k8s://..., local[2].",
@@ -47,6 +52,8 @@ def run(options: JobOptions, master: str | None, slots: int | None, conf: tuple[
     from penstock.cli.script import run_job
 
     if master is not None:
+        if options.in_process:
+            raise click.UsageError("--in-process does not go together with --master.")
         raise SystemExit(_run_on_spark(options, master, slots, conf))
     if slots is not None or conf:
         option = "--conf" if conf else "--slots"

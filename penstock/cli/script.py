@@ -98,7 +98,10 @@ def run_job(options: JobOptions, inner: Executor) -> int:
     0 if all is well, 1 for an error that was told on standard error, 130 and 143 if SIGINT and
     SIGTERM stopped the job, else what the file itself exits with.
     """
-    progress = Progress(options.progress, options.resume is not None)
+    shown = options.progress
+    if options.in_process and shown == "auto":
+        shown = "plain"  # a live display would write over the debugger's prompt
+    progress = Progress(shown, options.resume is not None)
     executor = FollowingExecutor(inner, progress, options.name)
     settings = RunOptions(
         options.parallelism,
@@ -110,6 +113,7 @@ def run_job(options: JobOptions, inner: Executor) -> int:
         options.report,
         executor,
         progress,
+        options.in_process or None,
     )
     path = _job_file(options.job)
     if path is None:

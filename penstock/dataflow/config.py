@@ -143,6 +143,7 @@ class JobConfig:
         memory_bytes: state and buffers of one worker.
         heartbeat_seconds, heartbeat_timeout_seconds: a worker silent for so long is dead.
         stop_timeout_seconds: how long a stop waits for its last snapshot.
+        in_process: run the job inside the process of the program, for debugging and tests.
         host: address on which the job's processes listen for each other with TCP; None uses Unix
             sockets, which only processes of this machine and user can reach.
     """
@@ -169,6 +170,7 @@ class JobConfig:
     heartbeat_seconds: float = 1.0
     heartbeat_timeout_seconds: float = 50.0
     stop_timeout_seconds: float = 30.0
+    in_process: bool = False
     host: str | None = None
 
     def validate(self) -> None:

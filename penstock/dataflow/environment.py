@@ -119,6 +119,7 @@ class RunOptions:
         report: file to write the report to, as JSON.
         executor: who runs the program instead of a JobManager of its own.
         progress: called with each status of the running job.
+        in_process: whether to run the job inside this process.
     """
 
     parallelism: int | None = None
@@ -130,6 +131,7 @@ class RunOptions:
     report: str | None = None
     executor: Executor | None = None
     progress: Callable[[dict[str, Any]], None] | None = None
+    in_process: bool | None = None
 
 
 _options = RunOptions()
@@ -224,6 +226,11 @@ class StreamExecutionEnvironment(PyFlinkNames):
         if not isinstance(strategy, RestartStrategy):
             raise GraphError(f"a restart strategy is made by RestartStrategies, not {strategy!r}")
         self._config.restart = strategy
+        return self
+
+    def set_in_process(self, in_process: bool = True) -> StreamExecutionEnvironment:
+        """Run jobs inside this process, for debugging and tests, or in several processes again."""
+        self._config.in_process = in_process
         return self
 
     def set_buffer_timeout(self, timeout_millis: Duration) -> StreamExecutionEnvironment:
@@ -360,8 +367,15 @@ class StreamExecutionEnvironment(PyFlinkNames):
         """The program's graph, as "text" or "mermaid"."""
         return render(self._compiled(), format)
 
-    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+    def execute(
+        self, job_name: str | None = None, *, in_process: bool | None = None
+    ) -> JobExecutionResult:
         """Run the program to its end.
+
+        Arguments:
+            job_name: replaces the name that the settings say.
+            in_process: whether to run the job inside this process, so that `breakpoint()` and
+                coverage work in its functions; None: as `set_in_process` says.
 
         An execution has the operators that were added since the last one, and what these read.
 
@@ -371,16 +385,20 @@ class StreamExecutionEnvironment(PyFlinkNames):
         """
         refuse_in_job_process()
         with self._executing():
-            program = self._program(job_name)
+            program = self._program(job_name, in_process)
             _warn_of_unread(program.graph)
             return self._executor().execute(program)
 
     def _execute_and_collect(
-        self, stream: DataStream, job_name: str | None, limit: int | None
+        self,
+        stream: DataStream,
+        job_name: str | None,
+        limit: int | None,
+        in_process: bool | None = None,
     ) -> Any:
         refuse_in_job_process()
         with self._executing():
-            program = self._program(job_name, check=False, collected=stream)
+            program = self._program(job_name, in_process, check=False, collected=stream)
             records = self._executor().collect(program, stream)
         if limit is None:
             return records
@@ -404,7 +422,11 @@ class StreamExecutionEnvironment(PyFlinkNames):
         return LocalExecutor()
 
     def _program(
-        self, job_name: str | None, check: bool = True, collected: DataStream | None = None
+        self,
+        job_name: str | None,
+        in_process: bool | None = None,
+        check: bool = True,
+        collected: DataStream | None = None,
     ) -> Program:
         if job_name is not None:
             self._config.name = job_name
@@ -415,6 +437,10 @@ class StreamExecutionEnvironment(PyFlinkNames):
             config.checkpoint_dir = _options.checkpoint_dir
         if _options.checkpoint_interval_seconds is not None:
             config.checkpoint_interval_seconds = _options.checkpoint_interval_seconds
+        if in_process is not None:
+            config.in_process = in_process
+        if _options.in_process is not None:
+            config.in_process = _options.in_process
         graph = self._pending_graph(() if collected is None else collected._ends)
         if check:
             compile_graph(graph, config)

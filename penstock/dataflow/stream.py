@@ -259,13 +259,18 @@ class DataStream(PyFlinkNames, _Named):
         return self.sink_to(PrintSink(sink_identifier)).name("Print to Std. Out")
 
     def execute_and_collect(
-        self, job_execution_name: str | None = None, limit: int | None = None
+        self,
+        job_execution_name: str | None = None,
+        limit: int | None = None,
+        *,
+        in_process: bool | None = None,
     ) -> Any:
         """Run the program and iterate over this stream's records.
 
-        Returns a `CloseableIterator`, or a list if a `limit` is given.
+        Returns a `CloseableIterator`, or a list if a `limit` is given. With `in_process` the job
+        runs inside this process, and goes on only while the next record is waited for.
         """
-        return self._environment._execute_and_collect(self, job_execution_name, limit)
+        return self._environment._execute_and_collect(self, job_execution_name, limit, in_process)
 
     # ---- inside
 

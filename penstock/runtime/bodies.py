@@ -17,16 +17,20 @@ import ast
 import dis
 import inspect
 import warnings
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["FILE", "Body", "body_of", "compiled", "expression_of", "plain_code"]
+__all__ = ["FILE", "Body", "body_of", "calls_kept", "compiled", "expression_of", "plain_code"]
 
 #: The file name of code that was read and compiled again, in tracebacks.
 FILE = "<penstock: a loop with the user's expressions in it>"
 #: Functions with more instructions are called: a call is little beside what they do.
 MOST_INSTRUCTIONS = 64
+
+#: Set where a debugger or coverage must see each call of a function: none is inlined then.
+calls_kept = ContextVar("calls_kept", default=False)
 
 _UNUSUAL = (
     inspect.CO_VARARGS
@@ -116,6 +120,8 @@ def expression_of(function: Any) -> tuple[list[str], ast.expr] | None:
 
 def plain_code(function: Any) -> tuple[CodeType, Any] | None:
     """Code that has nothing but its parameters, and the object whose method it is, if any."""
+    if calls_kept.get():
+        return None
     owner = None
     if type(function) is MethodType:
         owner, function = function.__self__, function.__func__

@@ -10,11 +10,9 @@ import json
 import os
 import socket
 import subprocess
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,22 +28,21 @@ from penstock.dataflow.errors import GraphError, PenstockError, StoreError
 from penstock.dataflow.stream import CloseableIterator, DataStream
 from penstock.runtime.codec import Codec
 from penstock.runtime.collect import CollectSink, read_committed
-from penstock.runtime.control import packing
 from penstock.runtime.control.children import child_command
 from penstock.runtime.control.code import JobCode, pack, record_classes
 from penstock.runtime.control.failures import recreate
 from penstock.runtime.control.limits import PROCESS_FILES, require_open_files
-from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.requests import JobRequest, encode_job
-from penstock.runtime.control.wire import MAX_FRAME, receive_blocking, send_blocking
+from penstock.runtime.control.wire import MAX_FRAME
 from penstock.runtime.extensions import TypeTable
+from penstock.runtime.job_connection import JobConnection, SocketConnection
 from penstock.runtime.prepare import prepared_sources
 from penstock.runtime.restart_reports import RestartReports
 from penstock.runtime.stop_signals import StopSignals, kill_at_second_interrupt
 from penstock.snapshot.schema import RecordSchema
 from penstock.snapshot.temporary import TemporaryFolder
 
-__all__ = ["JobConnection", "JobProcess", "LocalExecutor", "job_request"]
+__all__ = ["JobProcess", "LocalExecutor", "job_request"]
 
 
 def job_request(program: Program, options: RunOptions, collecting: bool = False) -> bytes:
@@ -69,56 +66,7 @@ def job_request(program: Program, options: RunOptions, collecting: bool = False)
     return request
 
 
-class JobConnection(ABC):
-    """The client's end of the connection to a JobManager, wherever that runs.
-
-    Arguments:
-        connected: one end of a socket pair; the JobManager has the other.
-        request: from `job_request`; sent at once.
-    """
-
-    def __init__(self, connected: socket.socket, request: bytes) -> None:
-        self._socket = connected
-        self._sending = threading.Lock()
-        send_blocking(connected, request)
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """What the JobManager says, until it ends."""
-        while True:
-            frame = receive_blocking(self._socket)
-            if frame is None:
-                return
-            yield unpack_event(frame)
-
-    def do(self, what: str) -> None:
-        """Ask for "stop" or "savepoint"; nothing happens if the JobManager has ended."""
-        try:
-            with self._sending:
-                send_blocking(self._socket, packing.pack({"do": what}))
-        except OSError:
-            return
-
-    def drain(self) -> None:
-        """Read on until the JobManager ends; a Ctrl-C may have cut an event in two."""
-        with suppress(OSError):
-            while self._socket.recv(1 << 16):
-                pass
-
-    @property
-    @abstractmethod
-    def running(self) -> bool:
-        """Whether the JobManager has not ended yet."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """End the JobManager without a last snapshot."""
-
-    @abstractmethod
-    def end(self) -> str:
-        """Wait for the JobManager; says how it ended."""
-
-
-class JobProcess(JobConnection):
+class JobProcess(SocketConnection):
     """A JobManager process and the connection to it.
 
     Arguments:
@@ -171,6 +119,10 @@ class LocalExecutor:
             options: how.
             collecting: the program's results are read while it runs.
         """
+        if program.config.in_process:
+            from penstock.runtime.in_process import InProcessJob, in_process_program
+
+            return InProcessJob(job_request(in_process_program(program), options, collecting))
         return JobProcess(job_request(program, options, collecting))
 
     def execute(self, program: Program) -> JobExecutionResult:

@@ -21,6 +21,7 @@ import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.job_process import running_as
+from penstock.runtime.breakpoints import refuse_breakpoints
 from penstock.runtime.control.failures import describe
 from penstock.runtime.control.forks import watch_forks
 from penstock.runtime.control.packing import build_from_map, pack_event
@@ -241,6 +242,7 @@ def main() -> None:
     # What was imported is not gone through again at each full pass for cycles.
     gc.freeze()
     watch_forks()
+    refuse_breakpoints()
     with running_as("a JobManager"):
         code = trio.run(_serve, int(sys.argv[1]))
     sys.stdout.flush()

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from penstock.dataflow.errors import GraphError, JobError, PenstockError
+from penstock.dataflow.errors import GraphError, JobError, PenstockError, Recoverability
 from penstock.dataflow.functions import (
     Function,
     KeyedProcessFunction,
@@ -29,6 +29,7 @@ from penstock.dataflow.reuse import EmissionGuard, own, own_local
 from penstock.dataflow.sink import SinkWriter
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
 from penstock.runtime import loops
+from penstock.runtime.breakpoints import quit_message
 from penstock.runtime.codec import Codec
 from penstock.runtime.columns import WIDEST, Columns, Records
 from penstock.runtime.inline import inlined, inlined_by_column, was_inlined
@@ -550,7 +551,10 @@ def explain(
         # The caller raises it from itself, which hides the cause that this may come from.
         error.recoverability = error.recoverability
         return error
-    if isinstance(error, PenstockError):  # such as `get_state` in an `open` outside of keys
+    recoverability = error.recoverability if isinstance(error, PenstockError) else None
+    if quit := quit_message(error):
+        message, recoverability = quit, Recoverability.NON_RECOVERABLE
+    elif isinstance(error, PenstockError):  # such as `get_state` in an `open` outside of keys
         message = str(error)
     elif place is not None:
         message = f"{type(error).__name__} in the {place}"
@@ -562,5 +566,5 @@ def explain(
         operator=place or operator.context.name,
         record=record,
         user_traceback=user_traceback(error),
-        recoverability=error.recoverability if isinstance(error, PenstockError) else None,
+        recoverability=recoverability,
     )

@@ -34,6 +34,7 @@ from penstock.dataflow.errors import (
 from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
 from penstock.runtime.barrier_priority import BarrierPriority
+from penstock.runtime.breakpoints import refuse_breakpoints
 from penstock.runtime.build import Builder, BuiltTask
 from penstock.runtime.channel import Channel
 from penstock.runtime.codec import Codec
@@ -354,7 +355,9 @@ class TaskManager:
         nursery.start_soon(self._guard, partial(self._run_task, built), task)
         nursery.start_soon(self._guard, partial(self._run_persister, built), task)
         if task.feed is not None and task.feed.pumping:
-            pump = partial(task.feed.pump, self._world.offload, built.pump.wait_for)
+            pump = partial(
+                task.feed.pump, self._world.read or self._world.offload, built.pump.wait_for
+            )
             nursery.start_soon(self._guard, pump, task)
 
     async def _run_task(self, built: BuiltTask) -> None:
@@ -549,6 +552,7 @@ def main() -> None:
     code = 0
     try:
         watch_forks()
+        refuse_breakpoints()
         with running_as("a worker"), Collector() as collector:
             trio.run(TaskManager(spec, world, collector.look).run)
     except BaseException:

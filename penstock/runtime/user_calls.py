@@ -13,8 +13,9 @@ from types import TracebackType
 
 import trio
 
-from penstock.dataflow.errors import JobError, PenstockError
+from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 from penstock.dataflow.job_process import current_role
+from penstock.runtime.breakpoints import quit_message
 
 __all__ = ["calling", "is_user_error", "raised_by_engine", "user_traceback"]
 
@@ -37,10 +38,12 @@ def calling(operator: str, problem: str) -> Iterator[None]:
     except BaseException as error:
         if not is_user_error(error):
             raise
+        quit = quit_message(error)
         raise JobError(
-            f"{problem}: {type(error).__name__}: {error}",
+            f"{problem}: {quit or f'{type(error).__name__}: {error}'}",
             operator=operator,
             user_traceback=user_traceback(error),
+            recoverability=Recoverability.NON_RECOVERABLE if quit else None,
         ) from error
 
 

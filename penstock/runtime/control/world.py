@@ -111,6 +111,8 @@ class World:
         transport: connections.
         launcher: processes.
         offload: runs a blocking function off the event loop.
+        read: the same for reads of sources, which may block for as long as they like; None takes
+            `offload`.
         pid: of this process.
         rng: for random partitioning.
         timer: seconds, for how long work takes; a simulation makes them up.
@@ -124,6 +126,7 @@ class World:
     transport: Transport
     launcher: Launcher
     offload: Offload
+    read: Offload | None = None
     pid: int = field(default_factory=os.getpid)
     rng: random.Random = field(default_factory=random.Random)
     timer: Callable[[], float] = time.perf_counter

@@ -24,9 +24,10 @@ from penstock.dataflow.compile import compile_graph
 from penstock.dataflow.environment import Program, RunOptions, current_options, run_options
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.source import Source
-from penstock.runtime.client import JobConnection, LocalExecutor, job_request
+from penstock.runtime.client import LocalExecutor, job_request
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Offload, SocketTransport, Transport, World, real_world
+from penstock.runtime.job_connection import JobConnection, SocketConnection
 from penstock.runtime.jobprocess import JobServer
 from penstock.runtime.spark.checks import (
     await_slots,
@@ -146,7 +147,7 @@ def _shared_folders(program: Program) -> dict[Path, str]:
     return folders
 
 
-class JobThread(JobConnection):
+class JobThread(SocketConnection):
     """A JobManager in a thread, and the connection to it.
 
     Arguments:

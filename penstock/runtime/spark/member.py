@@ -110,6 +110,7 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     import trio
 
     from penstock.dataflow.job_process import running_as
+    from penstock.runtime.breakpoints import refuse_breakpoints
     from penstock.runtime.control.forks import watch_forks
     from penstock.runtime.control.world import real_world
     from penstock.runtime.garbage import Collector
@@ -118,6 +119,7 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     world = real_world(host)
     world.heart = lambda spec: beat(spec, over)
     watch_forks()
+    refuse_breakpoints()
     with running_as("a worker"), Collector() as collector:
         trio.run(TaskManager(spec, world, collector.look).run)
 

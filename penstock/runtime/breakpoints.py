@@ -1,0 +1,42 @@
+"""What becomes of breakpoints in the processes of a job, where no terminal is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from bdb import BdbQuit
+from typing import Any
+
+from penstock.dataflow.errors import JobError, Recoverability
+from penstock.dataflow.job_process import current_role
+
+__all__ = ["quit_message", "refuse_breakpoints"]
+
+_HINT = "needs the job in one process: env.execute(in_process=True) or penstock run --in-process"
+
+
+def refuse_breakpoints() -> None:
+    """Let `breakpoint()` raise an error that says how to debug a job.
+
+    A debugger that `PYTHONBREAKPOINT` names is called as usual, since it may be a remote one.
+    """
+    sys.breakpointhook = _refuse
+
+
+def _refuse(*args: Any, **kwargs: Any) -> Any:
+    if os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace"):
+        return sys.__breakpointhook__(*args, **kwargs)
+    lines = traceback.format_stack(sys._getframe(1), limit=1)
+    raise JobError(
+        f"breakpoint() {_HINT}",
+        user_traceback="".join(["Traceback (most recent call last):\n", *lines]),
+        recoverability=Recoverability.NON_RECOVERABLE,
+    )
+
+
+def quit_message(error: BaseException) -> str | None:
+    """Return why a debugger was left, or None for an error that is no end of a debugger."""
+    if not isinstance(error, BdbQuit):
+        return None
+    return "the debugger was quit" if current_role() is None else f"pdb {_HINT}"
