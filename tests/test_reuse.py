@@ -201,6 +201,36 @@ def test_mutable_records_after_immutable_ones_are_copied_from_their_batch_on() -
     assert first == [{"v": 3}]
 
 
+@pytest.mark.parametrize("kind", [OperatorKind.MAP, OperatorKind.FLAT_MAP])
+def test_a_function_that_changes_objects_is_watched_in_the_batch_of_its_first_mutable_record(
+    kind: OperatorKind,
+) -> None:
+    kept = {"v": 0}
+
+    def change(n: int) -> Any:
+        kept["v"] = n
+        emitted = n if n < 3 else kept
+        return emitted if kind is OperatorKind.MAP else [emitted]
+
+    function = running(kind, change)
+    assert function.process([1, 2]) == [1, 2]
+    assert function.process([3, 4, 5]) == [{"v": 3}, {"v": 4}, {"v": 5}]
+
+
+def test_records_that_a_list_alone_refers_to_are_not_copied_in_any_batch() -> None:
+    made: list[int] = []
+
+    def emit(n: int) -> Any:
+        rows: list[Any] = []
+        rows.append(n if n < 3 else {"v": n})
+        made.append(id(rows[0]))
+        return rows
+
+    function = running(OperatorKind.FLAT_MAP, emit)
+    assert function.process([1, 2]) == [1, 2]
+    assert [id(row) for row in function.process([3, 4])] == made[2:]
+
+
 def test_what_nothing_else_refers_to_is_not_copied() -> None:
     made: list[int] = []
 

@@ -249,6 +249,7 @@ def test_readers_that_block_leave_threads_for_snapshots() -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(60):
                 nursery.start_soon(world.offload, over.wait)
+            await trio.testing.wait_all_tasks_blocked()
             try:
                 with trio.fail_after(20):
                     assert await world.offload(lambda: "written") == "written"

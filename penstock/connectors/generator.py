@@ -129,8 +129,8 @@ class _GeneratorReader(SourceReader):
         began = clock()
         indices = iter(range(self._next, self._next + count * self._step, self._step))
         try:
-            made = map(self._source.function, indices)
-            records = list(map(own, made) if self._guard.watching else made)
+            made, guard = map(self._source.function, indices), self._guard
+            records = list(map(own, made) if guard.watching or guard.changes else made)
         except Exception as error:
             done = count - operator.length_hint(indices) - 1
             index = self._next + done * self._step

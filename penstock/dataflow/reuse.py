@@ -233,7 +233,9 @@ class EmissionGuard:
     """Keeps what one function emits apart from what the function may change later.
 
     A function is watched from its first batch on. It is watched no longer when a batch has shown
-    that it emits immutable records, and always once it has emitted a record that can change.
+    that it emits immutable records, and always once it has emitted a record that can change. What a
+    function emits whose own code changes objects is looked at in every batch, as far as it can
+    change.
 
     Arguments:
         function: the user's function.

@@ -27,6 +27,7 @@ __all__ = [
     "filter_records",
     "flat_map_records",
     "map_records",
+    "own_map_records",
     "process_records",
     "reduce_records",
     "route_records",
@@ -50,18 +51,33 @@ def flat_map_records(
     return out
 
 
+def own_map_records(
+    function: Callable[[Any], Any], iterator: Iterator[Any], nothing: Any
+) -> list[Any]:
+    """What the function makes of each, when it may change that later; `nothing` as below."""
+    out: list[Any] = []
+    for record in iterator:
+        made = function(record)
+        try:
+            made in nothing  # noqa: B015 - see above
+        except TypeError:
+            made = own_local(made)
+        out.append(made)
+    return out
+
+
 def emit_records(
     function: Callable[..., Iterable[Any] | None],
     iterator: Iterator[Any],
     arguments: tuple[Any, ...],
     nothing: Any,
-    own_items: Callable[[list[Any]], Iterable[Any]] | None,
+    own_items: Callable[[list[Any]], Iterable[Any]],
 ) -> list[Any]:
     """All that the function emits for each, in order, when it may change what it has emitted.
 
     A generator goes on after each record, so its records are looked at before that. `nothing`
     raises for those that may have to be copied; None has all of them looked at. The items of a list
-    are looked at by `own_items`, unless it is None.
+    that holds such a record are looked at by `own_items`.
     """
     out: list[Any] = []
     for record in iterator:
@@ -69,7 +85,15 @@ def emit_records(
         if made is None and arguments:
             continue  # a process function may emit nothing
         if type(made) is list:
-            out.extend(made if own_items is None else own_items(made))
+            emitted = None
+            try:
+                for emitted in made:
+                    emitted in nothing  # noqa: B015 - see above
+            except TypeError:
+                emitted = None  # one reference less, if that was the only one
+                out.extend(own_items(made))
+            else:
+                out.extend(made)
         elif nothing is None:
             out.extend(map(own, made))
         else:

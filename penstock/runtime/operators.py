@@ -263,15 +263,19 @@ class MapOperator(LoopOperator):
         super().__init__(function, context)
         self.called = method_of(function, "map")
         self._guard = EmissionGuard(self.called)
+        self._nothing = _what_has_no_hash(context)
         self._set_loop(loops.map_records, function=self.called)
 
     def process(self, records: Records) -> list[Any]:
         """The mapped records."""
-        if not self._guard.watching:
-            return self._guard.seen(self._go_through(records))
+        guard = self._guard
+        if not (guard.watching or guard.changes):
+            return guard.seen(self._go_through(records))
         rows = records.rows() if isinstance(records, Columns) else records
         self.iterator = iterator = iter(rows)
-        return self._guard.seen(self._guard.map(self.called, iterator, rows))
+        if guard.watching:
+            return guard.seen(guard.map(self.called, iterator, rows))
+        return guard.seen(loops.own_map_records(self.called, iterator, self._nothing))
 
 
 class FlatMapOperator(LoopOperator):
@@ -293,9 +297,8 @@ class FlatMapOperator(LoopOperator):
             return guard.seen(self._go_through(records))
         rows = records.rows() if isinstance(records, Columns) else records
         self.iterator = iterator = iter(rows)
-        items = guard.items if guard.watching else None
         nothing = None if guard.watching else self._nothing
-        return guard.seen(loops.emit_records(self.called, iterator, (), nothing, items))
+        return guard.seen(loops.emit_records(self.called, iterator, (), nothing, guard.items))
 
 
 class FilterOperator(LoopOperator):
@@ -329,9 +332,8 @@ class ProcessOperator(RunningOperator):
         guard, call, shown = self._guard, self.function.process_element, self._Context()
         if not (guard.watching or guard.changes):
             return guard.seen([out for record in iterator for out in call(record, shown) or ()])
-        items = guard.items if guard.watching else None
         nothing = None if guard.watching else self._nothing
-        return guard.seen(loops.emit_records(call, iterator, (shown,), nothing, items))
+        return guard.seen(loops.emit_records(call, iterator, (shown,), nothing, guard.items))
 
     def _end_input(self) -> Iterator[list[Any]]:
         return _batched(map(own, self.function.end_input(self._Context()) or ()))
