@@ -20,6 +20,7 @@ STOPPED = {
     "operators": [],
     "lineage": "",
     "loops": [],
+    "totals": {},
     "peak_bytes": [],
 }
 
