@@ -30,7 +30,9 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 from penstock.runtime.control.code import JobCode
+from penstock.runtime.control.memory import MemoryNetwork
 from penstock.runtime.control.world import Signal, real_world
+from penstock.runtime.in_process import _World
 from penstock.runtime.jobmanager import JobManager, JobOptions
 from penstock.runtime.multiplexed_source import MultiplexedFeed
 from penstock.runtime.splits import SplitDealer
@@ -243,12 +245,14 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_readers_that_block_leave_threads_for_snapshots() -> None:
+@pytest.mark.parametrize("in_process", [False, True])
+def test_readers_that_block_leave_threads_for_snapshots(in_process: bool) -> None:
     async def main() -> None:
-        world, over = real_world(), threading.Event()
+        over = threading.Event()
         async with trio.open_nursery() as nursery:
+            world = _World(MemoryNetwork(), nursery).make() if in_process else real_world()
             for _ in range(60):
-                nursery.start_soon(world.offload, over.wait)
+                nursery.start_soon(world.read or world.offload, over.wait)
             await trio.testing.wait_all_tasks_blocked()
             try:
                 with trio.fail_after(20):

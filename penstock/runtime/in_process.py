@@ -34,7 +34,12 @@ from penstock.runtime.control import packing
 from penstock.runtime.control.memory import MemoryNetwork, MemoryTransport, memory_streams
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.control.wire import Frames
-from penstock.runtime.control.world import WorkerHandle, WorkerSpec, World
+from penstock.runtime.control.world import (
+    WorkerHandle,
+    WorkerSpec,
+    World,
+    any_number_of_threads,
+)
 from penstock.runtime.job_connection import JobConnection
 from penstock.runtime.jobprocess import JobServer
 from penstock.runtime.taskmanager import TaskManager
@@ -246,7 +251,12 @@ class _World:
         """Return the JobManager's world, or a worker's."""
         transport = MemoryTransport(self._network)
         return World(
-            trio.current_time, transport, self, _offload, read=_read, revive=self._idle.wait
+            trio.current_time,
+            transport,
+            self,
+            _offload,
+            read=any_number_of_threads(),
+            revive=self._idle.wait,
         )
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
@@ -300,10 +310,6 @@ class _Handle:
 async def _offload(function: Any) -> Any:
     # What works on files must not go on when the worker that has begun it is gone.
     return await trio.to_thread.run_sync(function)
-
-
-async def _read(function: Any) -> Any:
-    return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
 def _is_in_event_loop() -> bool:

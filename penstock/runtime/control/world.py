@@ -33,6 +33,7 @@ __all__ = [
     "WorkerHandle",
     "WorkerSpec",
     "World",
+    "any_number_of_threads",
     "real_world",
     "seed_scheduler",
 ]
@@ -308,8 +309,8 @@ class ProcessLauncher:
         return ProcessHandle(process)
 
 
-def _threads() -> Offload:
-    """Return an `offload` that starts as many threads as there are calls.
+def any_number_of_threads() -> Offload:
+    """Return an `offload` that starts as many threads as there are calls, and abandons them.
 
     A reader of an endless split may block its thread until the job ends. With trio's limit of 40
     threads, some tens of such splits would leave none for snapshots and commits.
@@ -330,7 +331,7 @@ def real_world(host: str | None = None, beside: str | None = None) -> World:
         beside: an address of the JobManager, in a worker: its sockets go to the same folder.
     """
     transport = SocketTransport(host, beside=beside)
-    return World(trio.current_time, transport, ProcessLauncher(), _threads())
+    return World(trio.current_time, transport, ProcessLauncher(), any_number_of_threads())
 
 
 def seed_scheduler(seed: int) -> None:
