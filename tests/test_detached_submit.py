@@ -7,17 +7,21 @@ from typing import Any
 
 import pytest
 
-from penstock import JobError, StreamExecutionEnvironment
+from penstock import JobError, StoreError, StreamExecutionEnvironment
 from penstock.cli import service
 from penstock.dataflow.environment import Program, RunOptions
 from penstock.runtime.client import Follower
 
 
 class Connection:
-    """A connection to a job manager that sends these events, and then nothing more."""
+    """A connection to a job manager that sends these events, and then nothing more.
 
-    def __init__(self, *events: dict[str, Any]) -> None:
+    It stays open, or is closed then.
+    """
+
+    def __init__(self, *events: dict[str, Any], open: bool) -> None:
         self._events = events
+        self._open = open
         self.patience = 0.0
 
     def give_up_after(self, seconds: float) -> None:
@@ -25,13 +29,14 @@ class Connection:
 
     def events(self) -> Iterator[dict[str, Any]]:
         yield from self._events
-        raise TimeoutError
+        if self._open:
+            raise TimeoutError
 
 
-def await_begin(*events: dict[str, Any]) -> tuple[str | None, Follower]:
+def await_begin(*events: dict[str, Any], open: bool = True) -> tuple[str | None, Follower]:
     env = StreamExecutionEnvironment.get_execution_environment()
     follower = Follower(Program(env._graph, env.config, []), RunOptions(), 0.0)
-    connection: Any = Connection(*events)
+    connection: Any = Connection(*events, open=open)
     ended = service._await_begin(connection, follower, "3")
     assert connection.patience == service.BEGIN_SECONDS
     return ended, follower
@@ -54,3 +59,10 @@ def test_a_job_that_takes_long_to_begin_is_left_to_itself(capsys: pytest.Capture
     ended, _ = await_begin({"event": "workers", "pids": [1]})
     assert ended is None
     assert "job 3 has not begun within 10 s; see: penstock list" in capsys.readouterr().err
+
+
+def test_a_job_manager_that_ends_before_the_job_runs_fails_the_command():
+    ended, follower = await_begin({"event": "workers", "pids": [1]}, open=False)
+    assert ended is not None
+    with pytest.raises(StoreError, match="the job manager is gone"):
+        follower.result(ended)

@@ -39,6 +39,8 @@ __all__ = ["cancel", "jobmanager", "list_jobs", "submit"]
 CONNECT_SECONDS = 10.0
 #: How long a detached submit waits for the job to begin.
 BEGIN_SECONDS = 10.0
+#: How a job has ended whose job manager closed the connection before.
+_GONE = "is out of sight: the job manager is gone, and its jobs stop with it"
 
 
 @click.command(short_help="Run a service that takes jobs.")
@@ -266,7 +268,8 @@ def _await_begin(connection: _Connection, follower: Follower, id: str) -> str | 
                 return None
     except TimeoutError:
         say(f"job {id} has not begun within {BEGIN_SECONDS:g} s; see: penstock list")
-    return None
+        return None
+    return _GONE
 
 
 class _SubmitExecutor:
@@ -305,7 +308,7 @@ class _SubmitExecutor:
                 if ended is not None:
                     return follower.result(ended)
                 return JobExecutionResult(name, 0.0, [], [], [], "")
-            ended = "is out of sight: the job manager is gone, and its jobs stop with it"
+            ended = _GONE
             try:
                 for event in connection.events():
                     if event["event"] == "ended":
