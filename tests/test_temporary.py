@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import GraphError, StreamExecutionEnvironment
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot import temporary
 from penstock.snapshot.temporary import TemporaryFolder, remove_abandoned
@@ -50,6 +51,17 @@ def test_a_new_folder_removes_those_at_the_usual_place_too(
     left = _abandon(tmp_path / "usual")
     TemporaryFolder("sockets", str(tmp_path)).remove()
     assert not left.exists()
+
+
+def test_a_program_that_cannot_be_compiled_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(temporary.tempfile, "tempdir", str(tmp_path))
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.config.channel_batches = 0
+    with pytest.raises(GraphError, match="channel_batches"):
+        env.from_collection([1]).execute_and_collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path: Path):

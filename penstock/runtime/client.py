@@ -159,13 +159,13 @@ class LocalExecutor:
     def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
         """Run a program and iterate over the records of one stream."""
         spool = TemporaryFolder("collect")
-        program.collect(stream, CollectSink(str(spool.path)))
-        compile_graph(program.graph, program.config)
         options = current_options()
         began = time.perf_counter()
         cleanup = ExitStack()
         cleanup.callback(spool.remove)
         try:
+            program.collect(stream, CollectSink(str(spool.path)))
+            compile_graph(program.graph, program.config)
             cleanup.enter_context(prepared_sources(program, options))
             process = self.start(program, options, collecting=True)
         except BaseException:
