@@ -33,8 +33,8 @@ from penstock.runtime.control.restart import DEFAULT, Restarts
 from penstock.runtime.control.world import World
 from penstock.runtime.job_history import JobHistory
 from penstock.runtime.metrics import JobMetrics
-from penstock.runtime.pending import take_over_output
 from penstock.runtime.record_types import RecordTypes
+from penstock.runtime.restored_output import take_over_output
 from penstock.runtime.splits import input_positions, rescaled
 from penstock.snapshot.adopt import adopt
 from penstock.snapshot.confirmed import Confirmed
