@@ -167,6 +167,21 @@ def test_a_split_that_ends_after_all_is_closed() -> None:
     assert not feed.ended
 
 
+def test_all_readers_are_closed_whatever_one_of_them_raises() -> None:
+    fed = Fed(Endless(3))
+    for number in range(3):
+        fed.feed.assign(Split(str(number), number), None)
+
+    def fail() -> None:
+        raise OSError("the connection is gone")
+
+    for place in (0, 2):
+        fed.readers[place].close = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="the connection is gone"):
+        fed.feed.close()
+    assert fed.readers[1].closed  # type: ignore[attr-defined]
+
+
 def run(folder: Path, parallelism: int, source: Endless, seed: int, resume: bool) -> Ran:
     def build(env: StreamExecutionEnvironment) -> None:
         stream = env.from_source(source, None, "endless").uid("endless")

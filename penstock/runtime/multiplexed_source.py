@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,11 +152,12 @@ class MultiplexedFeed:
                     nursery.start_soon(self._unstarted.pop(0).pump, offload)
 
     def close(self) -> None:
-        """Close all readers, even while threads are blocked in them."""
-        for split in self._splits:
-            split.feed.close()
-        if self._spare is not None:
-            self._spare.close()
+        """Close all readers, whatever one raises, even while threads are blocked in them."""
+        with ExitStack() as stack:
+            if self._spare is not None:
+                stack.callback(self._spare.close)
+            for split in self._splits:
+                stack.callback(split.feed.close)
 
 
 Feed = SourceFeed | MultiplexedFeed
