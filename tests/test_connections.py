@@ -135,6 +135,23 @@ def test_a_connection_that_proves_nothing_is_closed_after_ten_seconds() -> None:
     on_virtual_time(main)
 
 
+def test_time_in_which_a_function_holds_the_event_loop_is_no_time_of_a_handshake() -> None:
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        handshakes, found = Handshakes(TOKEN), list[Frames]()
+        async with trio.open_nursery() as nursery:
+            here, there = trio.testing.memory_stream_pair()
+            nursery.start_soon(prove, there, handshakes, found)
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(3 * HANDSHAKE_SECONDS)
+            await trio.testing.wait_all_tasks_blocked()
+            await client_handshake(here, TOKEN)
+        assert len(found) == 1
+
+    trio.run(main, clock=clock)
+
+
 def test_of_too_many_strangers_the_oldest_is_closed_and_one_with_the_token_gets_in() -> None:
     async def main() -> None:
         handshakes, found = Handshakes(TOKEN, limit=3), list[Frames]()

@@ -21,6 +21,8 @@ __all__ = ["HANDSHAKE_SECONDS", "Handshakes"]
 
 #: A connection must prove within this time that it knows the token.
 HANDSHAKE_SECONDS = 10.0
+#: That time is counted in so many steps.
+STEPS = 10
 #: Bounds of the number of connections that have not proved it.
 FEWEST, MOST = 16, 256
 
@@ -46,16 +48,30 @@ class Handshakes:
         """
         if len(self._pending) >= (self._limit or _quarter_of_descriptors()):
             self._pending.popleft().cancel()
-        scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)
+        scope, frames = trio.CancelScope(), None
         self._pending.append(scope)
         try:
-            # What a stranger does is no failure of ours.
-            with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
-                return await accept(stream, self._token)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_expire, scope)
+                # What a stranger does is no failure of ours.
+                with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
+                    frames = await accept(stream, self._token)
+                nursery.cancel_scope.cancel()
         finally:
             with contextlib.suppress(ValueError):
                 self._pending.remove(scope)
-        return None
+        return frames
+
+
+async def _expire(scope: trio.CancelScope) -> None:
+    """Cancel a handshake when its time is over.
+
+    While a function computes, such as an `open` that loads a model, the event loop stands still and
+    no answer is read. That time does not count: it makes one of the steps longer.
+    """
+    for _ in range(STEPS):
+        await trio.sleep(HANDSHAKE_SECONDS / STEPS)
+    scope.cancel()
 
 
 def _quarter_of_descriptors() -> int:
