@@ -177,6 +177,24 @@ def test_of_too_many_strangers_the_oldest_is_closed_and_one_with_the_token_gets_
     on_virtual_time(main)
 
 
+def test_processes_that_are_expected_do_not_close_each_others_connections() -> None:
+    async def main() -> None:
+        handshakes, found = Handshakes(TOKEN, limit=3), list[Frames]()
+        handshakes.expect(7)
+        async with trio.open_nursery() as nursery:
+            connected = []
+            for _ in range(10):
+                here, there = trio.testing.memory_stream_pair()
+                nursery.start_soon(prove, there, handshakes, found)
+                connected.append(here)
+            await trio.testing.wait_all_tasks_blocked()
+            for stream in connected:
+                await client_handshake(stream, TOKEN)
+        assert len(found) == 10
+
+    on_virtual_time(main)
+
+
 class FullListener(trio.abc.Listener[trio.abc.Stream]):
     """Has no descriptor left for the first connections."""
 

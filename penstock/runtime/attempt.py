@@ -76,6 +76,7 @@ class Attempt:
         self._number = numbers.start
         self._token = secrets.token_bytes(32)
         self._handshakes = Handshakes(self._token)
+        self._handshakes.expect(2 * job.plan.slots)  # each worker, and its heartbeat
         self._workers: dict[int, WorkerConnection] = {}
         self._send_event, self._events = trio.open_memory_channel[Callable[[], None]](float("inf"))
         self._flights: dict[int, PendingSnapshot] = {}

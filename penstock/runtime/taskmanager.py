@@ -285,6 +285,7 @@ class TaskManager:
         )
         self._plan = builder.plan
         self._inputs = builder.prepare_inputs()
+        self._handshakes.expect(len(deploy.addresses))
         outgoing = builder.outgoing()
         require_open_files(PROCESS_FILES + len(outgoing) + len(self._inputs))
         self._inputs_ready.set()

@@ -39,14 +39,20 @@ class Handshakes:
     def __init__(self, token: bytes, limit: int | None = None) -> None:
         self._token = token
         self._limit = limit
+        self._expected = 0
         self._pending: deque[trio.CancelScope] = deque()
+
+    def expect(self, count: int) -> None:
+        """Leave room for `count` processes of the job that may all connect at the same time."""
+        self._expected = count
 
     async def accept(self, stream: trio.abc.Stream) -> Frames | None:
         """Return the connection once it has proved itself; None if it does not, or breaks.
 
         The caller closes the stream.
         """
-        if len(self._pending) >= (self._limit or _quarter_of_descriptors()):
+        limit = self._limit or _quarter_of_descriptors()
+        if len(self._pending) >= limit + self._expected:
             self._pending.popleft().cancel()
         scope, frames = trio.CancelScope(), None
         self._pending.append(scope)

@@ -84,6 +84,7 @@ class GangLauncher:
         if self._gang is None or self._gang.attempt != spec.attempt:
             await self.end()
             self._gang = _Gang(spec.attempt, f"penstock-{secrets.token_hex(4)}-{spec.attempt}")
+            self._gang.handshakes.expect(self._slots)
         gang = self._gang
         gang.members.append(_Member(gang, spec))
         if len(gang.members) == self._slots:
