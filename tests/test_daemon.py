@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,9 @@ from penstock.dataflow.errors import StoreError
 from penstock.runtime.control.home import JobRecord, StateFolder
 from penstock.runtime.control.unix_sockets import MAX_SOCKET_PATH
 from tests.processes.harness import PATIENCE, gone, wait_until
+
+#: What a line of `logging` begins with.
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 ENDLESS = """
 import sys
@@ -137,7 +141,11 @@ def test_a_submitted_job_is_followed_to_its_end_and_its_files_are_private(servic
     assert report["status"] == "finished"
     job = service.job("1")
     assert (job["name"], job["state"], job["restarts"]) == ("numbers", "finished", 0)
-    assert len(Path(job["log"]).read_text().split()) == 20
+    lines = Path(job["log"]).read_text().splitlines()
+    of_the_job = [line for line in lines if "penstock.jobmanager [JobManager]: " in line]
+    assert len(lines) - len(of_the_job) == 20
+    assert re.match(rf"{TIME} INFO  .*: job 'numbers' starts", of_the_job[0])
+    assert of_the_job[-1].endswith("job 'numbers' has finished")
     assert "finished" in service.call("list").stdout
     modes = {
         path.name: path.stat().st_mode & 0o777
@@ -194,7 +202,9 @@ def test_a_failing_job_is_told_with_its_own_traceback_first(service):
     job = service.job("1")
     assert job["state"] == "failed"
     assert "ZeroDivisionError" in job["error"]
-    assert "8 // i" in Path(job["log"]).read_text()
+    log = Path(job["log"]).read_text()
+    assert "8 // i" in log
+    assert re.search(rf"^{TIME} ERROR penstock.jobmanager .*: the job has failed:$", log, re.M)
 
 
 def test_who_follows_may_leave_and_a_stopped_service_stops_its_jobs_in_order(service):

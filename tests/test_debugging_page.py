@@ -10,7 +10,7 @@ from tests.processes.harness import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "debugging.md").read_text(encoding="utf-8")
-BREAKPOINT, CONFTEST, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BREAKPOINT, LOGGING, CONFTEST, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def run(folder: Path, *arguments: str, answers: str = "") -> str:
@@ -24,13 +24,19 @@ def run(folder: Path, *arguments: str, answers: str = "") -> str:
         timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def test_its_breakpoint_stops_in_the_function(tmp_path: Path):
     (tmp_path / "job.py").write_text(BREAKPOINT)
     output = run(tmp_path, "job.py", answers="p loud\nc\nc\n")
     assert "-> return loud" in output and "'ONE'" in output and "TWO" in output
+
+
+def test_its_function_logs(tmp_path: Path):
+    (tmp_path / "job.py").write_text(LOGGING)
+    (line,) = re.findall(r"\d+ (INFO  words .*)", PAGE)
+    assert line in run(tmp_path, "job.py")
 
 
 def test_its_test_passes(tmp_path: Path):

@@ -28,6 +28,7 @@ RUN_SECONDS = 40 * STATUS_SECONDS
 @dataclass
 class Outcome:
     records: int = 7
+    stopped: bool = False
 
 
 class Job:

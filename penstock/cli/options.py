@@ -23,6 +23,7 @@ __all__ = [
     "JobOptions",
     "duration",
     "job_options",
+    "log_level_option",
     "reporting_errors",
     "say",
     "service_option",
@@ -73,6 +74,7 @@ class JobOptions:
         fork, allow_dropped: see `RunOptions`.
         progress: "auto", "live", "plain" or "none".
         in_process: run the job inside this process.
+        log_level: name of the level, or None.
         extra: more options for the command that resumes.
     """
 
@@ -89,6 +91,7 @@ class JobOptions:
     report: str | None = None
     progress: str = "auto"
     in_process: bool = False
+    log_level: str | None = None
     extra: tuple[str, ...] = ()
 
     def resume_command(self) -> str:
@@ -100,6 +103,7 @@ class JobOptions:
             ("--checkpoint-dir", self.checkpoint_dir),
             ("--checkpoint-interval", _seconds(self.checkpoint_interval)),
             ("--report", self.report),
+            ("--log-level", self.log_level),
         ):
             if value is not None:
                 words += [option, str(value)]
@@ -184,6 +188,7 @@ def job_options(command: Command) -> Command:
             show_default=True,
             help="How to show the running job on standard error; auto: live on a terminal.",
         ),
+        log_level_option("Level of the root logger in the processes of the job."),
     ]
     decorated: Any = with_options
     for decorate in reversed(decorators):
@@ -249,6 +254,15 @@ def reporting_errors(command: Command) -> Command:
 def say(text: str) -> None:
     """A line of ours; standard output belongs to the job."""
     click.echo(text, err=True)
+
+
+def log_level_option(help: str) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command `--log-level`, as a name in capitals or None."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+        help=help,
+    )
 
 
 def service_option(command: Command) -> Command:

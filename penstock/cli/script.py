@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.cli.options import JobOptions, say
 from penstock.cli.progress import Progress
+from penstock.dataflow.config import log_level_number
 from penstock.dataflow.environment import (
     Executor,
     JobExecutionResult,
@@ -114,6 +115,7 @@ def run_job(options: JobOptions, inner: Executor) -> int:
         executor,
         progress,
         options.in_process or None,
+        None if options.log_level is None else log_level_number(options.log_level),
     )
     path = _job_file(options.job)
     if path is None:

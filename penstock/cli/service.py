@@ -20,6 +20,7 @@ from penstock.cli.options import (
     JobCommand,
     JobOptions,
     job_options,
+    log_level_option,
     reporting_errors,
     say,
     service_option,
@@ -56,8 +57,11 @@ _GONE = "is out of sight: the job manager is gone, and its jobs stop with it"
     metavar="H",
     help="With --port: the address to listen on.  [default: 127.0.0.1]",
 )
+@log_level_option("Log level of jobs that set none.  [default: INFO]")
 @reporting_errors
-def jobmanager(directory: Path | None, port: int | None, host: str | None) -> None:
+def jobmanager(
+    directory: Path | None, port: int | None, host: str | None, log_level: str | None
+) -> None:
     """Run a service on this machine that takes jobs from "penstock submit".
 
     Each job gets a JobManager process of its own. Ctrl-C or SIGTERM stops all jobs in order, with
@@ -70,7 +74,8 @@ def jobmanager(directory: Path | None, port: int | None, host: str | None) -> No
     from penstock.runtime.control.home import StateFolder
     from penstock.runtime.daemon import Daemon
 
-    daemon = Daemon(StateFolder(directory), port, host or "127.0.0.1", say)
+    level = log_level or "INFO"
+    daemon = Daemon(StateFolder(directory), port, host or "127.0.0.1", say, level)
     trio.run(daemon.run)
 
 

@@ -6,6 +6,7 @@ that a PyFlink program knows, over the same values.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = [
     "JobConfig",
     "RestartStrategies",
     "RestartStrategy",
+    "log_level_number",
 ]
 
 
@@ -143,6 +145,7 @@ class JobConfig:
         memory_bytes: state and buffers of one worker.
         heartbeat_seconds, heartbeat_timeout_seconds: a worker silent for so long is dead.
         stop_timeout_seconds: how long a stop waits for its last snapshot.
+        log_level: of the root logger in the job's processes; None: that of the program's process.
         in_process: run the job inside the process of the program, for debugging and tests.
         host: address on which the job's processes listen for each other with TCP; None uses Unix
             sockets, which only processes of this machine and user can reach.
@@ -170,6 +173,7 @@ class JobConfig:
     heartbeat_seconds: float = 1.0
     heartbeat_timeout_seconds: float = 50.0
     stop_timeout_seconds: float = 30.0
+    log_level: int | None = None
     in_process: bool = False
     host: str | None = None
 
@@ -188,6 +192,19 @@ class JobConfig:
         for name in ("batch_records", "batch_bytes", "channel_batches", "retained"):
             if getattr(self, name) < 1:
                 raise GraphError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def log_level_number(level: str | int) -> int:
+    """Return the number of a level of `logging`. Raises `GraphError` for an unknown name."""
+    if isinstance(level, int) and not isinstance(level, bool):
+        return level
+    names = logging.getLevelNamesMapping()
+    number = names.get(level.upper()) if isinstance(level, str) else None
+    if number is None:
+        raise GraphError(
+            f"a log level is DEBUG, INFO, WARNING, ERROR, CRITICAL or a number, not {level!r}"
+        )
+    return number
 
 
 def check_parallelism(parallelism: int, max_parallelism: int, of: str) -> None:

@@ -22,6 +22,7 @@ from penstock.dataflow.config import (
     JobConfig,
     RestartStrategy,
     check_parallelism,
+    log_level_number,
 )
 from penstock.dataflow.durations import Duration, seconds_of
 from penstock.dataflow.errors import GraphError
@@ -120,6 +121,7 @@ class RunOptions:
         executor: who runs the program instead of a JobManager of its own.
         progress: called with each status of the running job.
         in_process: whether to run the job inside this process.
+        log_level: replaces the program's.
     """
 
     parallelism: int | None = None
@@ -132,6 +134,7 @@ class RunOptions:
     executor: Executor | None = None
     progress: Callable[[dict[str, Any]], None] | None = None
     in_process: bool | None = None
+    log_level: int | None = None
 
 
 _options = RunOptions()
@@ -231,6 +234,11 @@ class StreamExecutionEnvironment(PyFlinkNames):
     def set_in_process(self, in_process: bool = True) -> StreamExecutionEnvironment:
         """Run jobs inside this process, for debugging and tests, or in several processes again."""
         self._config.in_process = in_process
+        return self
+
+    def set_log_level(self, level: str | int) -> StreamExecutionEnvironment:
+        """Set the level of the root logger in the job's processes, such as "INFO"."""
+        self._config.log_level = log_level_number(level)
         return self
 
     def set_buffer_timeout(self, timeout_millis: Duration) -> StreamExecutionEnvironment:
@@ -441,6 +449,8 @@ class StreamExecutionEnvironment(PyFlinkNames):
             config.in_process = in_process
         if _options.in_process is not None:
             config.in_process = _options.in_process
+        if _options.log_level is not None:
+            config.log_level = _options.log_level
         graph = self._pending_graph(() if collected is None else collected._ends)
         if check:
             compile_graph(graph, config)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.dataflow.errors import StoreError
+from penstock.runtime.operator_at_work import operator_at_work
 from penstock.runtime.operators import RunningOperator, explain
 from penstock.runtime.output import Router
 from penstock.snapshot.events import Command, Event
@@ -60,11 +61,13 @@ def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> 
     """Call all of these, whatever one raises; then raise the first error, with its operator."""
     failures: list[BaseException] = []
     for operator, close in closers:
+        operator_at_work.set(operator.context)
         try:
             close()
         except StoreError as error:
             failures.append(error)
         except BaseException as error:
             failures.append(explain(error, operator, []))
+    operator_at_work.set(None)
     if failures:
         raise failures[0]

@@ -9,6 +9,7 @@ from penstock.runtime.chain import ChainNode
 from penstock.runtime.codec import Codec
 from penstock.runtime.columns import Records
 from penstock.runtime.ending import Ending
+from penstock.runtime.operator_at_work import operator_at_work
 from penstock.runtime.operators import RunningOperator, explain
 
 __all__ = ["ChainRunner"]
@@ -41,6 +42,7 @@ class ChainRunner:
         """Process records with an operator, and with those behind it."""
         operator = node.operator
         operator.records_in += len(records)
+        operator_at_work.set(operator.context)
         try:
             out = operator.process(records)
         except StoreError:
@@ -58,6 +60,9 @@ class ChainRunner:
         copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
         for child in node.children:
             self.process(child, self._codec.copy_mutable(out) if copies else out)
+        if node.routers:
+            # Key selectors and partitioners run in a router.
+            operator_at_work.set(operator.context)
         for router in node.routers:
             routed = self._codec.copy_mutable(out) if copies else out
             if self._ending.running and router in node.inner:

@@ -37,6 +37,7 @@ from penstock.runtime.control.wire import MAX_FRAME
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.job_connection import JobConnection, SocketConnection
 from penstock.runtime.prepare import prepared_sources
+from penstock.runtime.process_logging import program_logging
 from penstock.runtime.restart_reports import RestartReports
 from penstock.runtime.stop_signals import StopSignals, kill_at_second_interrupt
 from penstock.snapshot.schema import RecordSchema
@@ -50,7 +51,8 @@ def job_request(program: Program, options: RunOptions, collecting: bool = False)
     if options.resume is not None and program.config.checkpoint_dir is None:
         raise GraphError("there is nothing to resume from: give a folder with --checkpoint-dir")
     types = record_classes(program.graph, program.types)
-    code = JobCode(program.graph, program.config, types=types)
+    logs = program_logging(program.config.log_level)
+    code = JobCode(program.graph, program.config, types=types, logging=logs)
     how = {
         "resume": options.resume,
         "fork": options.fork,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import signal
 import socket
@@ -40,7 +41,8 @@ from penstock.runtime.control.requests import (
     decode_request,
 )
 from penstock.runtime.control.wire import Frames
-from penstock.runtime.restart_reports import RestartTexts
+from penstock.runtime.process_logging import LEVEL_VARIABLE, log_line
+from penstock.runtime.restart_reports import LEVELS, RestartTexts
 
 __all__ = ["Daemon"]
 
@@ -74,6 +76,7 @@ class Daemon:
         port: TCP port to listen on, 0 for any free one; None listens on a Unix socket.
         host: the TCP address to listen on.
         say: takes lines about what happens.
+        log_level: of jobs that set none; a name of `logging`.
     """
 
     def __init__(
@@ -82,11 +85,13 @@ class Daemon:
         port: int | None = None,
         host: str = "127.0.0.1",
         say: Callable[[str], None] = lambda _: None,
+        log_level: str = "INFO",
     ) -> None:
         self._folder = folder
         self._port = port
         self._host = host
         self._say = say
+        self._log_level = log_level
         self._records: dict[str, JobRecord] = {}
         self._running: dict[str, _Job] = {}
         self._stopping = False
@@ -226,6 +231,7 @@ class Daemon:
                         # A Ctrl-C at the terminal is for the daemon, which stops jobs in order.
                         start_new_session=True,
                         cwd=record.folder,
+                        env={**os.environ, LEVEL_VARIABLE: self._log_level},
                     )
             except BaseException:
                 ours.close()
@@ -282,7 +288,7 @@ class Daemon:
         how += broken
         if job.outcome is None:
             record.error = f"its JobManager process {how}"
-            self._log(record, record.error)
+            self._log(record, logging.ERROR, record.error)
         record.state = job.outcome or ("killed" if code < 0 else "failed")
         record.ended = round(time.time(), 3)
         record.worker_pids = []
@@ -299,7 +305,7 @@ class Daemon:
         record = job.record
         text = job.restarts.text(event)
         if text is not None:
-            self._log(record, text)
+            self._log(record, LEVELS[event["event"]], text)
         match event["event"]:
             case "workers":
                 record.worker_pids = list(event["pids"])
@@ -313,7 +319,8 @@ class Daemon:
                 record.error = None
             case "failed":
                 job.outcome, record.error = "failed", event["message"]
-                self._log(record, (event.get("user_traceback") or "") + event["message"])
+                text = (event.get("user_traceback") or "") + event["message"]
+                self._log(record, logging.ERROR, f"the job has failed:\n{text}")
             case _:
                 return
         job.dirty = True
@@ -347,8 +354,9 @@ class Daemon:
             # The jobs matter more than the book about them.
             self._say(f"the record of job {record.id} cannot be written: {error}")
 
-    def _log(self, record: JobRecord, text: str) -> None:
-        """Let a job's log end with what it failed with."""
+    def _log(self, record: JobRecord, level: int, text: str) -> None:
+        """Append to a job's log what its processes do not log."""
+        text = log_line(level, "penstock.jobmanager", "JobManager", text)
         with contextlib.suppress(OSError), self._folder.open_log(record.id) as log:
             log.write(f"{text.rstrip()}\n".encode(errors="backslashreplace"))
 

@@ -42,6 +42,7 @@ from penstock.runtime.control.world import (
 )
 from penstock.runtime.job_connection import JobConnection
 from penstock.runtime.jobprocess import JobServer
+from penstock.runtime.process_logging import LogAttributes
 from penstock.runtime.taskmanager import TaskManager
 
 __all__ = ["InProcessJob", "in_process_program"]
@@ -213,10 +214,11 @@ class InProcessJob(JobConnection):
 
             async def serve() -> None:
                 try:
-                    with self._scope:
+                    with LogAttributes() as logs, self._scope:
                         async with trio.open_nursery() as workers:
-                            world = _World(MemoryNetwork(), workers).make()
-                            await JobServer(Frames(theirs), lambda _: world, signals=False).run()
+                            world = _World(MemoryNetwork(), workers, logs).make()
+                            server = JobServer(Frames(theirs), lambda _: world, False, logs)
+                            await server.run()
                 finally:
                     theirs.close()
 
@@ -238,10 +240,12 @@ class _World:
     Arguments:
         network: of the job.
         nursery: for the workers.
+        logs: the logging of the process.
     """
 
-    def __init__(self, network: MemoryNetwork, nursery: trio.Nursery) -> None:
+    def __init__(self, network: MemoryNetwork, nursery: trio.Nursery, logs: LogAttributes) -> None:
         self._network = network
+        self._logs = logs
         self._nursery = nursery
         self._living = 0
         self._idle = threading.Event()
@@ -274,7 +278,7 @@ class _World:
         calls_kept.set(True)
         try:
             with handle.scope:
-                await TaskManager(spec, world).run()
+                await TaskManager(spec, world, logs=self._logs).run()
             if handle.scope.cancelled_caught:
                 handle.how = "was ended"
         except Exception:

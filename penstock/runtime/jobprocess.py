@@ -28,7 +28,9 @@ from penstock.runtime.control.packing import build_from_map, pack_event
 from penstock.runtime.control.requests import decode_job, decode_order
 from penstock.runtime.control.wire import Frames
 from penstock.runtime.control.world import Signal, World, real_world
+from penstock.runtime.job_log import JobLog
 from penstock.runtime.jobmanager import JobManager, JobOptions
+from penstock.runtime.process_logging import LogAttributes, ProcessLogging
 from penstock.runtime.user_calls import is_user_error
 
 __all__ = ["JobServer", "main"]
@@ -53,6 +55,7 @@ class JobServer:
         make_world: makes the job's world, given the address on which it is to listen.
         signals: whether SIGTERM and SIGINT of this process stop the job; not where the process
             is somebody else's, such as a Spark driver.
+        logs: the logging of the process; None leaves it alone.
     """
 
     def __init__(
@@ -60,10 +63,13 @@ class JobServer:
         frames: Frames,
         make_world: Callable[[str | None], World] = real_world,
         signals: bool = True,
+        logs: LogAttributes | None = None,
     ) -> None:
         self._frames = frames
         self._make_world = make_world
         self._signals = signals
+        self._logs = logs
+        self._log: JobLog | None = None
         self._outbox: list[dict[str, Any]] = []
         self._client_gone = False
         self._ended = False
@@ -75,6 +81,8 @@ class JobServer:
 
     def observe(self, event: dict[str, Any]) -> None:
         """Send an event to the client."""
+        if self._log is not None:
+            self._log.take(event)
         if event["event"] == "workers":
             self._workers = event["pids"]
         if self._client_gone:
@@ -103,6 +111,9 @@ class JobServer:
             try:
                 world = self._make_world(job.host)
                 self._job = JobManager(job.code, world, options, self.observe)
+                if self._logs is not None:
+                    self._logs.configure(self._job.code.logging)
+                self._log = JobLog(self._job.config.name)
                 self.observe(
                     {"event": "started", "pid": os.getpid(), "operators": self._operators()}
                 )
@@ -234,7 +245,8 @@ class JobServer:
 
 async def _serve(descriptor: int) -> int:
     connection = trio.socket.from_stdlib_socket(socket.socket(fileno=descriptor))
-    return await JobServer(Frames(trio.SocketStream(connection))).run()
+    with ProcessLogging("JobManager") as logs:
+        return await JobServer(Frames(trio.SocketStream(connection)), logs=logs).run()
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ from penstock.runtime.breakpoints import quit_message
 from penstock.runtime.codec import Codec
 from penstock.runtime.columns import WIDEST, Columns, Records
 from penstock.runtime.inline import inlined, inlined_by_column, was_inlined
+from penstock.runtime.operator_at_work import operator_at_work
 from penstock.runtime.user_calls import is_user_error, raised_by_engine, user_traceback
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
@@ -172,9 +173,11 @@ class RunningOperator(ABC):
         if not has_end_input(self.function):
             return
         self.ending = True
+        operator_at_work.set(self.context)
         for records in self._end_input():
             if records:
                 yield records
+                operator_at_work.set(self.context)
         self.ending = False
 
     def hint(self, error: BaseException) -> str:

@@ -12,13 +12,13 @@ from typing import Any
 
 from penstock.runtime.control.failures import details_of, sentence_of
 
-__all__ = ["RestartReports", "RestartTexts", "logging_shows"]
+__all__ = ["LEVELS", "RestartReports", "RestartTexts", "logging_shows"]
 
 logger = logging.getLogger("penstock.jobmanager")
 # Without it `logging` would print warnings by itself in a program that has not configured it.
 logger.addHandler(logging.NullHandler())
 
-_LEVELS = {
+LEVELS = {
     "restarting": logging.WARNING,
     "restarted": logging.INFO,
     "giving_up": logging.ERROR,
@@ -70,7 +70,7 @@ class RestartReports:
         text = self._texts.text(event)
         if text is None:
             return
-        level = _LEVELS[event["event"]]
+        level = LEVELS[event["event"]]
         logger.log(level, "%s", text)
         if not self._shown and not logging_shows(level):
             print(text, file=sys.stderr, flush=True)

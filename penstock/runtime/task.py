@@ -28,6 +28,7 @@ from penstock.runtime.elements import Barrier, Batch, Element, EncodedBatch, End
 from penstock.runtime.ending import Ending
 from penstock.runtime.gate import InputGate
 from penstock.runtime.multiplexed_source import Feed
+from penstock.runtime.operator_at_work import operator_at_work
 from penstock.runtime.operators import RunningOperator, SinkOperator, explain
 from penstock.runtime.output import Outlet, seal_due
 from penstock.runtime.pace import SLICE_SECONDS, TARGET_SECONDS, Pace
@@ -208,10 +209,12 @@ class Task:
     def open(self) -> None:
         """Open all functions, the last of the chain first, so that each can be fed."""
         for operator in reversed(self._operators):
+            operator_at_work.set(operator.context)
             try:
                 operator.open()
             except BaseException as error:
                 raise explain(error, operator, []) from error
+        operator_at_work.set(None)
         if self.ending.in_loop and self.ending.over:
             self._listener.outside_ended(self)  # nothing ever comes from outside
 
@@ -292,6 +295,7 @@ class Task:
                 outlet.seal()
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
+                operator_at_work.set(operator.context)
                 operator.flush()
         return self.push()
 
@@ -337,6 +341,7 @@ class Task:
             self._input_over()
             return True
         operator = self.root.operator
+        operator_at_work.set(operator.context)
         began = self._timer()
         try:
             records = feed.read(self._pace.slice)
@@ -503,9 +508,11 @@ class Task:
                 cut.small[self.root.operator.context.uid] = self.feed.snapshot()
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
+                operator_at_work.set(operator.context)
                 staged = operator.prepare(number)
                 if staged is not None:
                     cut.staged[operator.context.uid] = staged
+        operator_at_work.set(None)
         if kind is SnapshotKind.FINAL:
             self.paused = True
         if self._unaligned is not None:

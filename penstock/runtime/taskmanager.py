@@ -11,6 +11,7 @@ Started by `child_command`, with a `WorkerSpec` on its input.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import sys
@@ -56,8 +57,11 @@ from penstock.runtime.control.wire import AuthenticationError, Frames, greet
 from penstock.runtime.control.world import Signal, WorkerSpec, World
 from penstock.runtime.extensions import TypeTable
 from penstock.runtime.garbage import Collector, memory
+from penstock.runtime.multiplexed_source import Feed
+from penstock.runtime.operator_at_work import operator_at_work
 from penstock.runtime.output import Sender
 from penstock.runtime.persist import Acknowledgement, Reporter, drive
+from penstock.runtime.process_logging import LogAttributes, ProcessLogging
 from penstock.runtime.replay import Replays, RestoredLog
 from penstock.runtime.task import Task
 from penstock.runtime.user_calls import is_user_error, user_traceback
@@ -67,6 +71,8 @@ from penstock.snapshot.plain_values import NOT_PLAIN, require_plain
 from penstock.snapshot.schema import RecordSchema
 
 __all__ = ["TaskManager", "beat", "main"]
+
+logger = logging.getLogger("penstock.taskmanager")
 
 METRICS_SECONDS = 0.5
 #: How long a worker that has lost its JobManager may take to end by itself.
@@ -135,14 +141,20 @@ class TaskManager:
         spec: how to call home, and as whom.
         world: clock, connections and threads.
         watch: told now and then how many bytes of memory the process has.
+        logs: the logging of the process; None leaves it alone.
     """
 
     def __init__(
-        self, spec: WorkerSpec, world: World, watch: Callable[[int], None] | None = None
+        self,
+        spec: WorkerSpec,
+        world: World,
+        watch: Callable[[int], None] | None = None,
+        logs: LogAttributes | None = None,
     ) -> None:
         self._spec = spec
         self._world = world
         self._watch = watch
+        self._logs = logs
         self._handshakes = Handshakes(spec.token)
         self._outbox: deque[bytes] = deque()
         self._outgoing = Signal()
@@ -269,6 +281,9 @@ class TaskManager:
         if deploy.attempt != self._spec.attempt:
             raise ProtocolError(f"deployment of attempt {deploy.attempt} to {self._spec.attempt}")
         code = unpack(deploy.code)
+        if self._logs is not None:
+            self._logs.configure(code.logging)
+        logger.debug("received the code of attempt %d", deploy.ordinal + 1)
         code.plan = pickle.loads(deploy.plan)
         types = map(RecordSchema.from_wire, deploy.types)
         codec = Codec(TypeTable(code.types).arranged(types))
@@ -314,11 +329,15 @@ class TaskManager:
         self._replays = Replays(code, builder.plan, codec, subtask)
         for built in self._built:
             await self._guard(partial(self._open, built, deploy), built.task)
+        if self._logs is not None:
+            self._logs.adopt()  # functions may have configured logging
+        logger.debug("opened the functions of %d tasks", len(self._built))
         remote = {id for id in self._inputs if id.source != subtask}
         while not remote <= self._connected:
             await self._attached.wait()
         self.send(m.Ready(subtask))
         await self._start.wait()
+        logger.debug("processes records")
         for built in self._built:
             self._launch(built, nursery)
         nursery.start_soon(self._report_metrics)
@@ -356,10 +375,7 @@ class TaskManager:
         nursery.start_soon(self._guard, partial(self._run_task, built), task)
         nursery.start_soon(self._guard, partial(self._run_persister, built), task)
         if task.feed is not None and task.feed.pumping:
-            pump = partial(
-                task.feed.pump, self._world.read or self._world.offload, built.pump.wait_for
-            )
-            nursery.start_soon(self._guard, pump, task)
+            nursery.start_soon(self._guard, partial(self._run_pump, built, task.feed), task)
 
     async def _run_task(self, built: BuiltTask) -> None:
         async def wait(until: float | None) -> None:
@@ -384,6 +400,11 @@ class TaskManager:
                     raise
                 # The job has its result; nothing else would show this.
                 print(f"after the job's end: {error}", file=sys.stderr)
+
+    async def _run_pump(self, built: BuiltTask, feed: Feed) -> None:
+        # The threads that read inherit it.
+        operator_at_work.set(built.task.root.operator.context)
+        await feed.pump(self._world.read or self._world.offload, built.pump.wait_for)
 
     async def _run_persister(self, built: BuiltTask) -> None:
         persister = built.task.persister
@@ -554,8 +575,9 @@ def main() -> None:
     try:
         watch_forks()
         refuse_breakpoints()
-        with running_as("a worker"), Collector() as collector:
-            trio.run(TaskManager(spec, world, collector.look).run)
+        logs = ProcessLogging(f"worker {worker}", worker)
+        with running_as("a worker"), logs, Collector() as collector:
+            trio.run(TaskManager(spec, world, collector.look, logs).run)
     except BaseException:
         import traceback
 

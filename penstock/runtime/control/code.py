@@ -23,6 +23,7 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph import JobGraph
+from penstock.runtime.process_logging import LoggingConfig
 from penstock.runtime.shapes import name_of, why_unsupported
 
 __all__ = ["JobCode", "pack", "record_classes", "unpack"]
@@ -38,6 +39,7 @@ class JobCode:
         config: the job's settings.
         types: the table of record classes.
         search_path, folder: where the program's own modules are found.
+        logging: the logging configuration of the program.
     """
 
     graph: JobGraph
@@ -46,6 +48,7 @@ class JobCode:
     types: list[type] = field(default_factory=list)
     search_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
     folder: str = field(default_factory=os.getcwd)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
 
 
 def pack(code: JobCode) -> bytes:

@@ -114,14 +114,16 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     from penstock.runtime.control.forks import watch_forks
     from penstock.runtime.control.world import real_world
     from penstock.runtime.garbage import Collector
+    from penstock.runtime.process_logging import ProcessLogging
     from penstock.runtime.taskmanager import TaskManager, beat
 
     world = real_world(host)
     world.heart = lambda spec: beat(spec, over)
     watch_forks()
     refuse_breakpoints()
-    with running_as("a worker"), Collector() as collector:
-        trio.run(TaskManager(spec, world, collector.look).run)
+    logs = ProcessLogging(f"worker {spec.worker}", spec.worker)
+    with running_as("a worker"), logs, Collector() as collector:
+        trio.run(TaskManager(spec, world, collector.look, logs).run)
 
 
 def _call_home(plan: GangPlan, slot: int, host: str) -> socket.socket:
