@@ -50,6 +50,21 @@ def test_the_sockets_of_a_job_lie_in_one_folder_that_the_first_process_removes()
     assert not Path(path).parent.exists()
 
 
+def test_sockets_of_earlier_attempts_are_removed_and_no_others():
+    manager = UnixSockets()
+    with _bound(manager, "gang") as gang, _bound(manager, "jm.9") as path:
+        with _bound(UnixSockets(beside=path), "w0.9") as killed:
+            assert Path(path).is_socket()
+        with (
+            _bound(manager, "jm.73") as again,
+            _bound(UnixSockets(beside=again), "w0.73") as worker,
+        ):
+            left = {str(each) for each in Path(again).parent.iterdir()}
+            assert left == {gang, again, worker}
+            assert killed not in left
+    manager.close()
+
+
 def test_a_folder_that_was_removed_is_made_again():
     manager = UnixSockets()
     with _bound(manager, "jm.1") as path:

@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
@@ -47,8 +48,12 @@ class UnixSockets:
     def bind(self, name: str) -> tuple[socket.socket, str]:
         """Bind a socket; returns it and its path.
 
+        Sockets of earlier attempts are removed from an own folder: workers that were killed leave
+        theirs, and a job may be restarted for months.
+
         Arguments:
-            name: of at most `NAME_BYTES` bytes.
+            name: of at most `NAME_BYTES` bytes; the number of the attempt is its suffix, if there
+                is one.
 
         Raises:
             StoreError: if there is no place for it.
@@ -58,6 +63,8 @@ class UnixSockets:
         if place is None or not (place.startswith("@") or Path(place).is_dir()):
             self.close()
             self._place = place = self._choose()
+        if self._folder is not None:
+            _remove_older(self._folder.path, name)
         path = f"{place}/{name}"
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -94,3 +101,13 @@ class UnixSockets:
             "there is no folder for Unix sockets; set TMPDIR to one with a short path that can be "
             "written: " + "; ".join(refused)
         )
+
+
+def _remove_older(folder: Path, name: str) -> None:
+    """Remove the sockets with a lower suffix than that of a name."""
+    own = Path(name).suffix[1:]
+    with suppress(OSError):
+        for path in folder.iterdir():
+            number = path.suffix[1:]
+            if number.isdecimal() and own.isdecimal() and int(number) < int(own):
+                path.unlink()
