@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import MapFunction, StreamExecutionEnvironment
+from penstock import MapFunction, ProcessFunction, StreamExecutionEnvironment
 from penstock.dataflow.errors import GraphError
 from penstock.runtime.job_log import JobLog
 from penstock.runtime.operator_at_work import operator_at_work
@@ -86,6 +86,16 @@ def test_a_formatter_of_the_users_own_class_is_not_shipped():
     assert program_logging(None).format is None
 
 
+def test_the_level_of_the_handler_of_the_terminal_is_shipped(tmp_path):
+    logging.root.setLevel(logging.DEBUG)
+    for handler in (logging.FileHandler(tmp_path / "log"), logging.StreamHandler()):
+        logging.root.addHandler(handler)
+    handler.setLevel(logging.ERROR)
+    logging.root.handlers[0].close()
+    assert program_logging(None).handler_level == logging.ERROR
+    assert program_logging(logging.DEBUG).handler_level == logging.NOTSET
+
+
 def test_a_level_given_to_the_job_wins():
     configured()
     config = program_logging(logging.ERROR)
@@ -153,7 +163,8 @@ def test_the_levels_of_other_loggers_are_set(capsys):
         logs.configure(LoggingConfig(logging.DEBUG, levels={"tests.words": logging.ERROR}))
         LOGGER.warning("lost")
         LOGGER.error("shown")
-    assert capsys.readouterr().err.endswith("shown\n") and LOGGER.level == logging.NOTSET
+    said = capsys.readouterr().err
+    assert "lost" not in said and said.endswith("shown\n") and LOGGER.level == logging.NOTSET
 
 
 def test_the_level_of_the_service_is_for_jobs_without_one(monkeypatch, capsys):
@@ -196,6 +207,12 @@ def test_the_life_of_a_job_is_logged():
     ]
 
 
+def test_a_snapshot_whose_abortion_the_client_shows_is_no_second_warning():
+    stream = configured("%(levelname)s %(message)s")
+    JobLog("words", shown=True).take({"event": "aborted", "number": 6, "reason": "no space"})
+    assert stream.getvalue() == "INFO snapshot 6 was aborted: no space\n"
+
+
 # ---- whole jobs
 
 
@@ -222,6 +239,39 @@ def test_in_one_process_the_handlers_of_the_program_know_the_operator():
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("tests.words")]
     assert lines == [f"tests.words Shout 0 {text}" for text in ("opens", "got one", "closes")]
     assert logging.root.handlers == before and before[0].filters == []
+
+
+class Bye(ProcessFunction):
+    """Logs where it ends."""
+
+    def process_element(self, value, ctx):
+        yield value
+
+    def end_input(self, ctx):
+        LOGGER.info("ends")
+        yield "bye"
+        LOGGER.info("has ended")
+
+
+def read(subtask, parallelism):
+    LOGGER.info("reads")
+    yield "one"
+
+
+def key(word):
+    LOGGER.info("finds a key")
+    return word
+
+
+def test_sources_hooks_and_key_selectors_are_logged_with_their_operators():
+    stream = configured("%(name)s %(operator)s: %(message)s")
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    words = env.from_iterable(read).name("Read").process(Bye()).name("Bye")
+    counts = words.key_by(key).map(lambda word: word).name("After")
+    assert sorted(counts.execute_and_collect(in_process=True)) == ["bye", "bye", "one", "one"]
+    found = {line[12:] for line in stream.getvalue().splitlines() if line.startswith("tests.wor")}
+    expected = {"Read: reads", "Bye: finds a key", "Bye: ends", "Bye: has ended"}
+    assert found == expected
 
 
 JOB = """

@@ -12,6 +12,8 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -208,7 +210,9 @@ class _Pump:
         self._closed = False
         self._ended = False
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        # What the generator logs is then put down to the source.
+        run = partial(copy_context().run, self._run)
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     def read(self, max_records: int) -> Read:
         buffer = self._buffer

@@ -46,8 +46,17 @@ from penstock.snapshot.temporary import TemporaryFolder
 __all__ = ["JobProcess", "LocalExecutor", "job_request"]
 
 
-def job_request(program: Program, options: RunOptions, collecting: bool = False) -> bytes:
-    """The first frame to a JobManager process: the job's code and how to run it."""
+def job_request(
+    program: Program, options: RunOptions, collecting: bool = False, shown: bool = False
+) -> bytes:
+    """Return the first frame to a JobManager process: the job's code and how to run it.
+
+    Arguments:
+        program: what to run.
+        options: how.
+        collecting: the program's results are read while it runs.
+        shown: the client shows the progress on the standard error that the job writes to.
+    """
     if options.resume is not None and program.config.checkpoint_dir is None:
         raise GraphError("there is nothing to resume from: give a folder with --checkpoint-dir")
     types = record_classes(program.graph, program.types)
@@ -58,6 +67,7 @@ def job_request(program: Program, options: RunOptions, collecting: bool = False)
         "fork": options.fork,
         "allow_dropped": options.allow_dropped,
         "collecting": collecting,
+        "shown": shown,
     }
     request = encode_job(JobRequest(pack(code), list(code.search_path), program.config.host, how))
     if len(request) > MAX_FRAME:
@@ -121,11 +131,13 @@ class LocalExecutor:
             options: how.
             collecting: the program's results are read while it runs.
         """
+        shown = options.progress is not None
         if program.config.in_process:
             from penstock.runtime.in_process import InProcessJob, in_process_program
 
-            return InProcessJob(job_request(in_process_program(program), options, collecting))
-        return JobProcess(job_request(program, options, collecting))
+            program = in_process_program(program)
+            return InProcessJob(job_request(program, options, collecting, shown))
+        return JobProcess(job_request(program, options, collecting, shown))
 
     def execute(self, program: Program) -> JobExecutionResult:
         """Run a program to its end."""

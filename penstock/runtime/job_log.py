@@ -18,10 +18,12 @@ class JobLog:
 
     Arguments:
         name: of the job.
+        shown: the client shows the progress in the same place, and snapshots that are aborted.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shown: bool = False) -> None:
         self._name = name
+        self._aborted_level = logging.INFO if shown else logging.WARNING
         self._attempts = 0
 
     def take(self, event: dict[str, Any]) -> None:
@@ -39,7 +41,8 @@ class JobLog:
                 ms = event["duration_ms"]
                 logger.debug("snapshot %d is complete after %.0f ms", event["number"], ms)
             case "aborted":
-                logger.warning("snapshot %d was aborted: %s", event["number"], event["reason"])
+                text = "snapshot %d was aborted: %s"
+                logger.log(self._aborted_level, text, event["number"], event["reason"])
             case "finished":
                 how = "was stopped" if event["stopped"] else "has finished"
                 logger.info("job %r %s", self._name, how)

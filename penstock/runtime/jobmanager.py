@@ -74,12 +74,14 @@ class JobOptions:
         fork: resuming from another than the newest snapshot is meant.
         allow_dropped: state of operators that the program no longer has may be dropped.
         collecting: commit often even if no snapshots are kept.
+        shown: the client shows the progress where the job's log goes.
     """
 
     resume: str | int | None = None
     fork: bool = False
     allow_dropped: bool = False
     collecting: bool = False
+    shown: bool = False
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class JobServer:
                 self._job = JobManager(job.code, world, options, self.observe)
                 if self._logs is not None:
                     self._logs.configure(self._job.code.logging)
-                self._log = JobLog(self._job.config.name)
+                self._log = JobLog(self._job.config.name, options.shown)
                 self.observe(
                     {"event": "started", "pid": os.getpid(), "operators": self._operators()}
                 )

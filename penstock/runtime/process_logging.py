@@ -11,8 +11,8 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from penstock.runtime.operator_at_work import operator_at_work
 
@@ -40,12 +40,14 @@ class LoggingConfig:
         level: of the root logger; None if the program has not configured it.
         explicit: the level was given to the job, and wins over what modules set in the process.
         levels: of the other loggers that have one.
+        handler_level: of the handler.
         format, datefmt, style: of the lines; a format of None is Penstock's own.
     """
 
     level: int | None = None
     explicit: bool = False
     levels: dict[str, int] = field(default_factory=dict)
+    handler_level: int = logging.NOTSET
     format: str | None = None
     datefmt: str | None = None
     style: str = "%"
@@ -71,20 +73,27 @@ def program_logging(level: int | None) -> LoggingConfig:
         if isinstance(logger, logging.Logger) and logger.level != logging.NOTSET
     }
     configured = bool(root.handlers) or root.level != logging.WARNING
-    root_level = root.level if configured else None
-    config = LoggingConfig(root_level if level is None else level, level is not None, levels)
-    streams = (each for each in root.handlers if isinstance(each, logging.StreamHandler))
-    handler = next(streams, None)
-    formatter = None if handler is None else handler.formatter
+    config = LoggingConfig(root.level if configured else None, levels=levels)
+    streams = [each for each in root.handlers if isinstance(each, logging.StreamHandler)]
+    # What a program writes to its terminal comes before what it writes to a file.
+    streams.sort(key=lambda each: isinstance(each, logging.FileHandler))
+    if streams:
+        config = replace(config, handler_level=streams[0].level, **_format_of(streams[0]))
+    if level is not None:
+        config = replace(config, level=level, explicit=True, handler_level=logging.NOTSET)
+    return config
+
+
+def _format_of(handler: logging.Handler) -> dict[str, Any]:
+    """Return the fields of a `LoggingConfig` for a handler's format; none if it is Penstock's."""
+    formatter = handler.formatter
     # A subclass may do anything. The format that `basicConfig` chooses by itself is no choice.
     if type(formatter) is not logging.Formatter or formatter._fmt in (None, logging.BASIC_FORMAT):
-        return config
+        return {}
     style = _STYLES.get(type(formatter._style))
     if style is None:
-        return config
-    return LoggingConfig(
-        config.level, config.explicit, levels, formatter._fmt, formatter.datefmt, style
-    )
+        return {}
+    return {"format": formatter._fmt, "datefmt": formatter.datefmt, "style": style}
 
 
 class _Place(logging.Filter):
@@ -176,6 +185,7 @@ class ProcessLogging(LogAttributes):
         if not logging.root.handlers:
             self._handler = logging.StreamHandler(sys.stderr)
             self._handler.setFormatter(config.formatter())
+            self._handler.setLevel(config.handler_level)
             logging.root.addHandler(self._handler)
             for name, level in config.levels.items():
                 logger = logging.getLogger(name)

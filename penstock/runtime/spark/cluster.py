@@ -114,7 +114,7 @@ class SparkCluster(LocalExecutor):
         bind = conf.get("spark.driver.bindAddress", host) or host
         here = replace(program, config=replace(program.config, host=host))
         return JobThread(
-            job_request(here, options, collecting),
+            job_request(here, options, collecting, shown=options.progress is not None),
             lambda transport, offload: GangLauncher(
                 self._session, spark, check, plan.slots, program.config.name, transport, offload
             ),
