@@ -96,6 +96,19 @@ def test_the_level_of_the_handler_of_the_terminal_is_shipped(tmp_path):
     assert program_logging(logging.DEBUG).handler_level == logging.NOTSET
 
 
+def test_the_defaults_of_a_formatter_are_shipped():
+    defaults = {"operator": "-", "town": "Bern"}
+    formatter = logging.Formatter("%(operator)s %(town)s %(message)s", defaults=defaults)
+    configured()
+    logging.root.handlers[0].setFormatter(formatter)
+    assert program_logging(None).defaults == defaults
+
+
+def test_a_format_with_attributes_of_the_programs_own_is_not_shipped():
+    configured("%(town)s %(message)s")
+    assert program_logging(None).format is None
+
+
 def test_a_level_given_to_the_job_wins():
     configured()
     config = program_logging(logging.ERROR)

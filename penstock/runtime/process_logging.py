@@ -41,7 +41,7 @@ class LoggingConfig:
         explicit: the level was given to the job, and wins over what modules set in the process.
         levels: of the other loggers that have one.
         handler_level: of the handler.
-        format, datefmt, style: of the lines; a format of None is Penstock's own.
+        format, datefmt, style, defaults: of the lines; a format of None is Penstock's own.
     """
 
     level: int | None = None
@@ -51,12 +51,14 @@ class LoggingConfig:
     format: str | None = None
     datefmt: str | None = None
     style: str = "%"
+    defaults: dict[str, str | int | float] = field(default_factory=dict)
 
     def formatter(self) -> logging.Formatter:
         """Return the formatter of the lines."""
         if self.format is None:
             return logging.Formatter(_LINE, self.datefmt)
-        return logging.Formatter(self.format, self.datefmt, self.style)  # type: ignore[arg-type]
+        style: Any = self.style
+        return logging.Formatter(self.format, self.datefmt, style, defaults=self.defaults)
 
 
 def program_logging(level: int | None) -> LoggingConfig:
@@ -66,7 +68,8 @@ def program_logging(level: int | None) -> LoggingConfig:
         level: replaces the level of the root logger.
     """
     root = logging.root
-    loggers = logging.root.manager.loggerDict.items()
+    # As a list, since a thread of the program may add a logger meanwhile.
+    loggers = list(root.manager.loggerDict.items())
     levels = {
         name: logger.level
         for name, logger in loggers
@@ -93,7 +96,19 @@ def _format_of(handler: logging.Handler) -> dict[str, Any]:
     style = _STYLES.get(type(formatter._style))
     if style is None:
         return {}
-    return {"format": formatter._fmt, "datefmt": formatter.datefmt, "style": style}
+    found: Any = getattr(formatter._style, "_defaults", None) or {}
+    defaults = {name: value for name, value in found.items() if type(value) in (str, int, float)}
+    shipped: dict[str, Any] = {
+        "format": formatter._fmt,
+        "datefmt": formatter.datefmt,
+        "style": style,
+        "defaults": defaults,
+    }
+    try:
+        LoggingConfig(**shipped).formatter().format(_record("penstock", "-", "a line"))
+    except (KeyError, ValueError):
+        return {}  # a filter of the program sets attributes
+    return shipped
 
 
 class _Place(logging.Filter):
@@ -199,9 +214,13 @@ class ProcessLogging(LogAttributes):
 
 def log_line(level: int, logger: str, process: str, text: str) -> str:
     """Return the line that a process of a job would log."""
+    return LoggingConfig().formatter().format(_record(logger, process, text, level))
+
+
+def _record(logger: str, process: str, text: str, level: int = logging.INFO) -> logging.LogRecord:
     record = logging.LogRecord(logger, level, "", 0, text, None, None)
     _Place(process, "-").filter(record)
-    return LoggingConfig().formatter().format(record)
+    return record
 
 
 def _default_level() -> int:
