@@ -68,6 +68,7 @@ class Store:
         self._token: int | None = None
         #: The snapshot of which the folder's name is known to be durable.
         self._anchored: int | None = None
+        self._kinds: dict[int, SnapshotKind] = {}
 
     def open(self, job_name: str) -> None:
         """Make the folder if there is none, and see that it is this job's and fit for use.
@@ -281,6 +282,7 @@ class Store:
                 self._remove_if_possible(final)
                 raise
         self._record_published(number)
+        self._kinds[number] = manifest.kind
         return final
 
     def confirmed(self) -> dict[tuple[str, str], int]:
@@ -371,10 +373,12 @@ class Store:
         """Remove one snapshot, whatever its kind and however much of it there is."""
         self._require_lock()
         folder, manifest = self.paths.snapshot(number), self.paths.manifest(number)
+        self._kinds.pop(number, None)
         with faults(f"remove snapshot {number}", folder):
             if self._files.exists(manifest):
-                others = [other for other in self._published() if other != number]
-                self._record.withdraw(number, max(others, default=0))
+                before = max((n for n in self._published() if n != number), default=0)
+                if before < number:
+                    self._record.withdraw(number, before)
                 # First and for good: from here on it is debris and no longer a snapshot.
                 self._files.remove(manifest)
                 self._files.sync(folder)
@@ -393,11 +397,22 @@ class Store:
         if keep < 1:
             raise ValueError(f"keep must be at least 1, not {keep}")
         self._require_lock()
-        checkpoints = [i.number for i in self.list() if i.kind is SnapshotKind.CHECKPOINT]
-        removed = tuple(number for number in checkpoints[:-keep] if number not in protect)
+        with faults("list the snapshots", self.paths.checkpoints):
+            published = self._published()
+        checkpoints = [n for n in published if self._kind(n) is SnapshotKind.CHECKPOINT]
+        candidates = [number for number in checkpoints[:-keep] if number not in protect]
+        removed = tuple(number for number in candidates if self._info(number).problem is None)
         for number in removed:
             self.discard(number)
         return removed
+
+    def _kind(self, number: SnapshotNumber) -> SnapshotKind | None:
+        """Return the kind of a published snapshot; None if its manifest is damaged."""
+        # Retention looks at the same few snapshots again and again, and a kind never changes.
+        if number not in self._kinds:
+            with suppress(StoreError):
+                self._kinds[number] = self.load(number).kind
+        return self._kinds.get(number)
 
     def _info(self, number: SnapshotNumber) -> SnapshotInfo:
         if not self._files.exists(self.paths.manifest(number)):
