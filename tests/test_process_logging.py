@@ -7,10 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from penstock import MapFunction, ProcessFunction, StreamExecutionEnvironment
+from penstock.cli import main
+from penstock.cli.options import JobOptions
 from penstock.dataflow.errors import GraphError
 from penstock.runtime.job_log import JobLog
 from penstock.runtime.operator_at_work import operator_at_work
@@ -189,6 +193,18 @@ def test_the_level_of_the_service_is_for_jobs_without_one(monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("at level None\n")
 
 
+def test_the_command_line_passes_the_level_on(monkeypatch, tmp_path):
+    seen = []
+    service = lambda *arguments: seen.append(arguments) or SimpleNamespace(run=None)  # noqa: E731
+    monkeypatch.setattr("penstock.runtime.daemon.Daemon", service)
+    monkeypatch.setattr("trio.run", lambda _: None)
+    for arguments in (["--log-level", "debug"], []):
+        CliRunner().invoke(main, ["jobmanager", "--dir", str(tmp_path), *arguments])
+    assert [arguments[-1] for arguments in seen] == ["DEBUG", "INFO"]
+    command = JobOptions("run", "job.py", log_level="DEBUG").resume_command()
+    assert command == "penstock run job.py --log-level DEBUG --resume"
+
+
 def test_a_line_of_the_service_looks_like_one_of_the_job_manager():
     line = log_line(logging.ERROR, "penstock.jobmanager", "JobManager", "it failed")
     assert re.fullmatch(rf"{TIME} ERROR penstock.jobmanager \[JobManager\]: it failed", line)
@@ -250,6 +266,7 @@ def test_in_one_process_the_handlers_of_the_program_know_the_operator():
     words = env.from_collection(["one"]).map(Shout()).name("Shout")
     assert list(words.execute_and_collect(in_process=True)) == ["ONE"]
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("tests.words")]
+    assert f"attempt 1 runs on workers (pids {os.getpid()})" in stream.getvalue()
     assert lines == [f"tests.words Shout 0 {text}" for text in ("opens", "got one", "closes")]
     assert logging.root.handlers == before and before[0].filters == []
 

@@ -13,6 +13,7 @@ turns are taken in another thread.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -274,7 +275,6 @@ class _World:
 
     async def _run(self, handle: _Handle, spec: WorkerSpec) -> None:
         world = self.make()
-        handle.pid = world.pid
         calls_kept.set(True)
         try:
             with handle.scope:
@@ -296,7 +296,7 @@ class _Handle:
     """A worker in this process."""
 
     def __init__(self) -> None:
-        self.pid = 0
+        self.pid = os.getpid()
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
         self.how = "has ended"
