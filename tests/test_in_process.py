@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,7 @@ def sums(folder: Path, in_process: bool) -> Any:
 
     def slowly(number: int) -> int:
         if not go.exists():
-            time.sleep(0.002)
+            threading.Event().wait(0.002)
         return number
 
     env = environment().enable_checkpointing(20).set_in_process(in_process)
@@ -135,7 +134,7 @@ def test_a_job_restarts_after_a_function_has_raised(tmp_path: Path):
 def test_a_function_may_stand_still_for_longer_than_a_worker_may_be_silent():
     def stand(number: int) -> int:
         if number == 1:
-            time.sleep(0.3)
+            threading.Event().wait(0.3)
         return number
 
     env = environment().enable_checkpointing(5)
@@ -170,7 +169,7 @@ def test_a_second_ctrl_c_ends_a_function_that_never_returns():
     def never_return(_: int) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
-        time.sleep(3600)
+        threading.Event().wait(3600)
 
     env = environment()
     env.from_sequence(1, 10).map(never_return).print()
