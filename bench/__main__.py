@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -203,16 +204,17 @@ def _spark(
 
 
 @main.command("paper")
-@click.option("--rounds", default=5, help="Runs of each protocol at each interval.")
-@click.option("--quick", is_flag=True, help="Intervals of 0.1, 1 and 3 s only.")
+@click.option("--rounds", default=paper.Plan.rounds, help="Runs of each protocol and interval.")
+@click.option("--quick", is_flag=True, help="Two state sizes, and intervals of 0.1, 1 and 3 s.")
+@click.option("--interval", "intervals", multiple=True, type=float, help="Only these, in seconds.")
+@click.option("--size", "sizes", multiple=True, type=click.Choice(paper.Plan.sizes))
 @click.option(
     "--part",
     "parts",
     multiple=True,
     type=click.Choice(paper.PARTS),
-    help="Only these; by default figures 6 and 7, and without --quick the cyclic graph too.",
+    help="Only these; by default all but spark, and with --quick figure6 and model.",
 )
-@click.option("--spark", "on_spark", is_flag=True, help="Figure 7 on a Spark cluster, too.")
 @click.option(
     "--results",
     type=click.Path(file_okay=False),
@@ -222,22 +224,17 @@ def _spark(
 def _paper(
     rounds: int,
     quick: bool,
+    intervals: tuple[float, ...],
+    sizes: tuple[str, ...],
     parts: tuple[str, ...],
-    on_spark: bool,
     results: str | None,
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """What snapshots cost, by protocol and interval: figures 6 and 7 of the paper."""
-    default = ("figure6", "figure7") if quick else ("figure6", "figure7", "cyclic")
-    plan = paper.Plan(
-        paper.QUICK_INTERVALS if quick else paper.INTERVALS,
-        rounds,
-        (1, 2) if quick else (1, 2, 4, 8),
-        (parts or default) + (("spark",) if on_spark else ()),
-        seconds=paper.QUICK_SECONDS if quick else paper.Plan.seconds,
-        figure7_rounds=min(rounds, 2) if quick else rounds,
-    )
+    """Costs of snapshots by protocol, interval and state size: figures 6 and 7 of the paper."""
+    plan = paper.Plan.quick() if quick else paper.Plan(rounds=rounds)
+    chosen: dict[str, Any] = {"intervals": intervals, "sizes": sizes, "parts": parts}
+    plan = replace(plan, **{name: value for name, value in chosen.items() if value})
 
     def keep(figures: Figures) -> None:
         if results is not None:

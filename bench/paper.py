@@ -1,18 +1,18 @@
-"""`paper`: the evaluation of the ABS paper, redone: what snapshots cost, by protocol and interval.
+"""`paper`: the evaluation of the ABS paper: what snapshots cost, by protocol, interval and state.
 
-*Figure 6*: the run time per record relative to that without snapshots, for ABS, synchronous
-snapshots and Chandy-Lamport's, on the topology of the paper's figure 5 (`paper_jobs.py`). All
-protocols write state in the same way, and it changes all the time (`keys_changed_per_second` is
-counted, in a run of its own). A run reads for a fixed time, so that every run at an interval has
-the same number of snapshots in it; measured is from half a second after the first arrival to the
-last, and with intervals of up to a second from half a second after the first snapshot was due. How
-runs are ordered and compared is told in `paper_statistics.py`. A figure is void (null) if fewer
-than 0.9 of the snapshots that the interval asks for completed.
+*Figure 6*: the added processor time and run time for ABS, synchronous and unaligned
+(Chandy-Lamport) snapshots, against runs without snapshots, on the topology of the paper's figure
+5 (`paper_programs.py`), as fast as records are taken. It is measured by state size, since the
+paper's state was small: 1,003, 10,007 and 70,001 keys for each of three aggregates. How runs are
+ordered and compared is in `paper_statistics.py`.
 
-*Cyclic*, which the paper has not: the same on a keyed loop, with the sizes of back-edge logs.
+*Paced*: the same at 70 % of the rate that the job sustains: added processor time and latency.
 
-*Figure 7*: the run time of a fixed number of records at parallelism 1, 2, 4 and 8, with ABS at 3 s
-and without snapshots; and on a Spark cluster on this machine, if asked for.
+*Cyclic*, which the paper does not have: the same on a keyed loop, with the sizes of its logs.
+
+*Model*: what a snapshot costs, from four figures (`paper_model.py`).
+
+*Figure 7*: the run time of fixed work by parallelism (`paper_scaling.py`).
 """
 
 from __future__ import annotations
@@ -21,83 +21,102 @@ import datetime
 import importlib.metadata
 import math
 import platform
-import random
 import re
-import statistics
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from bench import paper_statistics
-from bench.harness import Figures, Say, machine, scratch
-from bench.paper_jobs import HOPS, KEYS, LOOP_KEYS, Job, run_once
+from bench import paper_model, paper_scaling, paper_statistics
+from bench.harness import Figures, Say, machine
+from bench.paper_jobs import run_row
+from bench.paper_programs import HOPS, Job
+from bench.paper_statistics import BASELINE, Row
 from penstock import CheckpointingMode
 
-__all__ = ["INTERVALS", "PARTS", "PROTOCOLS", "QUICK_INTERVALS", "QUICK_SECONDS", "Plan", "measure"]
+__all__ = ["PARTS", "PROTOCOLS", "Plan", "measure"]
 
-INTERVALS = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
-QUICK_INTERVALS = (0.1, 1.0, 3.0)
-QUICK_SECONDS = 2.0
-PARTS = ("figure6", "figure7", "cyclic", "spark")
+PARTS = ("figure6", "paced", "cyclic", "model", "figure7", "spark")
 PROTOCOLS = {
     "abs": CheckpointingMode.EXACTLY_ONCE,
     "synchronous": CheckpointingMode.SYNCHRONOUS,
     "chandy_lamport": CheckpointingMode.CHANDY_LAMPORT,
 }
-#: The first snapshot is not measured if it is due after at most so many seconds.
-LONGEST_UNMEASURED = 1.0
-#: Of figure 7, as in the paper.
-FIGURE7_INTERVAL = 3.0
-#: Figure 7 is of so many seconds' work at the best parallelism, which is more than its interval.
-FIGURE7_SECONDS = 4.5
-SPARK_MASTER = "local-cluster[2,1,1024]"
+#: Keys of each aggregate by the name of the state size. The numbers have no common factor with
+#: the steps in which a source goes through the keys.
+SIZES = {"1000": 1_003, "10000": 10_007, "70000": 70_001}
+CYCLIC_KEYS = 10_007
+#: The processor time of a protocol is compared in the main figure, the run time beside it.
+COSTS = {"overhead": "cpu_seconds_per_record", "run_time_overhead": "seconds_per_record"}
+#: Intervals up to this one share one row, so that they share its baselines.
+LONGEST_OF_ROW = 1.0
+PACED_SHARE = 0.7
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and how long.
+    """What is measured, and for how long.
 
     Arguments:
         intervals: seconds between two snapshots.
+        sizes: of `SIZES`.
         rounds: runs of each protocol at each interval.
+        slow_rounds: the same for intervals of more than a second, and for figure 7.
+        model_rounds: runs of each kind for the model.
         parallelisms: of figure 7.
         parts: of `PARTS`.
         protocols: of `PROTOCOLS`.
-        seconds: a run is measured for at least so long,
-        least_intervals: and for at least so many intervals.
-        warm: seconds at a run's beginning that are not measured; see `warm_of`.
-        figure7_rounds: runs of each point of figure 7.
+        checked: protocols for which the model is checked.
+        checked_intervals: intervals at which it is checked.
+        seconds: least measured time of a run.
+        warm: seconds at the start of a run that are not measured.
     """
 
-    intervals: Sequence[float] = QUICK_INTERVALS
+    intervals: Sequence[float] = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
+    sizes: Sequence[str] = tuple(SIZES)
     rounds: int = 5
-    parallelisms: Sequence[int] = (1, 2)
-    parts: Sequence[str] = ("figure6", "figure7")
+    slow_rounds: int = 3
+    model_rounds: int = 3
+    parallelisms: Sequence[int] = (1, 2, 4, 8)
+    parts: Sequence[str] = ("figure6", "paced", "cyclic", "model", "figure7")
     protocols: Sequence[str] = tuple(PROTOCOLS)
-    seconds: float = 3.0
-    least_intervals: int = 2
+    checked: Sequence[str] = tuple(PROTOCOLS)
+    checked_intervals: Sequence[float] = (0.1, 1.0)
+    seconds: float = 2.0
     warm: float = 0.5
-    figure7_rounds: int = 2
 
-    def warm_of(self, interval: float) -> float:
-        """How long a run at an interval, or one that is compared with it, is not measured.
+    @staticmethod
+    def quick(parts: Sequence[str] = ("figure6", "model")) -> Plan:
+        """Return a plan of less than nine minutes."""
+        return Plan(
+            intervals=(0.1, 1.0, 3.0),
+            sizes=("1000", "70000"),
+            rounds=3,
+            slow_rounds=2,
+            model_rounds=1,
+            parallelisms=(1, 2),
+            parts=parts,
+            checked=("abs",),
+            checked_intervals=(0.1,),
+        )
 
-        A job's first snapshot runs code for the first time, and nothing was written ahead of it.
-        It is over before a run is measured, but for intervals with which that takes too long.
+    def rows(self) -> list[tuple[Sequence[float], float, float, int]]:
+        """Return the rows of runs: intervals, seconds that runs read, warm-up, and rounds.
+
+        All runs of a row read for the same time. It is whole intervals and the warm-up, and with
+        short intervals the first of them, since a job's first snapshot runs code for the first
+        time.
         """
-        return self.warm + (interval if interval <= LONGEST_UNMEASURED else 0.0)
-
-    def seconds_of(self, interval: float) -> float:
-        """How long a run at an interval reads.
-
-        Whole intervals and the warm-up. The first snapshot is due after one interval, so exactly
-        as many snapshots as there are intervals in the measured time begin in it, and the last
-        has at least `warm` seconds left to be written.
-        """
-        intervals = max(self.least_intervals, math.ceil(self.seconds / interval - 1e-9))
-        return self.warm_of(interval) + intervals * interval
+        quick = [interval for interval in self.intervals if interval <= LONGEST_OF_ROW]
+        rows: list[tuple[Sequence[float], float, float, int]] = []
+        if quick:
+            warm = self.warm + max(quick)
+            rows.append((quick, warm + max(self.seconds, max(quick)), warm, self.rounds))
+        for interval in self.intervals:
+            if interval > LONGEST_OF_ROW:
+                whole = max(2, math.ceil(self.seconds / interval))
+                seconds = self.warm + whole * interval
+                rows.append(((interval,), seconds, self.warm, self.slow_rounds))
+        return rows
 
 
 def measure(
@@ -109,154 +128,133 @@ def measure(
     """Measure the parts of a plan.
 
     Arguments:
-        plan: what.
+        plan: what is measured.
         folder: where snapshots lie; the system's temporary folder if None.
-        say: told what happens.
+        say: called with lines of progress.
         done: called with the figures of each part when it is measured.
 
     Returns:
-        Of figure 6 what `paper_statistics.evaluate` tells, and of the cyclic graph the same below
-        `cyclic`; `records_per_second` with ABS and `records_per_second_none`, by parallelism, and
-        all run times of figure 7 below `figure7` and `spark`; `measured`: machine, versions and
-        date of each part.
+        `by_state_size`, and below the name of each size what `_of_intervals` returns; `paced` in
+        the same way; `cyclic`; `model`; `figure7`; and `measured`: machine, versions and date of
+        each part.
 
     Raises:
         WrongResultError: if not as many records arrive as were read.
     """
-    measures = {"figure6": _shuffles, "figure7": _scaling, "cyclic": _loop, "spark": _spark}
+    measures: dict[str, Callable[[], Figures]] = {
+        "figure6": lambda: {"by_state_size": _by_size(plan, folder, say)},
+        "paced": lambda: {"paced": _paced(plan, folder, say)},
+        "cyclic": lambda: {"cyclic": _cyclic(plan, folder, say)},
+        "model": lambda: {"model": _model(plan, folder, say)},
+        "figure7": lambda: paper_scaling.measure(plan.parallelisms, plan.slow_rounds, folder, say),
+        "spark": lambda: paper_scaling.measure_on_spark(plan.slow_rounds, folder, say),
+    }
     result: Figures = {"measured": {}}
     for part in plan.parts:
-        figures = measures[part](plan, folder, say)
-        rounds = plan.figure7_rounds if part in ("figure7", "spark") else plan.rounds
-        told = {part: {**provenance(), "rounds": rounds}}
+        figures = measures[part]()
+        told = {part: {**provenance(), "rounds": plan.rounds}}
         if done is not None:
             done({**figures, "measured": told, "cores": told[part]["cores"]})
         result |= {**figures, "measured": {**result["measured"], **told}}
-    return {**result, "rounds": plan.rounds, **machine()}
+    return {**result, **machine()}
 
 
-def _shuffles(plan: Plan, folder: str | None, say: Say) -> Figures:
+def _by_size(plan: Plan, folder: str | None, say: Say) -> Figures:
     """Figure 6."""
-    say("counting keys")
-    counting = Job(seconds=plan.warm + 1.5, warm=plan.warm, count_keys=True)
-    changed = run_once(counting, folder, say)["keys_changed_per_second"]
-    figures = _protocols(plan, False, folder, say)
-    return {**figures, "keys": 3 * KEYS, "keys_changed_per_second": changed}
+    return {
+        size: _of_intervals(
+            plan, Job(keys=SIZES[size]), folder, lambda s, n=size: say(f"{n} keys, {s}")
+        )
+        for size in plan.sizes
+    }
 
 
-def _loop(plan: Plan, folder: str | None, say: Say) -> Figures:
-    """The same on the cyclic graph."""
-    figures = _protocols(plan, True, folder, say)
-    return {"cyclic": {**figures, "keys": LOOP_KEYS, "hops": HOPS}}
-
-
-def _protocols(plan: Plan, cyclic: bool, folder: str | None, say: Say) -> Figures:
-    """All protocols at all intervals, on one of the graphs."""
+def _paced(plan: Plan, folder: str | None, say: Say) -> Figures:
+    """Figure 6 at a share of the sustained rate, which is that of runs without snapshots."""
     result: Figures = {}
-    for number, interval in enumerate(plan.intervals):
-        seconds, warm = plan.seconds_of(interval), plan.warm_of(interval)
-        job = Job(seconds=seconds, warm=warm, cyclic=cyclic)
-        names = paper_statistics.order(plan.protocols, plan.rounds, number)
-        row = []
-        for position, name in enumerate(names):
-            say(f"every {interval:g} s, run {position + 1} of {len(names)}: {name}")
-            this = replace(job, mode=PROTOCOLS.get(name), interval=interval)
-            row.append((name, run_once(this, folder, say)))
-        key = f"{interval:g}"
-        paper_statistics.evaluate(result, key, row)
-        sizes = result.setdefault("snapshot_bytes", {})
-        sizes[key] = result["details"][key][plan.protocols[0]].get("snapshot_bytes")
+    for size in plan.sizes:
+        job = Job(keys=SIZES[size], seconds=plan.warm + plan.seconds, warm=plan.warm)
+        full = run_row({"full": job}, job, 2, folder, say)
+        rate = (
+            PACED_SHARE * paper_statistics.medians([run for _, run in full])["records_per_second"]
+        )
+        paced = replace(job, rate=rate)
+        result[size] = {"rate": round(rate), **_of_intervals(plan, paced, folder, say)}
     return result
 
 
-def _work(plan: Plan, parallelisms: Iterable[int], folder: str | None, say: Say) -> int:
-    """So many records that the fastest of figure 7 takes long enough for a snapshot."""
-    rates = []
-    for parallelism in parallelisms:
-        say(f"how fast is parallelism {parallelism}")
-        job = Job(parallelism, seconds=plan.warm + 1.0, warm=plan.warm)
-        rates.append(run_once(job, folder, say)["records_per_second"])
-    return int(max(rates) * FIGURE7_SECONDS)
+def _cyclic(plan: Plan, folder: str | None, say: Say) -> Figures:
+    """The same on the cyclic graph."""
+    job = Job(graph="loop", keys=CYCLIC_KEYS)
+    return {**_of_intervals(plan, job, folder, say), "keys": CYCLIC_KEYS, "hops": HOPS}
 
 
-def _scaling(plan: Plan, folder: str | None, say: Say) -> Figures:
-    """Figure 7 on local processes."""
-    records = _work(plan, plan.parallelisms, folder, say)
-    points = _points(plan, plan.parallelisms, records, folder, say)
-    rates = {
-        name: {key: round(records / point[name]["seconds"]) for key, point in points.items()}
-        for name in ("abs", "none")
-    }
-    return {
-        "figure7": {"records": records, "interval": FIGURE7_INTERVAL, "points": points},
-        "records_per_second": rates["abs"],
-        "records_per_second_none": rates["none"],
-    }
+def _model(plan: Plan, folder: str | None, say: Say) -> Figures:
+    return paper_model.measure(
+        {name: PROTOCOLS[name] for name in plan.protocols},
+        {name: PROTOCOLS[name] for name in plan.checked},
+        plan.checked_intervals,
+        plan.model_rounds,
+        plan.warm + plan.seconds,
+        folder,
+        say,
+    )
 
 
-def _points(
-    plan: Plan,
-    parallelisms: Iterable[int],
-    records: int,
-    folder: str | None,
-    say: Say,
-    cluster: Callable[[], AbstractContextManager[Any]] | None = None,
-) -> Figures:
-    """Run times by parallelism, with ABS and without snapshots, all in random order per round."""
-    kinds = [(p, mode) for p in parallelisms for mode in (None, CheckpointingMode.EXACTLY_ONCE)]
-    times: dict[tuple[int, Any], list[float]] = {kind: [] for kind in kinds}
-    completed: dict[int, list[int]] = {p: [] for p in parallelisms}
-    rng, rounds = random.Random(1), plan.figure7_rounds
-    for number in range(rounds):
-        for parallelism, mode in rng.sample(kinds, len(kinds)):
-            say(f"fixed work, round {number + 1} of {rounds}: parallelism {parallelism}")
-            job = Job(parallelism, mode, FIGURE7_INTERVAL, records=records, warm=0.0)
-            done = run_once(job, folder, say, cluster)
-            times[parallelism, mode].append(done["run_seconds"])
-            if mode is not None:
-                completed[parallelism].append(done["snapshots_completed"])
-    points: Figures = {}
-    for (parallelism, mode), seconds in times.items():
-        point = points.setdefault(str(parallelism), {})
-        point["none" if mode is None else "abs"] = {
-            "seconds": round(statistics.median(seconds), 4),
-            "seconds_95": paper_statistics.median_interval(seconds),
-            "all_seconds": [round(one, 4) for one in seconds],
+def _of_intervals(plan: Plan, base: Job, folder: str | None, say: Say) -> Figures:
+    """Run all protocols at all intervals.
+
+    Returns:
+        For each protocol *p*: `p_overhead`, the added processor time, and `p_run_time_overhead`,
+        both as shares of those without snapshots and by interval, each with its 95 % interval
+        below `…_95`; `p_snapshots_completed_share`. Then `snapshots_completed_share`, the least of
+        these; `control` and `control_run_time`; for paced jobs `p_added_p99_ms`; `details`: the
+        medians of all figures of the runs, by interval and protocol.
+    """
+    result: Figures = {"keys": base.keys}
+    for number, (intervals, seconds, warm, rounds) in enumerate(plan.rows()):
+        baseline = replace(base, seconds=seconds, warm=warm)
+        jobs = {
+            f"{name} {interval:g}": replace(baseline, mode=PROTOCOLS[name], interval=interval)
+            for interval in intervals
+            for name in plan.protocols
         }
-        point["snapshots_completed"] = statistics.median(completed[parallelism])
-    return points
+        row = run_row(jobs, baseline, rounds, folder, say, number)
+        for interval in intervals:
+            _add_interval(result, f"{interval:g}", plan.protocols, row)
+    return result
 
 
-def _spark(plan: Plan, folder: str | None, say: Say) -> Figures:
-    """Figure 7 with the workers on executors of Spark, each a process with one core."""
-    from penstock.connectors.spark import spark_session
-    from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, checks
-
-    records = _work(plan, (1, 2), folder, say)
-    say("starting Spark")
-    with scratch(folder) as place:
-        own = {"spark.local.dir": f"{place}/local", "spark.sql.warehouse.dir": f"{place}/tables"}
-        settings = {**SESSION_SETTINGS, **own, "spark.log.level": "OFF"}
-        session = spark_session(settings, SPARK_MASTER)
-        try:
-            checks.await_slots(session, 2)
-            points = _points(plan, (1, 2), records, folder, say, lambda: SparkCluster(session))
-            version = session.version
-        finally:
-            session.stop()
-    return {
-        "spark": {
-            "records": records,
-            "interval": FIGURE7_INTERVAL,
-            "master": SPARK_MASTER,
-            "version": version,
-            "points": points,
-        }
+def _add_interval(result: Figures, key: str, protocols: Sequence[str], row: Row) -> None:
+    """Add the figures of one interval of a row."""
+    runs = {
+        name: [figures for kind, figures in row if kind == f"{name} {key}"] for name in protocols
     }
+    baselines = [figures for kind, figures in row if kind == BASELINE]
+    for suffix, cost in COSTS.items():
+        compared = paper_statistics.compare(row, cost)
+        for name in protocols:
+            found = compared[f"{name} {key}"]
+            result.setdefault(f"{name}_{suffix}", {})[key] = found["overhead"]
+            result.setdefault(f"{name}_{suffix}_95", {})[key] = found["band"]
+        control = "control" if suffix == "overhead" else "control_run_time"
+        result.setdefault(control, {})[key] = compared.get(BASELINE)
+    shares = {name: paper_statistics.completed_share(runs[name]) for name in protocols}
+    for name, share in shares.items():
+        result.setdefault(f"{name}_snapshots_completed_share", {})[key] = share
+    result.setdefault("snapshots_completed_share", {})[key] = min(shares.values())
+    medians = {
+        name: paper_statistics.medians(of) for name, of in (*runs.items(), (BASELINE, baselines))
+    }
+    result.setdefault("details", {})[key] = medians
+    if "p99_ms" in medians[BASELINE]:
+        for name in protocols:
+            added = medians[name]["p99_ms"] - medians[BASELINE]["p99_ms"]
+            result.setdefault(f"{name}_added_p99_ms", {})[key] = round(added, 2)
 
 
 def provenance() -> Figures:
-    """The machine, the versions and the date, for a result that is kept."""
+    """Return the machine, the versions and the date, for a result that is kept."""
     names = ("penstock", "trio", "msgpack", "rocksdict")
     return {
         **machine(),
@@ -268,7 +266,7 @@ def provenance() -> Figures:
 
 
 def _cpu() -> str:
-    """The name of the processor; "unknown" where the operating system does not tell."""
+    """Return the name of the processor; "unknown" if the system does not give it."""
     try:
         found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     except OSError:

@@ -14,7 +14,7 @@ from bench.harness import Figures
 
 __all__ = ["keep", "redraw", "tables"]
 
-LABELS = {"abs": "ABS", "synchronous": "synchronous", "chandy_lamport": "Chandy-Lamport"}
+LABELS = {"abs": "ABS", "synchronous": "synchronous", "chandy_lamport": "unaligned"}
 #: Figures of single snapshots: key, heading, divided by, format.
 DETAILS = (
     ("snapshot_bytes", "MB per snapshot", 1e6, ".2f"),
@@ -92,24 +92,24 @@ def tables(paper: Figures) -> str:
         paper: what is in `paper.json`.
     """
     parts = ["# Results of `python -m bench paper`", _measured(paper["measured"])]
-    if "details" in paper:
-        parts += [
-            "## Figure 6: overhead by interval",
-            f"{paper['keys_changed_per_second']:,} of {paper['keys']:,} keys changed in one second "
-            "(counted).",
-            *_protocols(paper),
-        ]
+    for of in paper.get("by_state_size", {}).values():
+        parts += [f"## Figure 6, {of['keys']:,} keys in each of three aggregates", *_protocols(of)]
+    for of in paper.get("paced", {}).values():
+        title = f"## Paced: {of['rate']:,} records/s, {of['keys']:,} keys in each aggregate"
+        parts += [title, *_protocols(of), "Added latency at the 99th percentile:", _added(of)]
+    if "cyclic" in paper:
+        loop = paper["cyclic"]
+        title = f"## The cyclic graph: {loop['hops']} rounds a record, {loop['keys']:,} keys"
+        logs = ["Contents of the logs of back-edges:", _details(loop, LOGS)]
+        parts += [title, *_protocols(loop), *logs]
+    if "model" in paper:
+        parts += ["## The cost model", *_model(paper["model"])]
     if "figure7" in paper:
         parts += ["## Figure 7: the same work at several parallelisms", _scaling(paper["figure7"])]
     if "spark" in paper:
         spark = paper["spark"]
         title = f"## Figure 7 on Spark {spark['version']}, `{spark['master']}`"
         parts += [title, _scaling(spark)]
-    if "cyclic" in paper:
-        loop = paper["cyclic"]
-        title = f"## The cyclic graph: {loop['hops']} rounds a record, {loop['keys']:,} keys"
-        logs = ["What the logs of back-edges hold:", _details(loop, LOGS)]
-        parts += [title, *_protocols(loop), *logs]
     return "\n\n".join(parts) + "\n"
 
 
@@ -162,40 +162,100 @@ def _measured(measured: dict[str, Figures]) -> str:
 
 
 def _protocols(results: Figures) -> list[str]:
-    """The tables of figure 6, for either graph."""
+    """Return the tables of figure 6, for any graph."""
     names = [name for name in LABELS if f"{name}_overhead" in results]
+    heads = ("interval", *(LABELS[name] for name in names))
     sections = []
-    for key, what in (("overhead", "Run time"), ("cpu_overhead", "Processor time")):
+    kinds = (("overhead", "control", "Processor"), ("run_time_overhead", "control_run_time", "Run"))
+    for key, control, what in kinds:
         rows = [
-            (f"{interval} s", *(_with_band(results, n, key, interval) for n in (*names, "none")))
+            (
+                f"{interval} s",
+                *(
+                    _with_band(results[f"{n}_{key}"], results[f"{n}_{key}_95"], interval)
+                    for n in names
+                ),
+                _control(results[control][interval]),
+            )
             for interval in results["details"]
         ]
         sections += [
-            f"{what} more than without snapshots, median and 95 % interval. The control is runs "
-            "without snapshots, compared in the same way; void figures had too few snapshots.",
-            _table(("interval", *(LABELS[name] for name in names), "control"), rows),
+            f"{what} time added by snapshots, median and 95 % interval. The control is runs "
+            "without snapshots, compared in the same way:",
+            _table((*heads, "control"), rows),
         ]
     shares = [
         (f"{interval} s", *(results[f"{n}_snapshots_completed_share"][interval] for n in names))
         for interval in results["details"]
     ]
-    sections += [
+    return [
+        *sections,
         "Share of the snapshots asked for that completed:",
-        _table(("interval", *(LABELS[name] for name in names)), shares),
+        _table(heads, shares),
         "Medians over all runs:",
         _details(results, DETAILS),
     ]
-    return sections
 
 
-def _with_band(results: Figures, name: str, key: str, interval: str) -> str:
-    if interval not in results.get(f"{name}_{key}", {}):
-        return ""  # too few rounds for a control
-    middle = results[f"{name}_{key}"][interval]
-    if middle is None:
-        return "void"
-    low, high = results[f"{name}_{key}_95"][interval]
-    return f"{100 * middle:.1f} % ({100 * low:.1f} … {100 * high:.1f})"
+def _with_band(middles: Figures, bands: Figures, interval: str) -> str:
+    low, high = bands[interval]
+    return f"{100 * middles[interval]:.1f} % ({100 * low:.1f} … {100 * high:.1f})"
+
+
+def _control(of: Figures | None) -> str:
+    """Return the control; it is empty if there were too few rounds."""
+    return "" if of is None else _with_band({"": of["overhead"]}, {"": of["band"]}, "")
+
+
+def _added(results: Figures) -> str:
+    names = [name for name in LABELS if f"{name}_added_p99_ms" in results]
+    rows = [
+        (
+            f"{interval} s",
+            *(f"{results[f'{name}_added_p99_ms'][interval]:.1f}" for name in names),
+            f"{of['none']['p99_ms']:.1f}",
+        )
+        for interval, of in results["details"].items()
+    ]
+    labels = (f"{LABELS[name]} (ms)" for name in names)
+    return _table(("interval", *labels, "p99 without snapshots (ms)"), rows)
+
+
+def _model(model: Figures) -> list[str]:
+    """Return the tables of the model: its costs, and how well it predicts."""
+    costs = [
+        (
+            LABELS[name],
+            *(f"{of[key]:.2f}" for key in ("fixed_ms", "task_ms", "key_us", "record_us")),
+        )
+        for name, of in model["costs"].items()
+    ]
+    heads = (
+        "protocol",
+        "a snapshot (ms)",
+        "a task (ms)",
+        "a changed key (µs)",
+        "a record in flight (µs)",
+    )
+    checks = [
+        (
+            graph,
+            LABELS[name],
+            f"{interval} s",
+            f"{100 * of['predicted']:.1f} %",
+            _with_band({"": of["measured"]}, {"": of["band"]}, ""),
+        )
+        for graph, protocols in model["checks"].items()
+        for name, intervals in protocols.items()
+        if name in LABELS
+        for interval, of in intervals.items()
+    ]
+    return [
+        "Processor time:",
+        _table(heads, costs),
+        "Added processor time at full load, predicted and measured:",
+        _table(("job", "protocol", "interval", "predicted", "measured"), checks),
+    ]
 
 
 def _details(results: Figures, columns: Sequence[tuple[str, str, float, str]]) -> str:

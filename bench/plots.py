@@ -1,8 +1,8 @@
 """Draws the figures of `paper` and of `latency --loads` from their results, as SVG and PNG.
 
-Axes of figures 6 and 7 are those of the paper: run time against the snapshot interval, and run
-time against parallelism. A figure that is void is not drawn; nothing is interpolated over it but
-the line between its neighbours. This module measures nothing, and needs matplotlib.
+The axes of figures 6 and 7 are those of the paper: cost against the snapshot interval, and run
+time against parallelism. A marker is hollow where fewer than nine tenths of the snapshots that
+the interval asks for completed. This module measures nothing, and needs matplotlib.
 """
 
 from __future__ import annotations
@@ -20,27 +20,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "draw",
+    "plot_cyclic",
     "plot_figure6",
     "plot_figure7",
     "plot_latency",
-    "plot_logs",
-    "plot_waits",
+    "plot_model",
+    "plot_paced",
 ]
 
 #: Name, colour (told apart by the colour-blind, too) and marker of each protocol.
 PROTOCOLS = {
     "abs": ("ABS", "#0072B2", "o"),
     "synchronous": ("synchronous", "#D55E00", "s"),
-    "chandy_lamport": ("Chandy-Lamport", "#009E73", "^"),
+    "chandy_lamport": ("unaligned", "#009E73", "^"),
     "none": ("no snapshots", "#555555", "D"),
 }
-COSTS = {"overhead": "run time", "cpu_overhead": "processor time"}
-WAITS = {
-    "aligned_ms": "longest wait of a task\nfor its other barriers (ms)",
-    "barrier_travel_ms": "barrier from its injection\nto the last cut (ms)",
-    "longest_pause_ms": "longest time without arrivals\nat a sink (ms)",
-}
-LOGS = {"log_records": "records", "log_bytes": "bytes"}
+#: Below this share of completed snapshots a marker is hollow.
+ENOUGH = 0.9
 LATENCIES = {
     "p50_ms": "median",
     "p99_ms": "p99",
@@ -62,43 +58,91 @@ def draw(paper: Figures | None, latency: Figures | None, folder: Path) -> list[P
     """
     figures: dict[str, Figure] = {}
     if paper is not None:
-        if "details" in paper:
-            figures["figure6"] = plot_figure6(paper)
-            figures["waits"] = plot_waits(paper)
+        if "by_state_size" in paper:
+            figures["figure6"] = plot_figure6(paper["by_state_size"])
+        if "paced" in paper:
+            figures["paced"] = plot_paced(paper["paced"])
         if "figure7" in paper or "spark" in paper:
             figures["figure7"] = plot_figure7(paper)
         if "cyclic" in paper:
-            figures["cyclic"] = plot_figure6(paper["cyclic"])
-            figures["cyclic_logs"] = plot_logs(paper["cyclic"])
+            figures["cyclic"] = plot_cyclic(paper["cyclic"])
+        if "model" in paper:
+            figures["model"] = plot_model(paper["model"])
     if latency is not None:
         figures["latency"] = plot_latency(latency)
     return [path for name, figure in figures.items() for path in _save(figure, folder, name)]
 
 
 def plot_figure6(results: Figures) -> Figure:
-    """Figure 6: run time and processor time relative to no snapshots, against the interval.
+    """Plot figure 6: added processor time against the interval, a panel for each state size.
 
     Arguments:
-        results: overheads by interval, with their 95 % intervals, as `paper` has them.
+        results: `by_state_size`, as `paper` has it.
     """
-    figure = _figure(2)
-    ticks = sorted(map(float, results["details"]))
-    for axes, (figure_name, what) in zip(figure.axes, COSTS.items(), strict=True):
-        for name, (label, colour, marker) in PROTOCOLS.items():
-            if name == "none":
-                continue
-            middle = results.get(f"{name}_{figure_name}", {})
-            bands = results.get(f"{name}_{figure_name}_95", {})
-            valid = sorted((float(key), key) for key, value in middle.items() if value is not None)
-            x = [interval for interval, _ in valid]
-            axes.plot(x, [1 + middle[key] for _, key in valid], f"{marker}-", c=colour, label=label)
-            low, high = ([1 + bands[key][end] for _, key in valid] for end in (0, 1))
-            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.axhline(1, color=PROTOCOLS["none"][1], linestyle=":", label=PROTOCOLS["none"][0])
-        _log_ticks(axes, ticks, "snapshot interval (s)")
-        axes.set_ylabel(f"{what} relative to no snapshots")
+    figure = _figure(len(results), sharey=True)
+    for axes, of in zip(figure.axes, results.values(), strict=True):
+        _overheads(axes, of)
+        axes.set_title(f"3 × {of['keys']:,} keys")
+    figure.axes[0].set_ylabel("added processor time (%)")
     figure.axes[0].legend(frameon=False)
     return figure
+
+
+def plot_paced(results: Figures) -> Figure:
+    """Plot added processor time and added p99 latency at a share of the sustained rate.
+
+    Arguments:
+        results: `paced`, as `paper` has it.
+    """
+    figure = _figure(2 * len(results))
+    for number, of in enumerate(results.values()):
+        costs, waits = figure.axes[2 * number : 2 * number + 2]
+        _overheads(costs, of)
+        costs.set_ylabel("added processor time (%)")
+        for name in _protocols(of):
+            label, colour, marker = PROTOCOLS[name]
+            points = sorted(
+                (float(key), value) for key, value in of[f"{name}_added_p99_ms"].items()
+            )
+            waits.plot(*zip(*points, strict=True), f"{marker}-", c=colour, label=label)
+        waits.axhline(0, color=PROTOCOLS["none"][1], linestyle=":")
+        _log_ticks(waits, sorted(map(float, of["details"])), "snapshot interval (s)")
+        waits.set_ylabel("added p99 latency (ms)")
+        for axes in (costs, waits):
+            axes.set_title(f"3 × {of['keys']:,} keys")
+    figure.axes[0].legend(frameon=False)
+    return figure
+
+
+def _protocols(results: Figures) -> list[str]:
+    return [name for name in PROTOCOLS if f"{name}_overhead" in results]
+
+
+def _overheads(axes: Axes, results: Figures) -> None:
+    """Plot added processor time in percent, with its bands and that of the control."""
+    ticks = sorted(map(float, results["details"]))
+    for name in _protocols(results):
+        label, colour, marker = PROTOCOLS[name]
+        keys = sorted(results[f"{name}_overhead"], key=float)
+        x = [float(key) for key in keys]
+        y = [100 * results[f"{name}_overhead"][key] for key in keys]
+        shares = [results[f"{name}_snapshots_completed_share"][key] for key in keys]
+        axes.plot(x, y, "-", c=colour)
+        axes.plot([], [], f"{marker}-", c=colour, label=label)
+        for at, value, share in zip(x, y, shares, strict=True):
+            face = colour if share >= ENOUGH else "white"
+            axes.plot([at], [value], marker, c=colour, markerfacecolor=face)
+        bands = [results[f"{name}_overhead_95"][key] for key in keys]
+        low, high = ([100 * band[end] for band in bands] for end in (0, 1))
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    control = [(float(key), of["band"]) for key, of in results["control"].items() if of]
+    if control:
+        x, low, high = zip(
+            *((at, 100 * band[0], 100 * band[1]) for at, band in sorted(control)), strict=True
+        )
+        axes.fill_between(x, low, high, color="#888888", alpha=0.25, linewidth=0, label="control")
+    axes.axhline(0, color=PROTOCOLS["none"][1], linestyle=":")
+    _log_ticks(axes, ticks, "snapshot interval (s)")
 
 
 def plot_figure7(results: Figures) -> Figure:
@@ -133,37 +177,53 @@ def plot_figure7(results: Figures) -> Figure:
     return figure
 
 
-def plot_logs(results: Figures) -> Figure:
-    """The back-edge logs in a snapshot of the cyclic graph, against the interval.
+def plot_cyclic(results: Figures) -> Figure:
+    """Plot added processor time on the cyclic graph, and the records in the logs.
 
     Arguments:
-        results: the `cyclic` part of `paper`.
+        results: `cyclic`, as `paper` has it.
     """
     from matplotlib.ticker import EngFormatter
 
-    figure = _figure(len(LOGS))
-    for axes, (figure_name, unit) in zip(figure.axes, LOGS.items(), strict=True):
-        _by_interval(axes, results["details"], figure_name)
-        axes.set_yscale("symlog", linthresh=10)
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set_ylim(0, 2 * axes.get_ylim()[1])
-        axes.set_ylabel(f"{unit} in the logs of a snapshot (median)")
-    figure.axes[0].legend(frameon=False)
+    figure = _figure(2)
+    costs, logs = figure.axes
+    _overheads(costs, results)
+    costs.set_ylabel("added processor time (%)")
+    _by_interval(logs, results["details"], "log_records")
+    logs.set_yscale("symlog", linthresh=10)
+    logs.yaxis.set_major_formatter(EngFormatter(sep=""))
+    logs.set_ylim(0, 2 * logs.get_ylim()[1])
+    logs.set_ylabel("records in the logs of a snapshot (median)")
+    costs.legend(frameon=False)
     return figure
 
 
-def plot_waits(results: Figures) -> Figure:
-    """Alignment, barrier travel and pauses, against the interval.
+def plot_model(results: Figures) -> Figure:
+    """Plot measured against predicted overheads.
 
     Arguments:
-        results: `details` by interval and protocol, as `paper` has them.
+        results: `model`, as `paper` has it.
     """
-    figure = _figure(len(WAITS))
-    for axes, (figure_name, label) in zip(figure.axes, WAITS.items(), strict=True):
-        _by_interval(axes, results["details"], figure_name)
-        _log_values(axes)
-        axes.set_ylabel(label)
-    figure.axes[-1].legend(frameon=False)
+    figure = _figure(1)
+    (axes,) = figure.axes
+    markers = {"words": "word count", "loop": "loop"}
+    highest = 1.0
+    for (graph, what), shape in zip(markers.items(), "os", strict=True):
+        for name, (label, colour, _) in PROTOCOLS.items():
+            points = list(results["checks"][graph].get(name, {}).values()) if name != "none" else []
+            if not points:
+                continue
+            x = [100 * point["predicted"] for point in points]
+            y = [100 * point["measured"] for point in points]
+            bands = [[100 * end for end in point["band"]] for point in points]
+            below = [max(0.0, at - low) for at, (low, _) in zip(y, bands, strict=True)]
+            above = [max(0.0, high - at) for at, (_, high) in zip(y, bands, strict=True)]
+            axes.errorbar(x, y, [below, above], fmt=shape, c=colour, label=f"{label}, {what}")
+            highest = max(highest, *x, *y)
+    axes.plot([0, highest], [0, highest], ":", c=PROTOCOLS["none"][1], label="as predicted")
+    axes.set_xlabel("predicted added processor time (%)")
+    axes.set_ylabel("measured (%)")
+    axes.legend(frameon=False)
     return figure
 
 
@@ -208,11 +268,11 @@ def _by_interval(axes: Axes, details: dict[str, dict[str, Figures]], figure_name
     _log_ticks(axes, sorted(map(float, details)), "snapshot interval (s)")
 
 
-def _figure(panels: int) -> Figure:
+def _figure(panels: int, sharey: bool = False) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * panels + 0.6, 3.8), layout="constrained")
-    figure.subplots(1, panels)
+    figure = Figure(figsize=(min(4.6, 15 / panels) * panels + 0.6, 3.8), layout="constrained")
+    figure.subplots(1, panels, sharey=sharey)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
