@@ -93,6 +93,7 @@ def test_metrics_of_attempts_that_are_over_are_added_up():
 def test_a_client_that_does_not_read_holds_up_a_bounded_number_of_events():
     server = JobServer.__new__(JobServer)
     server._client_gone, server._ended, server._outbox = False, False, []
+    server._log = None
     server._signal = trio.Event()  # type: ignore[assignment]
     for number in range(3 * MAX_BEHIND):
         server.observe({"event": "snapshot", **figures(number)})

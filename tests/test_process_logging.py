@@ -130,6 +130,12 @@ def test_the_environment_takes_names_and_numbers_of_levels():
 # ---- in a process of the job
 
 
+@pytest.fixture(autouse=True)
+def no_operator_at_work():
+    """Forget the operator of a test before: tasks without an event loop of their own leave it."""
+    operator_at_work.set(None)
+
+
 def test_a_process_logs_lines_with_time_and_operator(capsys):
     with ProcessLogging("worker 3", 3) as logs:
         logs.configure(LoggingConfig(logging.INFO))

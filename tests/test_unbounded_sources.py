@@ -35,6 +35,7 @@ from penstock.runtime.control.world import Signal, real_world
 from penstock.runtime.in_process import _World
 from penstock.runtime.jobmanager import JobManager, JobOptions
 from penstock.runtime.multiplexed_source import MultiplexedFeed
+from penstock.runtime.process_logging import LogAttributes
 from penstock.runtime.splits import SplitDealer
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import Ran, program, run_program
@@ -265,7 +266,8 @@ def test_readers_that_block_leave_threads_for_snapshots(in_process: bool) -> Non
     async def main() -> None:
         over = threading.Event()
         async with trio.open_nursery() as nursery:
-            world = _World(MemoryNetwork(), nursery).make() if in_process else real_world()
+            here = _World(MemoryNetwork(), nursery, LogAttributes())
+            world = here.make() if in_process else real_world()
             for _ in range(60):
                 nursery.start_soon(world.read or world.offload, over.wait)
             await trio.testing.wait_all_tasks_blocked()

@@ -295,13 +295,13 @@ class Cluster:
 
     def _build(self, rng: random.Random) -> None:
         world = World(
-            self._clock,
-            None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            at_once,
-            0,
-            rng,
-            self._timer,
+            clock=self._clock,
+            transport=None,  # type: ignore[arg-type]
+            launcher=None,  # type: ignore[arg-type]
+            offload=at_once,
+            pid=0,
+            rng=rng,
+            timer=self._timer,
             runnable=lambda: 0,  # there is no event loop
         )
         graph, config, mode = self.compiled.graph, self.program.config, self.mode
