@@ -398,8 +398,10 @@ class TaskManager:
             except PenstockError as error:
                 if not self._over:
                     raise
-                # The job has its result; nothing else would show this.
-                print(f"after the job's end: {error}", file=sys.stderr)
+                # The job has its result; nothing else would show an error of the user's `close`.
+                # State may fail to close while an abandoned thread still writes it.
+                if isinstance(error, JobError) and error.user_traceback:
+                    print(f"after the job's end: {error}", file=sys.stderr)
 
     async def _run_pump(self, built: BuiltTask, feed: Feed) -> None:
         # The threads that read inherit it.
