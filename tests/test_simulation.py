@@ -262,10 +262,11 @@ def test_a_folder_that_cannot_be_made_ahead_is_made_when_its_snapshot_begins(
         return create(store, number)
 
     monkeypatch.setattr(Store, "create", create_second)
-    for seed in ANNOUNCED:
+    # Few runs have one, so there are more of them.
+    for seed in range(1, 60, 2):
         tried.clear()
         check(seed, Simulation(seed, faults=[]))
-    assert made_later > 2
+    assert made_later > 5
 
 
 def test_output_that_cannot_be_staged_is_produced_again() -> None:

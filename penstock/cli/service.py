@@ -243,7 +243,7 @@ class _Connection:
         raise PenstockError(gone)
 
     def give_up_after(self, seconds: float) -> None:
-        """Let `events` raise `TimeoutError` when so much time has passed."""
+        """Let `events` raise `TimeoutError` after this time."""
         self._deadline = time.monotonic() + seconds
 
     def events(self) -> Iterator[dict[str, Any]]:

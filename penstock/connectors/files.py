@@ -201,7 +201,7 @@ class _FileReader(SourceReader):
         if status.st_mtime_ns == payload["mtime_ns"]:
             return False
         size = payload["size"]
-        # What is appended later changes neither end. Version 0.1 recorded none.
+        # Appending changes neither end. Version 0.1 recorded none.
         ends = payload.get("ends")
         return status.st_size == size or (ends is not None and ends != _ends(self._path, size))
 

@@ -210,7 +210,7 @@ class _Pump:
         self._closed = False
         self._ended = False
         self._error: BaseException | None = None
-        # What the generator logs is then put down to the source.
+        # Log lines of the generator then name the source.
         run = partial(copy_context().run, self._run)
         threading.Thread(target=run, name=name, daemon=True).start()
 

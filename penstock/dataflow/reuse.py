@@ -202,7 +202,7 @@ _CHANGING_INSTRUCTIONS = ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_S
 def may_change_objects(function: Any) -> bool:
     """Return whether a function's own code changes objects, or cannot be read.
 
-    What the functions do that it calls is not looked at.
+    The code of the functions that it calls is not examined.
     """
     while isinstance(function, partial):
         function = function.func

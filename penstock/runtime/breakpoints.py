@@ -1,4 +1,4 @@
-"""What becomes of breakpoints in the processes of a job, where no terminal is."""
+"""Refuse breakpoints in the processes of a job, which have no terminal."""
 
 from __future__ import annotations
 

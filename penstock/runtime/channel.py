@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIRST_RECORDS", "Channel", "ChannelStatistics"]
 
-#: A batch has at most so many records until the receiver has processed some.
+#: The largest number of records in a batch until the receiver has processed some.
 FIRST_RECORDS = 16
 
 

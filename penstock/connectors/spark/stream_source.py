@@ -120,7 +120,7 @@ class SparkStreamSource(Source):
         assert self._frame is not None
         self._folder, state = preparation.folder, preparation.state
         if state is not None:
-            # Before a query is started that nobody would read.
+            # Refuse before a query starts that no reader would read.
             self._stage_id = _known_stage(self._folder, state["stage"])
         elif preparation.resuming:
             self._stage_id = _newest_stage(self._folder)

@@ -21,7 +21,7 @@ __all__ = ["HANDSHAKE_SECONDS", "Handshakes"]
 
 #: A connection must prove within this time that it knows the token.
 HANDSHAKE_SECONDS = 10.0
-#: That time is counted in so many steps.
+#: The number of steps in which that time is counted.
 STEPS = 10
 #: Bounds of the number of connections that have not proved it.
 FEWEST, MOST = 16, 256
@@ -59,7 +59,7 @@ class Handshakes:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_expire, scope)
-                # What a stranger does is no failure of ours.
+                # A stranger's behaviour is no failure of this process.
                 with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                     frames = await accept(stream, self._token)
                 nursery.cancel_scope.cancel()

@@ -70,7 +70,7 @@ _NAMES = {cls: name for name, cls in _REQUESTS.items()}
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a JobManager process is to run.
+    """The job that a JobManager process runs.
 
     Arguments:
         code: the job's code, packed.
@@ -86,7 +86,7 @@ class JobRequest:
 
 
 def versions() -> list[str]:
-    """What must be equal at both ends, since code is shipped: Python's and Penstock's version."""
+    """Return the versions of Python and Penstock; both ends need the same to ship code."""
     major, minor = sys.version_info[:2]
     return [f"Python {major}.{minor}", f"Penstock {VERSION}"]
 

@@ -29,7 +29,7 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do after a failure.
+    """The decision whether a job restarts after a failure.
 
     Arguments:
         delay_seconds: wait so long and start the job again; None: end the job.
