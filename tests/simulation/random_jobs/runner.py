@@ -15,6 +15,7 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import GraphError, PenstockError
+from penstock.runtime.control.restart import MAX_FAILURES_AT_START
 from penstock.runtime.control.world import seed_scheduler
 from penstock.runtime.jobmanager import JobManager, JobOptions
 from penstock.snapshot.store import Store
@@ -225,6 +226,7 @@ class _Run:
         self._outcome: Any = None
         self._snapshots = self._in_flight = 0
         self._failed = self._stopping = False
+        self._kills_before_start = 0
         self.running = self.refused = False
 
     async def to_its_end(self, *, resume: bool, last: bool) -> bool:
@@ -252,8 +254,13 @@ class _Run:
         if isinstance(outcome, GraphError) and "end_input has run in some" in str(outcome):
             self.refused = True
             return False
-        # A failure while the job is being stopped ends it, and it can be resumed.
-        excused = self._process.how == KILLED or (self._stopping and self._failed)
+        # A failure while the job is being stopped ends it, and it can be resumed. So does the last
+        # of several failures before the job has begun.
+        excused = (
+            self._process.how == KILLED
+            or (self._stopping and self._failed)
+            or self._kills_before_start >= MAX_FAILURES_AT_START
+        )
         if isinstance(outcome, PenstockError) and not excused:
             self._case.result.crashes.append(outcome)
             return True
@@ -343,6 +350,7 @@ class _Run:
             case.count("jobmanagers killed" if process is self._process else "workers killed")
             self._failed = True
             process.kill()
+        self._kills_before_start += not self.running
 
 
 _TOLD = ("event", "number", "kind", "reason", "cause", "log_records", "text")
