@@ -66,23 +66,23 @@ bench-compare: $(STAMP)
 	$(BIN)/python -m bench.compare $(BASE) --bench $(BENCH) --rounds $(ROUNDS) -- $(ARGS)
 
 soak: $(STAMP)
-	$(BIN)/python -m tests.soak
+	$(BIN)/python -m tests.soak.soak
 
 soak-cycles: $(STAMP)
-	$(BIN)/python -m tests.soak_cycles
+	$(BIN)/python -m tests.soak.cycles
 
 soak-spark: $(STAMP)
-	$(BIN)/python -m tests.soak_spark
+	$(BIN)/python -m tests.soak.spark
 
 # A hundred thousand random loops; those of `make test` are the first ten thousand.
 random-cycles: $(STAMP)
-	PENSTOCK_CASES=100000 $(BIN)/python -m pytest -q tests/test_cycle_random.py
+	PENSTOCK_CASES=100000 $(BIN)/python -m pytest -q tests/snapshot/protocols/test_cycle_random.py
 
 # Ten thousand random jobs, disturbed at random; those of `make test` are the first three hundred.
 CASES ?= 10000
 
 random-jobs: $(STAMP)
-	$(BIN)/python -m tests.random_jobs --cases $(CASES)
+	$(BIN)/python -m tests.soak.random_jobs --cases $(CASES)
 
 clean:
 	rm -rf .venv build dist *.egg-info demo-output .hypothesis .mypy_cache .ruff_cache \

@@ -19,20 +19,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench import (
-    checkpoint,
-    cycles,
-    latency,
-    latency_load,
-    limit,
-    paper,
-    paper_report,
-    recovery,
-    spark,
-    startup,
-    wordcount,
-)
-from bench.harness import Figures, Say, WrongResultError
+from bench import startup
+from bench.common.harness import Figures, Say, WrongResultError
+from bench.latency import shuffle as latency
+from bench.latency import under_load as latency_load
+from bench.paper import evaluation as paper
+from bench.paper import report as paper_report
+from bench.snapshots import checkpoint, recovery
+from bench.throughput import cycles, limit, spark, wordcount
 from penstock import PenstockError
 
 __all__ = ["main"]

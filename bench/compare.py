@@ -35,7 +35,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness import Figures, Say, machine
+from bench.common.harness import Figures, Say, machine
 
 __all__ = ["CompareError", "compare", "interval_95", "main", "numbers"]
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Figures, Follower, Say, machine, run, scratch
+from bench.common.harness import Figures, Follower, Say, machine, run, scratch
 from penstock import GeneratorSource, SinkFunction, StreamExecutionEnvironment
 
 __all__ = ["measure"]

@@ -56,12 +56,12 @@ if TYPE_CHECKING:
         ReduceFunction,
         SinkFunction,
     )
-    from penstock.dataflow.keys import KeyRefusedError
+    from penstock.dataflow.graph.keys import KeyRefusedError
+    from penstock.dataflow.graph.type_info import Types
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
     from penstock.dataflow.stream import DataStream, DataStreamSink, KeyedStream
-    from penstock.dataflow.types import Types
     from penstock.dataflow.watermarks import WatermarkStrategy
-    from penstock.runtime.shapes import UnsupportedTypeError
+    from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 
 __version__ = VERSION
 
@@ -79,12 +79,12 @@ _WHERE = {
         "FilterFunction FlatMapFunction Function KeyedProcessFunction KeySelector MapFunction "
         "Partitioner ProcessFunction ReduceFunction SinkFunction"
     ),
-    "penstock.dataflow.keys": "KeyRefusedError",
+    "penstock.dataflow.graph.keys": "KeyRefusedError",
     "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
     "penstock.dataflow.stream": "DataStream DataStreamSink KeyedStream",
-    "penstock.dataflow.types": "Types",
+    "penstock.dataflow.graph.type_info": "Types",
     "penstock.dataflow.watermarks": "WatermarkStrategy",
-    "penstock.runtime.shapes": "UnsupportedTypeError",
+    "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}
 

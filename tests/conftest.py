@@ -38,15 +38,15 @@ sys.dont_write_bytecode = False
 #: Files that one process runs as a whole, by how their paths begin: those whose tests look at what
 #: a fixture of the module has done, and those that share a Spark session, each with a JVM.
 WHOLE = (
-    "tests/test_api.py",
-    "tests/test_bench_paper.py",
+    "tests/dataflow/test_api.py",
+    "tests/bench/test_paper.py",
     "tests/spark/test_cluster",
     "tests/spark/test_table_sink",
     "tests/spark/test_stream",
     "tests/spark/",
 )
 #: What begins first, as it takes longest.
-FIRST = (*WHOLE[2:4], "tests/test_simulation.py::test_whatever_is_killed")
+FIRST = (*WHOLE[2:4], "tests/simulation/test_simulation.py::test_whatever_is_killed")
 #: After which share of all others the rest of Spark begins: at once it would be too much for two
 #: cores.
 SPARK_AT = 0.3

@@ -1,8 +1,9 @@
 """The command line: click commands, thin over the Python API.
 
 Nothing is decided here that a program could not decide itself: commands set `RunOptions` around a
-job file, read the snapshot store, or talk to the job service (`penstock.runtime.daemon`). Heavy
-modules are imported inside the commands, so that `penstock --help` answers at once.
+job file, read the snapshot store, or talk to the job service
+(`penstock.runtime.dispatcher.dispatcher`). Heavy modules are imported inside the commands, so that
+`penstock --help` answers at once.
 
 Start reading at `run.py`; `script.py` is how a job file is run.
 """

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import click
 
+from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.errors import GraphError, PenstockError
-from penstock.dataflow.paths import without_scheme
 
 __all__ = [
     "JobCommand",

@@ -58,7 +58,7 @@ def run(options: JobOptions, master: str | None, slots: int | None, conf: tuple[
     if slots is not None or conf:
         option = "--conf" if conf else "--slots"
         raise click.UsageError(f"{option} goes together with --master.")
-    from penstock.runtime.client import LocalExecutor
+    from penstock.runtime.client.executor import LocalExecutor
 
     raise SystemExit(run_job(options, LocalExecutor()))
 
@@ -102,15 +102,15 @@ class _PlanExecutor:
 
     def execute(self, program: Program) -> JobExecutionResult:
         """Print the plan, and end the job file: what follows wants a result."""
-        from penstock.dataflow.compile import compile_graph
-        from penstock.dataflow.plan import render
+        from penstock.dataflow.graph.compile import compile_graph
+        from penstock.dataflow.graph.plan import render
 
         click.echo(render(compile_graph(program.graph, program.config), self._format))
         raise SystemExit(0)
 
     def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
         """The same, with the sink that collects."""
-        from penstock.runtime.collect import CollectSink
+        from penstock.runtime.operators.collect_sink import CollectSink
 
         program.collect(stream, CollectSink(""))
         self.execute(program)

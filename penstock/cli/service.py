@@ -1,7 +1,7 @@
 """The job service from the command line: start it, hand it jobs, list and cancel them.
 
-What happens in it is `penstock.runtime.daemon`; this is its client, and blocking code, since a
-job file that is submitted may have an event loop of its own.
+What happens in it is `penstock.runtime.dispatcher.dispatcher`; this is its client, and blocking
+code, since a job file that is submitted may have an event loop of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.dataflow.errors import GraphError, PenstockError
 if TYPE_CHECKING:
     from penstock.dataflow.environment import JobExecutionResult, Program
     from penstock.dataflow.stream import CloseableIterator, DataStream
-    from penstock.runtime.client import Follower
+    from penstock.runtime.client.executor import Follower
     from penstock.runtime.control.requests import Request
 
 __all__ = ["cancel", "jobmanager", "list_jobs", "submit"]
@@ -71,8 +71,8 @@ def jobmanager(
         raise click.UsageError("--host goes together with --port.")
     import trio
 
-    from penstock.runtime.control.home import StateFolder
-    from penstock.runtime.daemon import Daemon
+    from penstock.runtime.dispatcher.dispatcher import Daemon
+    from penstock.runtime.dispatcher.job_registry import StateFolder
 
     level = log_level or "INFO"
     daemon = Daemon(StateFolder(directory), port, host or "127.0.0.1", say, level)
@@ -180,7 +180,7 @@ class _Connection:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        from penstock.runtime.control.home import StateFolder
+        from penstock.runtime.dispatcher.job_registry import StateFolder
 
         folder = StateFolder(directory)
         contact = folder.contact()
@@ -195,8 +195,8 @@ class _Connection:
         self._socket = self._connect(*contact)
 
     def _connect(self, address: str, token: bytes) -> socket.socket:
-        from penstock.runtime.control.unix_sockets import socket_name
-        from penstock.runtime.control.wire import AuthenticationError, connect_blocking
+        from penstock.runtime.control.framing import AuthenticationError, connect_blocking
+        from penstock.runtime.system.unix_sockets import socket_name
 
         kind, _, rest = address.partition(":")
         host, _, port = rest.rpartition(":")
@@ -228,8 +228,8 @@ class _Connection:
 
     def ask(self, request: Request) -> dict[str, Any]:
         """Send a request and return its answer. Raises `PenstockError` if it is refused."""
+        from penstock.runtime.control.framing import send_blocking
         from penstock.runtime.control.requests import encode_request
-        from penstock.runtime.control.wire import send_blocking
 
         gone = "the job manager ended before it answered"
         try:
@@ -248,8 +248,8 @@ class _Connection:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What the job manager says, until it closes the connection."""
+        from penstock.runtime.control.framing import receive_blocking
         from penstock.runtime.control.packing import unpack_event
-        from penstock.runtime.control.wire import receive_blocking
 
         while True:
             if self._deadline is not None:
@@ -293,9 +293,9 @@ class _SubmitExecutor:
         """Submit a program, and follow it to its end if that is wanted."""
         from penstock.cli.script import Left
         from penstock.dataflow.environment import JobExecutionResult, current_options
-        from penstock.runtime.client import Follower, job_request
+        from penstock.runtime.client.executor import Follower, job_request
+        from penstock.runtime.client.source_preparation import prepared_sources
         from penstock.runtime.control.requests import Submit
-        from penstock.runtime.prepare import prepared_sources
 
         options, name = current_options(), program.config.name
         follower = Follower(program, options, time.perf_counter())

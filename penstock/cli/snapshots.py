@@ -19,8 +19,8 @@ from penstock.dataflow.errors import StoreError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from penstock.snapshot.manifest import Manifest, SnapshotInfo
-    from penstock.snapshot.store import Store
+    from penstock.snapshot.metadata.manifest import Manifest, SnapshotInfo
+    from penstock.snapshot.storage.store import Store
 
 __all__ = ["print_table", "snapshots"]
 
@@ -97,8 +97,8 @@ def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bo
 
 
 def _open(directory: Path) -> tuple[Store, int | None]:
-    from penstock.snapshot.manifest import Paths
-    from penstock.snapshot.store import Store
+    from penstock.snapshot.metadata.manifest import Paths
+    from penstock.snapshot.storage.store import Store
 
     if not directory.exists():
         raise StoreError("there is no such folder", directory)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
+from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.paths import without_scheme
 
 __all__ = ["list_files", "local_path", "make_folder", "sync_folder"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from penstock.dataflow.durations import Duration, seconds_of, whole_number
+from penstock.dataflow.arguments.durations import Duration, seconds_of, whole_number
+from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.paths import without_scheme
 
 __all__ = [
     "CheckpointConfig",

@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.dataflow.compile import ExecutionGraph, compile_graph
+from penstock.dataflow.arguments.durations import Duration, seconds_of
+from penstock.dataflow.arguments.pyflink_names import ENVIRONMENT, PyFlinkNames
 from penstock.dataflow.config import (
     CheckpointConfig,
     CheckpointingMode,
@@ -24,13 +25,12 @@ from penstock.dataflow.config import (
     check_parallelism,
     log_level_number,
 )
-from penstock.dataflow.durations import Duration, seconds_of
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.feedback import FeedbackStream
-from penstock.dataflow.graph import JobGraph, Operator, OperatorKind
+from penstock.dataflow.graph.compile import ExecutionGraph, compile_graph
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind
+from penstock.dataflow.graph.plan import render
 from penstock.dataflow.job_process import refuse_in_job_process
-from penstock.dataflow.plan import render
-from penstock.dataflow.pyflink_names import ENVIRONMENT, PyFlinkNames
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.source import Source
 from penstock.dataflow.stream import CloseableIterator, DataStream, End
@@ -425,7 +425,7 @@ class StreamExecutionEnvironment(PyFlinkNames):
         if _options.executor is not None:
             return _options.executor
         # The one door from the API down into the runtime.
-        from penstock.runtime.client import LocalExecutor
+        from penstock.runtime.client.executor import LocalExecutor
 
         return LocalExecutor()
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph import Operator
+from penstock.dataflow.graph.job_graph import Operator
 from penstock.dataflow.stream import DataStream, End
 
 __all__ = ["FeedbackStream", "IterativeStream"]

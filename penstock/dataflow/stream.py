@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.dataflow.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
 from penstock.dataflow.config import check_parallelism
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
@@ -28,8 +29,7 @@ from penstock.dataflow.functions import (
     ReduceFunction,
     SinkFunction,
 )
-from penstock.dataflow.graph import Chaining, Edge, Operator, OperatorKind, Partitioning
-from penstock.dataflow.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
+from penstock.dataflow.graph.job_graph import Chaining, Edge, Operator, OperatorKind, Partitioning
 from penstock.dataflow.sink import Sink
 
 if TYPE_CHECKING:

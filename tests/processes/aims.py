@@ -99,12 +99,12 @@ class Aims:
             self._strike(self._mine, pid, details)
 
     def _watch_worker(self) -> None:
-        from penstock.runtime.back_edge import BackEdge
-        from penstock.runtime.elements import Batch, EncodedBatch
-        from penstock.runtime.gate import InputGate
-        from penstock.runtime.persist import Persister
-        from penstock.snapshot.cyclic import CyclicProtocol
-        from penstock.snapshot.events import Block
+        from penstock.runtime.network.elements import Batch, EncodedBatch
+        from penstock.runtime.network.feedback_channel import BackEdge
+        from penstock.runtime.network.input_gate import InputGate
+        from penstock.runtime.task.checkpoint_writer import Persister
+        from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+        from penstock.snapshot.protocols.events import Block
 
         logged: set[int] = set()
 
@@ -161,8 +161,8 @@ class Aims:
 
     def _watch_jobmanager(self) -> None:
         from penstock.connectors.file_sink import FileCommitter
-        from penstock.runtime.attempt import Attempt
-        from penstock.runtime.jobmanager import JobManager
+        from penstock.runtime.jobmanager.execution_attempt import Attempt
+        from penstock.runtime.jobmanager.jobmanager import JobManager
 
         def start(call: Callable, attempt: Any) -> None:
             self._attempt, self._mine = attempt, self._next()

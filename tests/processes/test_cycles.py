@@ -25,7 +25,7 @@ from penstock import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
-from penstock.snapshot.store import Store
+from penstock.snapshot.storage.store import Store
 from tests.processes.aims import strikes
 from tests.processes.harness import Killer, committed, run, run_to_the_end
 from tests.processes.looping import LoopSettings, history, looping_job, restored_logs

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import StreamExecutionEnvironment
-from penstock.snapshot.store import Store
+from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (
     Killer,
     Settings,

@@ -30,7 +30,7 @@ from penstock import (
     StreamExecutionEnvironment,
     ValueStateDescriptor,
 )
-from penstock.snapshot.store import Store
+from penstock.snapshot.storage.store import Store
 from tests.processes.harness import Killer, committed, run
 from tests.processes.parts import PartedSource, Slow, has_let_all_go, let_all_go
 

@@ -9,10 +9,10 @@ import pytest
 import rocksdict
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.codec import Codec, TypeTable
-from penstock.snapshot.manifest import Paths
-from penstock.snapshot.state.blocks import newest_entries, read_block
-from penstock.snapshot.store import Store
+from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
+from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (
     Killer,
     Settings,

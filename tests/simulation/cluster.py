@@ -21,11 +21,11 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime import persist
-from penstock.runtime.control.world import seed_scheduler
-from penstock.runtime.jobmanager import JobManager, JobOptions
-from penstock.snapshot.files import Files, MemoryFiles
-from penstock.snapshot.store import Store
+from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.system.system import seed_scheduler
+from penstock.runtime.task import checkpoint_writer as persist
+from penstock.snapshot.storage.filesystem import Files, MemoryFiles
+from penstock.snapshot.storage.store import Store
 from tests.simulation.job import LEDGERS, Ledger, job_config, make_job
 from tests.simulation.processes import Killed, Machine, Process
 

@@ -1,7 +1,7 @@
 """A search over everything that can happen to the tasks of a small program, in any order.
 
-The support of `tests/test_interleavings.py` and `tests/test_cycle_interleavings.py`, which say
-what is looked for and how.
+The support of `tests/snapshot/protocols/test_interleavings.py` and
+`tests/snapshot/protocols/test_cycle_interleavings.py`, which say what is looked for and how.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.back_edge import BackEdge
-from penstock.runtime.logged import ChannelLog
-from penstock.runtime.persist import Cut
-from penstock.runtime.spill import Hold, Spill
+from penstock.runtime.network.feedback_channel import BackEdge
+from penstock.runtime.network.recorded_channel import ChannelLog
+from penstock.runtime.network.spill_queue import Hold, Spill
+from penstock.runtime.task.checkpoint_writer import Cut
 from tests.simulation.lineage import Program, Totals
 from tests.simulation.tasks import (
     PLAIN,

@@ -24,7 +24,7 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
-from penstock.runtime.control.code import JobCode, pack
+from penstock.runtime.control.job_code import JobCode, pack
 
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis"]
 

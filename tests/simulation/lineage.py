@@ -20,7 +20,7 @@ import networkx as nx
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.functions import KeyedProcessFunction, ProcessFunction
-from penstock.dataflow.graph import JobGraph
+from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.source import (
     ListEnumerator,
     Read,

@@ -1,6 +1,6 @@
 """Whole jobs under each checkpointing mode, on model channels, in every order that is possible.
 
-The support of `test_at_least_once.py`, `test_synchronous.py` and `test_chandy_lamport.py`. As in
+The support of `test_at_least_once.py`, `test_synchronous.py` and `test_in_flight_data.py`. As in
 `protocol_model.py` only the protocols are real. What that model has not is here: sources that read
 and can be halted, a coordinator that injects, completes and gives up, outlets that wait for room,
 a record in the hands of a task, barriers that overtake, and timers that go off at any moment.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.events import (
+from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierReached,
     BarrierSent,
@@ -35,9 +35,9 @@ from penstock.snapshot.events import (
     TimedOut,
     Unblock,
 )
-from tests.driven import CheckedProtocol
 from tests.simulation.execution import Execution, Record, Violation, explore
 from tests.simulation.mode_jobs import Job
+from tests.snapshot.protocols.driven import CheckedProtocol
 
 __all__ = ["Found", "Make", "Mode", "ModeModel"]
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.runtime.back_edge import BackEdge
-from penstock.runtime.elements import Barrier, Element
-from penstock.runtime.gate import InputGate
-from penstock.snapshot.cyclic import CyclicProtocol
-from penstock.snapshot.events import Block, Command, Event, Unblock
-from penstock.snapshot.termination import LoopCommand, LoopEvent, LoopWatch, Status
+from penstock.runtime.network.elements import Barrier, Element
+from penstock.runtime.network.feedback_channel import BackEdge
+from penstock.runtime.network.input_gate import InputGate
+from penstock.snapshot.coordination.loop_termination import (
+    LoopCommand,
+    LoopEvent,
+    LoopWatch,
+    Status,
+)
+from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.events import Block, Command, Event, Unblock
 from tests.simulation.tasks import Kit, Recording
 
 

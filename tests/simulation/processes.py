@@ -14,9 +14,9 @@ from typing import Any
 
 import trio
 
-from penstock.runtime.control.memory import MemoryNetwork, MemoryStream
-from penstock.runtime.control.world import Handler, WorkerHandle, WorkerSpec, World
-from penstock.runtime.taskmanager import TaskManager
+from penstock.runtime.system.memory_connection import MemoryNetwork, MemoryStream
+from penstock.runtime.system.system import Handler, WorkerHandle, WorkerSpec, World
+from penstock.runtime.taskmanager.taskmanager import TaskManager
 
 #: How a process ended that was killed.
 KILLED = "killed by signal 9"

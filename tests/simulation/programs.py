@@ -1,6 +1,7 @@
 """Small programs with loops, drawn at random, and a schedule of chance for them.
 
-The support of `tests/test_cycle_random.py`, which says what is looked for and how.
+The support of `tests/snapshot/protocols/test_cycle_random.py`, which says what is looked for and
+how.
 """
 
 from __future__ import annotations

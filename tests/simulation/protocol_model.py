@@ -1,8 +1,8 @@
 """The protocols of a whole cyclic graph on model channels, in every order that is possible.
 
-The support of `tests/test_cyclic.py`, which says what is looked for and how. Only the protocols are
-real here; channels are lists, and a task adds up what it has processed. A world is a tuple, so that
-worlds that are alike are looked at once.
+The support of `tests/snapshot/protocols/test_aligned_cyclic.py`, which says what is looked for and
+how. Only the protocols are real here; channels are lists, and a task adds up what it has
+processed. A world is a tuple, so that worlds that are alike are looked at once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import combinations_with_replacement, product
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.acyclic import AcyclicProtocol, Phase
-from penstock.snapshot.cyclic import CyclicProtocol
-from penstock.snapshot.events import (
+from penstock.snapshot.protocols.aligned import AcyclicProtocol, Phase
+from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierReached,
     Block,

@@ -13,9 +13,9 @@ import trio.testing
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.control.code import JobCode, pack, record_classes
-from penstock.runtime.control.world import seed_scheduler
-from penstock.runtime.jobmanager import JobManager, JobOptions
+from penstock.runtime.control.job_code import JobCode, pack, record_classes
+from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.system.system import seed_scheduler
 from tests.simulation.processes import Machine
 
 Build = Callable[[StreamExecutionEnvironment], None]

@@ -18,29 +18,29 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.compile import ChannelId, ExecutionGraph, compile_graph
-from penstock.dataflow.graph import JobGraph
+from penstock.dataflow.graph.compile import ChannelId, ExecutionGraph, compile_graph
+from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.source import Split
-from penstock.runtime import build
-from penstock.runtime.back_edge import BackEdge
-from penstock.runtime.build import Builder
-from penstock.runtime.chain_runner import ChainRunner
-from penstock.runtime.channel import Channel
-from penstock.runtime.codec import Codec, TypeTable
-from penstock.runtime.control.code import JobCode
-from penstock.runtime.control.world import World
-from penstock.runtime.elements import Barrier, Batch, Element, EncodedBatch
-from penstock.runtime.gate import InputGate
-from penstock.runtime.persist import Acknowledgement, drive
-from penstock.runtime.replay import Replays, RestoredLog
-from penstock.runtime.task import Task
-from penstock.snapshot import termination as t
-from penstock.snapshot.acyclic import AcyclicProtocol
-from penstock.snapshot.cyclic import CyclicProtocol
-from penstock.snapshot.events import SnapshotKind
-from penstock.snapshot.handles import OperatorHandle
-from penstock.snapshot.log import read_log
-from penstock.snapshot.manifest import Paths
+from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch
+from penstock.runtime.network.feedback_channel import BackEdge
+from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.system.system import World
+from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.checkpoint_writer import Acknowledgement, drive
+from penstock.runtime.task.log_replay import Replays, RestoredLog
+from penstock.runtime.task.task import Task
+from penstock.runtime.taskmanager import task_factory as build
+from penstock.runtime.taskmanager.task_factory import Builder
+from penstock.snapshot.coordination import loop_termination as t
+from penstock.snapshot.metadata.handles import OperatorHandle
+from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.protocols.aligned import AcyclicProtocol
+from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.events import SnapshotKind
+from penstock.snapshot.storage.in_flight_log import read_log
 from tests.simulation.lineage import Program, Totals, key_of
 
 CODEC = Codec(TypeTable())

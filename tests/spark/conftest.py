@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.connectors.spark.session import spark_session
-from penstock.runtime.spark import checks, gang
+from penstock.runtime.spark import barrier_stage as gang
+from penstock.runtime.spark import preflight as checks
 from tests.processes.harness import PATIENCE
 
 #: A JVM of the tests lives for a minute and runs little of what it loads twice. So it is not worth

@@ -1,4 +1,4 @@
-"""A program from a stream of Spark to a table; `tests/soak_spark.py` kills it and its JVM."""
+"""A program from a stream of Spark to a table; `tests/soak/spark.py` kills it and its JVM."""
 
 import sys
 from pathlib import Path

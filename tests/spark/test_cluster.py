@@ -26,10 +26,12 @@ from penstock import (
 from penstock.connectors.spark import SparkTableSink
 from penstock.connectors.spark.session import spark_session
 from penstock.dataflow.environment import RunOptions, current_options, run_options
-from penstock.runtime.control.world import SocketTransport, WorkerSpec
-from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, checks, gang
+from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
+from penstock.runtime.spark import barrier_stage as gang
+from penstock.runtime.spark import preflight as checks
+from penstock.runtime.spark.barrier_stage import GangLauncher
 from penstock.runtime.spark.cluster import JobThread
-from penstock.runtime.spark.gang import GangLauncher
+from penstock.runtime.system.system import SocketTransport, WorkerSpec
 from tests.processes.harness import (
     Settings,
     committed,
@@ -373,8 +375,9 @@ def test_the_package_is_whole_when_it_is_sent(tmp_path: Path):
 
     path = checks.zip_package(tmp_path)
     program = (
-        f"import sys; sys.path.insert(0, {str(path)!r}); import penstock.runtime.spark.member as m;"
-        "import penstock.runtime.taskmanager; print(m.__file__)"
+        f"import sys; sys.path.insert(0, {str(path)!r});"
+        "import penstock.runtime.spark.stage_worker as m;"
+        "import penstock.runtime.taskmanager.taskmanager; print(m.__file__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True
@@ -390,8 +393,8 @@ def test_a_program_that_the_command_line_runs_does_not_choose_a_cluster(spark: S
 
 def test_an_attempt_that_spark_runs_again_does_nothing():
     # The rule is in the tasks themselves; Spark does not retry result stages of gangs.
-    from penstock.runtime.control.world import WorkerSpec
-    from penstock.runtime.spark.member import GangPlan, _work
+    from penstock.runtime.spark.stage_worker import GangPlan, _work
+    from penstock.runtime.system.system import WorkerSpec
 
     spec = WorkerSpec("tcp:127.0.0.1:9", b"token", 0, 1, 1.0)
     plan = GangPlan("tcp:127.0.0.1:9", b"token", (spec,))

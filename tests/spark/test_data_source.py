@@ -27,9 +27,9 @@ from penstock.connectors.spark.data_source import PenstockDataSource, _json
 from penstock.connectors.spark.published import last_whole_snapshot, list_output
 from penstock.connectors.spark.saved_state import find_state, read_part
 from penstock.dataflow.environment import RunOptions, run_options
-from penstock.runtime.client import LocalExecutor
-from penstock.snapshot.handles import KeyedHandle
-from penstock.snapshot.store import Store
+from penstock.runtime.client.executor import LocalExecutor
+from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (
     Settings,
     committed,

@@ -14,8 +14,8 @@ from penstock import GraphError, JobError
 from penstock.connectors.spark import SparkTableSource
 from penstock.connectors.spark.columns import to_python
 from penstock.connectors.spark.types import arrow_schema
-from penstock.runtime.codec import Codec
-from penstock.runtime.extensions import TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.value_encoding import TypeTable
 from tests.spark.test_table_source import pinned, read_all
 
 _UTC = datetime.UTC

@@ -37,7 +37,7 @@ from penstock.connectors.spark.published import (
 from penstock.connectors.spark.saved_state import Entry, StatePart, find_state, read_part
 from penstock.connectors.spark.types import arrow_schema
 from penstock.dataflow.errors import GraphError
-from penstock.snapshot.manifest import Paths
+from penstock.snapshot.metadata.manifest import Paths
 
 __all__ = ["PenstockDataSource"]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from penstock.connectors.file_sink import sink_tag
 from penstock.dataflow.errors import GraphError, JobError, StoreError
-from penstock.snapshot.manifest import Manifest, Paths
-from penstock.snapshot.store import Store
+from penstock.snapshot.metadata.manifest import Manifest, Paths
+from penstock.snapshot.storage.store import Store
 
 __all__ = ["Reading", "SinkFile", "last_whole_snapshot", "list_output", "read_lines"]
 

@@ -17,17 +17,17 @@ from typing import Any
 import msgpack
 
 from penstock.dataflow.errors import GraphError, StoreError
-from penstock.dataflow.keys import canonical, key_group
-from penstock.runtime.codec import Codec, TypeTable
-from penstock.runtime.extensions import Shape
-from penstock.snapshot.handles import KeyedHandle
-from penstock.snapshot.manifest import Manifest, Paths
-from penstock.snapshot.schema import RecordKind, RecordSchema
-from penstock.snapshot.state.blocks import newest_entries, read_block
-from penstock.snapshot.state.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
-from penstock.snapshot.store import Store
-from penstock.snapshot.temporary import TemporaryFolder
+from penstock.dataflow.graph.keys import canonical, key_group
+from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.value_encoding import Shape
+from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.metadata.manifest import Manifest, Paths
+from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
+from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
+from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
+from penstock.snapshot.state.rocksdb.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
+from penstock.snapshot.storage.store import Store
+from penstock.snapshot.storage.temporary_folder import TemporaryFolder
 
 __all__ = ["Entry", "StatePart", "find_state", "read_part"]
 

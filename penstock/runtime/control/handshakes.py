@@ -15,7 +15,7 @@ from collections import deque
 import trio
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.control.wire import Frames, accept
+from penstock.runtime.control.framing import Frames, accept
 
 __all__ = ["HANDSHAKE_SECONDS", "Handshakes"]
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgpack
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.plain_values import pack_plain, unpack_plain
+from penstock.snapshot.metadata.plain_values import pack_plain, unpack_plain
 
 __all__ = ["build", "build_from_map", "malformed", "pack", "pack_event", "unpack", "unpack_event"]
 

@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock.dataflow.compile import compile_graph
 from penstock.dataflow.environment import Program, RunOptions, current_options, run_options
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.source import Source
-from penstock.runtime.client import LocalExecutor, job_request
-from penstock.runtime.control.wire import Frames
-from penstock.runtime.control.world import Offload, SocketTransport, Transport, World, real_world
-from penstock.runtime.job_connection import JobConnection, SocketConnection
-from penstock.runtime.jobprocess import JobServer
-from penstock.runtime.spark.checks import (
+from penstock.runtime.client.executor import LocalExecutor, job_request
+from penstock.runtime.client.job_connection import JobConnection, SocketConnection
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.jobmanager.process import JobServer
+from penstock.runtime.spark.barrier_stage import GangLauncher
+from penstock.runtime.spark.preflight import (
     await_slots,
     check_executors,
     check_settings,
     require_spark,
 )
-from penstock.runtime.spark.gang import GangLauncher
 from penstock.runtime.spark.session import LiveSession
+from penstock.runtime.system.system import Offload, SocketTransport, Transport, World, real_world
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

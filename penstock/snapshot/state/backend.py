@@ -25,23 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.handles import KeyedHandle
-from penstock.snapshot.state.blocks import Blocks
-from penstock.snapshot.state.capture import Capture
-from penstock.snapshot.state.checkpoint import CheckpointFiles
-from penstock.snapshot.state.positions import Positions
-from penstock.snapshot.state.prewrite import PrewritePolicy
-from penstock.snapshot.state.restore import restore_into
-from penstock.snapshot.state.rocks import SUM_AHEAD_BYTES, RocksStore, SharedMemory, new_batch
-from penstock.snapshot.state.rows import (
-    REMEMBERED_BYTES,
-    ROW_PREFIX,
-    RowKeys,
-    original_key,
-    value_offset,
-)
-from penstock.snapshot.state.tables import SAMPLE_ENTRIES, KeyedTable
-from penstock.snapshot.state.values import (
+from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.state.dense_table import Positions
+from penstock.snapshot.state.eager_flush import PrewritePolicy
+from penstock.snapshot.state.entries import (
     MAX_SLICE_ENTRIES,
     MISSING,
     TOMBSTONE,
@@ -50,6 +37,24 @@ from penstock.snapshot.state.values import (
     Work,
     encode_entries,
 )
+from penstock.snapshot.state.keyed_table import SAMPLE_ENTRIES, KeyedTable
+from penstock.snapshot.state.restore import restore_into
+from penstock.snapshot.state.rocksdb.blocks import Blocks
+from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
+from penstock.snapshot.state.rocksdb.database import (
+    SUM_AHEAD_BYTES,
+    RocksStore,
+    SharedMemory,
+    new_batch,
+)
+from penstock.snapshot.state.rocksdb.rows import (
+    REMEMBERED_BYTES,
+    ROW_PREFIX,
+    RowKeys,
+    original_key,
+    value_offset,
+)
+from penstock.snapshot.state.state_snapshot import Capture
 
 __all__ = ["KeyedBackend"]
 

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.handles import KeyedHandle
-from penstock.snapshot.state.blocks import Blocks
-from penstock.snapshot.state.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocks import (
+from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.state.entries import Work
+from penstock.snapshot.state.keyed_table import KeyedTable
+from penstock.snapshot.state.rocksdb.blocks import Blocks
+from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
+from penstock.snapshot.state.rocksdb.database import (
     RocksStore,
     SharedMemory,
     new_batch,
     no_room_message,
     rocks_recoverability,
 )
-from penstock.snapshot.state.rows import ROW_PREFIX
-from penstock.snapshot.state.tables import KeyedTable
-from penstock.snapshot.state.values import Work
+from penstock.snapshot.state.rocksdb.rows import ROW_PREFIX
 
 if TYPE_CHECKING:
     from penstock.snapshot.state.backend import KeyedBackend

@@ -9,5 +9,5 @@
 * `runner.py`: runs a case to its end, over as many runs as it takes.
 * `tally.py`: adds up cases, and says what they were worth.
 
-`python -m tests.random_jobs` runs many cases, and one of them again by its seed.
+`python -m tests.soak.random_jobs` runs many cases, and one of them again by its seed.
 """

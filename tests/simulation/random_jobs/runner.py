@@ -15,10 +15,10 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import GraphError, PenstockError
-from penstock.runtime.control.restart import MAX_FAILURES_AT_START
-from penstock.runtime.control.world import seed_scheduler
-from penstock.runtime.jobmanager import JobManager, JobOptions
-from penstock.snapshot.store import Store
+from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.restart_backoff import MAX_FAILURES_AT_START
+from penstock.runtime.system.system import seed_scheduler
+from penstock.snapshot.storage.store import Store
 from tests.simulation.cluster import HookedDiskFiles
 from tests.simulation.job import LEDGERS, Ledger
 from tests.simulation.processes import KILLED, Killed, Machine, Process

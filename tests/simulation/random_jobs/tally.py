@@ -107,6 +107,7 @@ def describe(result: CaseResult) -> str:
             *what,
             f"lost {dict(result.lost.most_common(3))}",
             f"doubled {dict(result.doubled.most_common(3))}",
-            f"run it again: python -m tests.random_jobs --seed {result.seed} --cases 1 --verbose",
+            f"run it again: python -m tests.soak.random_jobs --seed {result.seed} "
+            "--cases 1 --verbose",
         ]
     )

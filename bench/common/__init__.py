@@ -1,0 +1,1 @@
+"""Run jobs for benchmarks and report figures."""

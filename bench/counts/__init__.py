@@ -1,0 +1,1 @@
+"""Count the work per record, instead of timing it."""

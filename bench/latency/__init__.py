@@ -1,0 +1,1 @@
+"""Measure the time that records take through a job."""

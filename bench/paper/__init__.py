@@ -1,0 +1,1 @@
+"""Evaluate the protocols as the paper of ABS does."""

@@ -1,0 +1,1 @@
+"""Measure snapshots and recovery."""

@@ -1,0 +1,1 @@
+"""Measure records per second."""

@@ -1,0 +1,1 @@
+"""Check what a program passes to the API."""

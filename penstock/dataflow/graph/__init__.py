@@ -1,0 +1,1 @@
+"""Compile a program: from its job graph to tasks and channels."""

@@ -1,0 +1,425 @@
+"""From the job graph to the execution graph: chains, back-edges, tasks and channels.
+
+1. every operator gets its uid and parallelism; feedbacks are resolved into connections between
+   operators (`JobGraph.connections`);
+2. operators joined by forward edges are fused into chains, by Flink's rules: same parallelism,
+   one input, chaining not disabled;
+3. back-edges are found by one depth-first search from a virtual root over the sources, and loops
+   are the strongly connected components (`loops.py`);
+4. every chain becomes as many tasks as its parallelism, every connection between chains a set of
+   channels.
+
+Pure: nothing here runs user code or opens anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from penstock.dataflow.config import JobConfig, check_parallelism
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import has_end_input
+from penstock.dataflow.graph.cycles import back_edges, cyclic_components, has_cycle, unreached
+from penstock.dataflow.graph.job_graph import (
+    Chaining,
+    Connection,
+    JobGraph,
+    Operator,
+    OperatorKind,
+    Partitioning,
+)
+
+__all__ = [
+    "Chain",
+    "ChannelId",
+    "ExecutionGraph",
+    "Link",
+    "Node",
+    "OperatorInfo",
+    "compile_graph",
+]
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """An operator as the runtime sees it; its function is found in the job's code by `id`.
+
+    Arguments:
+        id, uid, name, kind, parallelism: as in `Operator`, with what was left open filled in.
+        hooks: its function wants to know when its input has ended (`end_input`).
+    """
+
+    id: int
+    uid: str
+    name: str
+    kind: OperatorKind
+    parallelism: int
+    hooks: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator of a chain, the operators fused behind it, and the links that leave it."""
+
+    operator: OperatorInfo
+    children: tuple[Node, ...] = ()
+    links: tuple[int, ...] = ()
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge between two chains.
+
+    Arguments:
+        id: index in `ExecutionGraph.links`.
+        edge: index of the job graph's edge that has its selector and partitioner; links that
+            come through one feedback may share it.
+        source, target: indices of the chains.
+        producer, consumer: uids of the operators at its ends.
+        input: index of the consumer's input.
+        partitioning: how records are spread.
+        back: it is a back-edge; what is in flight on it is part of a snapshot.
+    """
+
+    id: int
+    edge: int
+    source: int
+    target: int
+    producer: str
+    consumer: str
+    input: int
+    partitioning: Partitioning
+    back: bool = False
+
+
+@dataclass(frozen=True, order=True)
+class ChannelId:
+    """A channel: a link, and the subtasks at its ends."""
+
+    link: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Operators fused into one task per subtask.
+
+    Arguments:
+        id: index in `ExecutionGraph.chains`.
+        name: the operators' names.
+        root: the first operator with what is fused behind it.
+        parallelism: number of tasks.
+        inputs, outputs: ids of the links that enter and leave.
+    """
+
+    id: int
+    name: str
+    root: Node
+    parallelism: int
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it begins with a source."""
+        return self.root.operator.kind is OperatorKind.SOURCE
+
+    def walk(self) -> Iterator[Node]:
+        """All of its operators, producers first."""
+        return self.root.walk()
+
+
+@dataclass(frozen=True)
+class ExecutionGraph:
+    """Chains and links; tasks and channels follow from them.
+
+    Arguments:
+        chains, links: see `Chain` and `Link`.
+        max_parallelism: number of key groups.
+        fingerprint: of everything that decides whether a snapshot fits.
+        operators: all that run, in order of creation.
+        loops: the chains of each strongly connected component that has a cycle; a component
+            comes before those that it reaches.
+    """
+
+    chains: tuple[Chain, ...]
+    links: tuple[Link, ...]
+    max_parallelism: int
+    fingerprint: str = ""
+    operators: tuple[OperatorInfo, ...] = ()
+    loops: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def slots(self) -> int:
+        """How many workers it needs: slot i holds subtask i of every chain."""
+        return max(chain.parallelism for chain in self.chains)
+
+    def info(self, uid: str) -> OperatorInfo:
+        """The operator with this uid."""
+        return self._infos[uid]
+
+    @cached_property
+    def _infos(self) -> dict[str, OperatorInfo]:
+        return {info.uid: info for info in self.operators}
+
+    def loop_of(self, chain: int) -> int | None:
+        """The loop that a chain is part of, as an index of `loops`."""
+        return next((i for i, loop in enumerate(self.loops) if chain in loop), None)
+
+    def has_hooks(self, loop: int) -> bool:
+        """Whether a function of this loop wants to know when its input has ended."""
+        return any(
+            node.operator.hooks for chain in self.loops[loop] for node in self.chains[chain].walk()
+        )
+
+    def channels(self, link: Link) -> list[ChannelId]:
+        """The channels of a link, in order of source and target subtask."""
+        return self._channels[link.id]
+
+    @cached_property
+    def _channels(self) -> dict[int, list[ChannelId]]:
+        return {link.id: self._pairs(link) for link in self.links}
+
+    def _pairs(self, link: Link) -> list[ChannelId]:
+        sources = self.chains[link.source].parallelism
+        targets = self.chains[link.target].parallelism
+        if link.partitioning is Partitioning.FORWARD:
+            pairs = [(i, i) for i in range(sources)]
+        elif link.partitioning is Partitioning.RESCALE:
+            # As Flink's pointwise pattern: each of the larger side has one partner.
+            if sources <= targets:
+                pairs = [(t * sources // targets, t) for t in range(targets)]
+            else:
+                pairs = [(s, s * targets // sources) for s in range(sources)]
+        else:
+            pairs = [(s, t) for s in range(sources) for t in range(targets)]
+        return [ChannelId(link.id, source, target) for source, target in pairs]
+
+    def tasks(self) -> list[tuple[int, int]]:
+        """All tasks, as (chain, subtask)."""
+        return [(chain.id, i) for chain in self.chains for i in range(chain.parallelism)]
+
+
+def compile_graph(
+    graph: JobGraph, config: JobConfig, *, apart: Container[tuple[str, str]] = ()
+) -> ExecutionGraph:
+    """Compile a program; raises `GraphError` that says what to change.
+
+    Arguments:
+        graph: the program.
+        config: its settings.
+        apart: pairs of uids of a producer and a consumer that are not fused, since a snapshot
+            holds records in flight between them.
+    """
+    config.validate()
+    if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
+        raise GraphError(
+            "the program has no source: begin with env.from_collection(...) or another"
+        )
+    infos = _operators(graph, config)
+    connections = graph.connections()
+    loop_at = _operator_loops(infos, connections)
+    partitionings = [_partitioning(connection, infos) for connection in connections]
+    before = _fused(graph, infos, connections, partitionings, loop_at, apart)
+
+    def first(operator: int) -> int:
+        while operator in before:
+            operator = before[operator]
+        return operator
+
+    heads = [operator for operator in infos if operator not in before]
+    chain_of = {operator: heads.index(first(operator)) for operator in infos}
+    links: list[Link] = []
+    fed_back: list[bool] = []
+    for connection, partitioning in zip(connections, partitionings, strict=True):
+        if before.get(connection.target) == connection.source:
+            continue
+        fed_back.append(connection.feedback)
+        links.append(
+            Link(
+                len(links),
+                connection.edge,
+                chain_of[connection.source],
+                chain_of[connection.target],
+                infos[connection.source].uid,
+                infos[connection.target].uid,
+                connection.input,
+                partitioning,
+            )
+        )
+    links, loops = _find_loops([infos[head] for head in heads], links, fed_back)
+    chains = tuple(_chain(index, head, infos, before, links) for index, head in enumerate(heads))
+    compiled = ExecutionGraph(
+        chains,
+        tuple(links),
+        config.max_parallelism,
+        operators=tuple(infos.values()),
+        loops=loops,
+    )
+    return replace(compiled, fingerprint=_fingerprint(compiled))
+
+
+def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
+    uids = graph.assign_uids()
+    infos: dict[int, OperatorInfo] = {}
+    for operator in graph.running:
+        parallelism = operator.parallelism or config.parallelism
+        if operator.max_one:
+            parallelism = 1
+        check_parallelism(parallelism, config.max_parallelism, f"operator {operator.name!r}")
+        infos[operator.id] = OperatorInfo(
+            operator.id,
+            uids[operator.id],
+            operator.name,
+            operator.kind,
+            parallelism,
+            has_end_input(operator.function),
+        )
+    return infos
+
+
+def _operator_loops(
+    infos: dict[int, OperatorInfo], connections: list[Connection]
+) -> dict[int, int]:
+    """The loop of each operator that is in one; all must be reached from a source."""
+    edges = [(connection.source, connection.target) for connection in connections]
+    if not has_cycle(edges):
+        return {}
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(infos)
+    graph.add_edges_from(edges)
+    loops = cyclic_components(graph)
+    sources = [id for id, info in infos.items() if info.kind is OperatorKind.SOURCE]
+    unreachable = unreached(graph, sources)
+    for loop in loops:
+        if loop & unreachable:
+            names = ", ".join(repr(infos[id].name) for id in sorted(loop))
+            raise GraphError(
+                f"no source reaches the loop of {names}, so no record would ever enter it: unite "
+                f"what it reads with a stream that comes from a source"
+            )
+    return {operator: number for number, loop in enumerate(loops) for operator in loop}
+
+
+def _partitioning(connection: Connection, infos: dict[int, OperatorInfo]) -> Partitioning:
+    source, target = infos[connection.source], infos[connection.target]
+    same = source.parallelism == target.parallelism
+    if connection.partitioning is None:
+        return Partitioning.FORWARD if same else Partitioning.REBALANCE
+    if connection.partitioning is Partitioning.FORWARD and not same:
+        raise GraphError(
+            f"forward() from {source.name!r} (parallelism {source.parallelism}) to {target.name!r} "
+            f"(parallelism {target.parallelism}) needs equal parallelism; use rebalance()"
+        )
+    return connection.partitioning
+
+
+def _fused(
+    graph: JobGraph,
+    infos: dict[int, OperatorInfo],
+    connections: list[Connection],
+    partitionings: list[Partitioning],
+    loop_at: dict[int, int],
+    apart: Container[tuple[str, str]],
+) -> dict[int, int]:
+    """The producer that each operator is fused behind; one that is not here begins a chain."""
+    by_id = {operator.id: operator for operator in graph.running}
+    entering: dict[int, list[int]] = {}
+    for number, connection in enumerate(connections):
+        entering.setdefault(connection.target, []).append(number)
+    # This never fuses a loop into itself: one operator of it has another input besides, through
+    # which a source reaches it, and begins a chain.
+    before: dict[int, int] = {}
+    for target, numbers in entering.items():
+        source = connections[numbers[0]].source
+        if (
+            len(numbers) == 1
+            and partitionings[numbers[0]] is Partitioning.FORWARD
+            and _may_fuse(by_id[source], by_id[target])
+            and (infos[source].uid, infos[target].uid) not in apart
+        ):
+            before[target] = source
+    # The input of an operator behind a loop ends when the loop has ended. In a task of the loop,
+    # its hook would be called while records still come.
+    for operator, info in infos.items():
+        ahead = operator
+        while info.hooks and ahead in before:
+            ahead = before[ahead]
+            if loop_at.get(ahead) not in (None, loop_at.get(operator)):
+                del before[operator]
+                break
+    return before
+
+
+def _may_fuse(first: Operator, second: Operator) -> bool:
+    return first.chaining is not Chaining.NEVER and second.chaining is Chaining.ALWAYS
+
+
+def _find_loops(
+    heads: list[OperatorInfo], links: list[Link], fed_back: list[bool]
+) -> tuple[list[Link], tuple[tuple[int, ...], ...]]:
+    """The links with their back-edges marked, and the loops of the chains."""
+    ends = [(heads[link.source].uid, heads[link.target].uid) for link in links]
+    if not has_cycle(ends):
+        return links, ()
+    import networkx as nx
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(head.uid for head in heads)
+    graph.add_edges_from(ends)
+    # Where a loop can be entered at several places, what the program calls feedback is searched
+    # last, so that it is rather the back-edge than what the program does not.
+    regular = {pair for pair, feedback in zip(ends, fed_back, strict=True) if not feedback}
+    sources = [head.uid for head in heads if head.kind is OperatorKind.SOURCE]
+    back = back_edges(graph, sources, set(ends) - regular)
+    index = {head.uid: number for number, head in enumerate(heads)}
+    return (
+        [replace(link, back=pair in back) for link, pair in zip(links, ends, strict=True)],
+        tuple(tuple(sorted(index[uid] for uid in loop)) for loop in cyclic_components(graph)),
+    )
+
+
+def _chain(
+    id: int, head: int, infos: dict[int, OperatorInfo], before: dict[int, int], links: list[Link]
+) -> Chain:
+    def node(operator: int) -> Node:
+        info = infos[operator]
+        children = [node(other) for other, producer in before.items() if producer == operator]
+        return Node(
+            info, tuple(children), tuple(link.id for link in links if link.producer == info.uid)
+        )
+
+    root = node(head)
+    return Chain(
+        id,
+        " → ".join(member.operator.name for member in root.walk()),
+        root,
+        infos[head].parallelism,
+        tuple(link.id for link in links if link.target == id),
+        tuple(link.id for link in links if link.source == id),
+    )
+
+
+def _fingerprint(graph: ExecutionGraph) -> str:
+    """Stable over runs and processes; changes with uids, kinds, edges and key groups."""
+    parts = [
+        sorted((info.uid, info.kind.value) for info in graph.operators),
+        sorted(
+            (link.producer, link.consumer, link.input, link.partitioning.value)
+            for link in graph.links
+        ),
+        graph.max_parallelism,
+    ]
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,55 @@
+"""An execution graph as text or as a Mermaid diagram, for people."""
+
+from __future__ import annotations
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.compile import ExecutionGraph
+
+__all__ = ["render"]
+
+
+def render(graph: ExecutionGraph, format: str = "text") -> str:
+    """Draw the graph.
+
+    Arguments:
+        graph: a compiled program.
+        format: "text" or "mermaid".
+
+    Raises `GraphError` for another format.
+    """
+    if format == "text":
+        return _text(graph)
+    if format == "mermaid":
+        return _mermaid(graph)
+    raise GraphError(f"a plan is drawn as 'text' or 'mermaid', not {format!r}")
+
+
+def _text(graph: ExecutionGraph) -> str:
+    lines = [f"workers: {graph.slots}   key groups: {graph.max_parallelism}"]
+    for chain in graph.chains:
+        lines.append(f"[{chain.id}] {chain.name}   ×{chain.parallelism}")
+        lines += [
+            f"      uid {node.operator.uid}: {node.operator.name}" for node in chain.root.walk()
+        ]
+        for link in graph.links:
+            if link.source == chain.id:
+                arrow = "⇠ back-edge" if link.back else "→"
+                lines.append(f"      {link.partitioning.value} {arrow} [{link.target}]")
+    for number, loop in enumerate(graph.loops):
+        lines.append(f"loop {number}: " + " ".join(f"[{chain}]" for chain in loop))
+    return "\n".join(lines)
+
+
+def _mermaid(graph: ExecutionGraph) -> str:
+    lines = ["flowchart LR"]
+    for chain in graph.chains:
+        name = chain.name.replace('"', "#quot;")
+        lines.append(f'  c{chain.id}["{name} ×{chain.parallelism}"]')
+    for number, loop in enumerate(graph.loops):
+        lines.append(f'  subgraph loop{number}["loop {number}"]')
+        lines += [f"    c{chain}" for chain in loop]
+        lines.append("  end")
+    for link in graph.links:
+        arrow = "-.->" if link.back else "-->"
+        lines.append(f"  c{link.source} {arrow}|{link.partitioning.value}| c{link.target}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Execute a program: prepare it, start its JobManager, and follow the job."""

@@ -1,0 +1,108 @@
+"""Prepares a program's sources, in the program's own process, before its job is started.
+
+Some sources need what only this process has, such as a session with Spark: they do here what
+must be done before the first record, and leave it in a folder of their own in the job's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from penstock.dataflow.environment import Program, RunOptions
+from penstock.dataflow.errors import GraphError, StoreError
+from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.source import Preparation, Source
+from penstock.snapshot.coordination.restore_decision import NEWEST
+from penstock.snapshot.metadata.manifest import Manifest, Paths, SnapshotNumber
+from penstock.snapshot.storage.store import Store
+from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+
+__all__ = ["prepared_sources"]
+
+
+@contextmanager
+def prepared_sources(
+    program: Program, options: RunOptions, *, attached: bool = True
+) -> Iterator[None]:
+    """Prepare the sources that want it, and release them behind the block.
+
+    Arguments:
+        program: whose sources.
+        options: how it is run.
+        attached: the block lasts until the job has ended.
+
+    Raises:
+        GraphError: if a source cannot be prepared for this program.
+    """
+    sources = _wanting(program)
+    with ExitStack() as stack:
+        if sources:
+            root = _root(program, attached, stack)
+            resumed = _resumed(root, options.resume)
+            for uid, source in sources.items():
+                # First, so that a source is released whose preparation failed half-way.
+                stack.callback(source.release)
+                state = None if resumed is None else resumed.enumerators.get(uid)
+                source.prepare(
+                    Preparation(
+                        Paths(root).source(uid),
+                        options.resume is not None,
+                        attached,
+                        None if state is None else state["enumerator"],
+                    )
+                )
+        yield
+
+
+def _wanting(program: Program) -> dict[str, Source]:
+    """The sources with something to prepare, by uid."""
+    plan = compile_graph(program.graph, program.config)
+    functions = {operator.id: operator.function for operator in program.graph.operators}
+    found: dict[str, Source] = {}
+    for chain in plan.chains:
+        source = functions[chain.root.operator.id]
+        if not isinstance(source, Source) or type(source).prepare is Source.prepare:
+            continue
+        if any(source is other for other in found.values()):
+            raise GraphError(
+                f"one {type(source).__name__} is given to two operators: make one for each, or "
+                f"read it once and use the stream twice"
+            )
+        found[chain.root.operator.uid] = source
+    return found
+
+
+def _resumed(root: Path, request: str | int | None) -> Manifest | None:
+    """The snapshot that the run goes on from, if there is one.
+
+    Only looked up: whether it may be resumed from is for the JobManager to say.
+    """
+    if request is None:
+        return None
+    paths, number = Paths(root), None
+    if isinstance(request, int):
+        number = SnapshotNumber(request)
+    elif request != NEWEST:
+        paths, number = Paths.locate(Path.cwd() / request)
+    store = Store(paths.root)
+    try:
+        return store.newest() if number is None else store.load(number)
+    except StoreError:
+        return None  # the JobManager finds the same, and says what can be done about it
+
+
+def _root(program: Program, attached: bool, stack: ExitStack) -> Path:
+    """The job's folder; one for this run only if the job keeps no snapshots."""
+    if program.config.checkpoint_dir is not None:
+        root = Path.cwd() / program.config.checkpoint_dir
+        # Sources write into it before the JobManager opens it.
+        Store(root).require_usable(program.config.name)
+        return root
+    if not attached:
+        raise GraphError(
+            "a source of the job keeps something in the job's folder, and the job has none: give "
+            "a folder with --checkpoint-dir"
+        )
+    return stack.enter_context(TemporaryFolder("sources")).path

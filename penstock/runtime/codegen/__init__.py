@@ -1,0 +1,1 @@
+"""Specialize the loops of operators for the user functions that they call."""

@@ -1,0 +1,1 @@
+"""Take jobs as a service and start a JobManager for each. (Flink: `Dispatcher`.)"""

@@ -1,0 +1,1 @@
+"""Run one job: its attempts, snapshots, restarts and commits. (Flink: `JobManager`.)"""

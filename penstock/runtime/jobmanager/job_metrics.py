@@ -1,0 +1,109 @@
+"""What a job's workers have reported, added up over subtasks and attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.graph.compile import ExecutionGraph
+from penstock.runtime.control.messages import Metrics
+
+__all__ = ["JobMetrics"]
+
+
+class JobMetrics:
+    """The newest figures of each worker of each attempt.
+
+    Arguments:
+        plan: the execution graph, for names.
+    """
+
+    def __init__(self, plan: ExecutionGraph) -> None:
+        self._plan = plan
+        #: Per uid and subtask of this attempt, and per uid of all attempts before it: records in
+        #: and out.
+        self._operators: dict[tuple[str, int], tuple[int, int]] = {}
+        self._before: dict[str, tuple[int, int]] = {}
+        self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
+        #: Per task: the last snapshot that it has copied its state for.
+        self.cuts: dict[tuple[int, int], int] = {}
+        #: Per back-edge link and channel: queued records, bytes on disk.
+        self._back_edges: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
+        #: Per link: the most records queued that were seen, and the most bytes on disk.
+        self._most: dict[int, tuple[int, int]] = {}
+        self._attempt = 0
+        #: Highest resident memory in bytes of each worker, over all attempts.
+        self.peaks: dict[int, int] = {}
+
+    def update(self, attempt: int, metrics: Metrics) -> None:
+        """Take what a worker says."""
+        if attempt != self._attempt:
+            self._before, self._operators = self._totals(), {}
+            self._attempt, self._tasks, self._back_edges = attempt, {}, {}
+        for uid, subtask, records_in, records_out in metrics.operators:
+            self._operators[uid, subtask] = (records_in, records_out)
+        for chain, subtask, busy, blocked, queued, cut in metrics.tasks:
+            self._tasks[chain, subtask] = (busy, blocked, queued)
+            self.cuts[chain, subtask] = cut
+        for link, source, target, queued, spilled, peak in metrics.back_edges:
+            channels = self._back_edges.setdefault(link, {})
+            channels[source, target] = (queued, spilled)
+            records, size = self._most.get(link, (0, 0))
+            total = sum(figures[0] for figures in channels.values())
+            self._most[link] = (max(records, total), max(size, peak))
+        self.peaks[metrics.worker] = max(self.peaks.get(metrics.worker, 0), metrics.peak)
+
+    def _totals(self) -> dict[str, tuple[int, int]]:
+        """Return the records in and out of each operator over all attempts."""
+        totals = dict(self._before)
+        for (uid, _), (records_in, records_out) in self._operators.items():
+            before_in, before_out = totals.get(uid, (0, 0))
+            totals[uid] = (before_in + records_in, before_out + records_out)
+        return totals
+
+    def operators(self) -> list[dict[str, Any]]:
+        """Per operator: records in and out, over all attempts; replayed ones count again."""
+        totals = self._totals()
+        chain_of = {
+            node.operator.uid: chain.id for chain in self._plan.chains for node in chain.root.walk()
+        }
+        rows = []
+        for info in self._plan.operators:
+            records_in, records_out = totals.get(info.uid, (0, 0))
+            chain = chain_of[info.uid]
+            tasks = [figures for (c, _), figures in self._tasks.items() if c == chain]
+            rows.append(
+                {
+                    "uid": info.uid,
+                    "name": info.name,
+                    "parallelism": info.parallelism,
+                    "records_in": records_in,
+                    "records_out": records_out,
+                    "busy_seconds": round(sum(t[0] for t in tasks), 3),
+                    "blocked_seconds": round(sum(t[1] for t in tasks), 3),
+                    "queued": sum(t[2] for t in tasks),
+                }
+            )
+        return rows
+
+    def loops(self) -> list[dict[str, Any]]:
+        """Per back-edge: its name, and what waits on it now and waited at most.
+
+        `spilled_bytes_max` is of one channel; the other figures are of all channels together.
+        """
+        names = {info.uid: info.name for info in self._plan.operators}
+        rows = []
+        for link in self._plan.links:
+            if not link.back:
+                continue
+            channels = self._back_edges.get(link.id, {}).values()
+            records, size = self._most.get(link.id, (0, 0))
+            rows.append(
+                {
+                    "name": f"{names[link.producer]} → {names[link.consumer]}",
+                    "queued_records": sum(figures[0] for figures in channels),
+                    "spilled_bytes": sum(figures[1] for figures in channels),
+                    "queued_records_max": records,
+                    "spilled_bytes_max": size,
+                }
+            )
+        return rows

@@ -1,0 +1,149 @@
+"""What is staged and not yet published, and its publishing.
+
+A committable is pending from the moment its snapshot's manifest is durable until its committer
+has returned; every manifest in between holds it. Commits run one after the other, in order. What
+is confirmed is recorded (`snapshot/storage/confirmed_output.py`), so that a resumed job does not
+publish it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import trio
+
+from penstock.dataflow.errors import JobError, Recoverability
+from penstock.dataflow.sink import Committable, Committer, Sink
+from penstock.runtime.user_code.errors import calling
+from penstock.snapshot.storage.confirmed_output import Confirmed, unconfirmed
+
+__all__ = ["Commits"]
+
+
+class Commits:
+    """The pending committables of one job.
+
+    Arguments:
+        sinks: per uid, the sink.
+        offload: runs the committers off the event loop.
+        record: makes durable what is confirmed; a fault of it is its own to handle.
+    """
+
+    def __init__(
+        self,
+        sinks: dict[str, Sink],
+        offload: Callable[[Callable[[], Any]], Awaitable[Any]],
+        record: Callable[[Confirmed], Awaitable[None]],
+    ) -> None:
+        self._offload = offload
+        self._record = record
+        self._sinks = sinks
+        self._committers: dict[str, Committer | None] = {}
+        self._pending: dict[tuple[Any, ...], Committable] = {}
+        self._confirmed: dict[tuple[str, str], int] = {}
+        self._one_at_a_time = trio.Lock()
+
+    @property
+    def pending(self) -> tuple[Committable, ...]:
+        """All that is not confirmed, in the order in which it is to be published."""
+        order = sorted(
+            self._pending.values(), key=lambda c: (c.snapshot, c.uid, c.subtask, c.attempt)
+        )
+        return tuple(order)
+
+    def held(self, acknowledged: Iterable[Committable]) -> tuple[Committable, ...]:
+        """What a manifest must hold: all pending, and what its tasks acknowledged."""
+        fresh = {self._key(item): item for item in unconfirmed(acknowledged, self._confirmed)}
+        return tuple({**self._pending, **fresh}.values())
+
+    def add(self, items: Iterable[Committable]) -> None:
+        """These are in a durable manifest now."""
+        for item in unconfirmed(items, self._confirmed):
+            self._pending[self._key(item)] = item
+
+    def confirm(self, confirmed: Confirmed) -> None:
+        """Add what earlier runs have published."""
+        for sink, number in confirmed.items():
+            self._confirmed[sink] = max(number, self._confirmed.get(sink, 0))
+
+    def homeless(self) -> dict[str, int]:
+        """Return how many committables are pending per uid of which no sink publishes any."""
+        return Counter(item.uid for item in self.pending if not self._publishes(item.uid))
+
+    def _publishes(self, uid: str) -> bool:
+        sink = self._sinks.get(uid)
+        return sink is not None and type(sink).create_committer is not Sink.create_committer
+
+    def give_up(self, uids: Iterable[str]) -> None:
+        """Leave the output of some sinks unpublished, for good."""
+        self._pending = {
+            key: item for key, item in self._pending.items() if item.uid not in set(uids)
+        }
+
+    async def commit(self) -> None:
+        """Publish all that is pending. Raises `JobError` if a sink cannot."""
+        async with self._one_at_a_time:
+            by_uid: dict[str, list[Committable]] = {}
+            for item in self.pending:
+                by_uid.setdefault(item.uid, []).append(item)
+            try:
+                for uid, mine in by_uid.items():
+                    await self._commit(uid, mine)
+            finally:
+                if by_uid:
+                    # Not abandoned half-way either, and also if a later sink could not publish.
+                    with trio.CancelScope(shield=True):
+                        await self._record(dict(self._confirmed))
+
+    async def _commit(self, uid: str, mine: list[Committable]) -> None:
+        committer = self._created(uid)
+        if committer is None:
+            raise JobError(
+                "output is staged that was not published yet, and the sink has no committer",
+                operator=f"sink {uid}",
+                recoverability=Recoverability.NON_RECOVERABLE,
+            )
+        # Not abandoned half-way when the attempt is cancelled: the next one must not commit at
+        # the same time.
+        with trio.CancelScope(shield=True), _publishing(uid):
+            await self._offload(partial(committer.commit, mine))
+        for item in mine:
+            self._pending.pop(self._key(item), None)
+            self.confirm({(item.lineage, uid): item.snapshot})
+
+    async def finish(self, lineage: str) -> None:
+        """Tell sinks that the job has ended and all is published. Raises `JobError`."""
+        await self.commit()
+        for uid in self._sinks:
+            committer = self._created(uid)
+            if committer is not None:
+                with trio.CancelScope(shield=True), _publishing(uid):
+                    await self._offload(partial(committer.finish, lineage, uid))
+
+    async def clean(self, lineage: str, before_attempt: int) -> None:
+        """Let sinks remove what older attempts staged and nothing will publish."""
+        for uid in self._sinks:
+            committer = self._created(uid)
+            if committer is not None:
+                with calling(f"sink {uid}", "old staged output could not be removed"):
+                    await self._offload(partial(committer.clean, lineage, uid, before_attempt))
+
+    def _created(self, uid: str) -> Committer | None:
+        """Return the committer of a sink; None if there is none."""
+        if uid not in self._committers:
+            sink = self._sinks.get(uid)
+            with calling(f"sink {uid}", "its committer could not be created"):
+                self._committers[uid] = None if sink is None else sink.create_committer()
+        return self._committers[uid]
+
+    @staticmethod
+    def _key(item: Committable) -> tuple[Any, ...]:
+        return (*item.identity, repr(item.payload))
+
+
+def _publishing(uid: str) -> AbstractContextManager[None]:
+    return calling(f"sink {uid}", "output could not be published")

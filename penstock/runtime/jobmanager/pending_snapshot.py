@@ -1,0 +1,69 @@
+"""A snapshot in flight: what the JobManager has gathered for it. (Flink: `PendingCheckpoint`.)"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.dataflow.sink import Committable
+from penstock.runtime.control import messages as m
+from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.protocols.events import SnapshotKind
+
+__all__ = ["PendingSnapshot"]
+
+
+@dataclass
+class PendingSnapshot:
+    """What tasks have acknowledged of one snapshot.
+
+    Arguments:
+        number, kind: of the snapshot.
+        began: when, by the clock of the JobManager.
+        wall_ms: when, since the epoch.
+    """
+
+    number: int
+    kind: SnapshotKind
+    began: float
+    wall_ms: int
+    enumerators: dict[str, Any] = field(default_factory=dict)
+    handles: list[OperatorHandle] = field(default_factory=list)
+    overtaken: list[OperatorHandle] = field(default_factory=list)
+    committables: list[Committable] = field(default_factory=list)
+    size: SnapshotBytes = field(default_factory=SnapshotBytes)
+    aligned_seconds: float = 0.0
+    blocked_seconds: list[float] = field(default_factory=list)
+    write_seconds: float = 0.0
+    log_records: int = 0
+    log_bytes: int = 0
+
+    def add(self, message: m.Acknowledge, committables: Iterable[Committable]) -> None:
+        """Add what a task has acknowledged, but for its handles."""
+        self.committables += committables
+        self.size += SnapshotBytes(message.new, message.linked)
+        self.aligned_seconds = max(self.aligned_seconds, message.aligned_seconds)
+        self.blocked_seconds += message.blocked_seconds
+        self.write_seconds = max(self.write_seconds, message.write_seconds)
+        self.log_records += message.log_records
+        self.log_bytes += message.log_bytes
+
+    def figures(self, now: float, attempt: int) -> dict[str, Any]:
+        """Return the figures of the complete snapshot, for events and the report."""
+        return {
+            "number": self.number,
+            "kind": self.kind.value,
+            "created_ms": self.wall_ms,
+            "duration_ms": round((now - self.began) * 1000, 3),
+            "aligned_ms": round(self.aligned_seconds * 1000, 3),
+            "channel_aligned_ms": round(1000 * statistics.median(self.blocked_seconds or [0]), 3),
+            "write_ms": round(self.write_seconds * 1000, 3),
+            "bytes_new": self.size.new,
+            "bytes_linked": self.size.linked,
+            "bytes_total": self.size.total,
+            "log_records": self.log_records,
+            "log_bytes": self.log_bytes,
+            "attempt": attempt,
+        }

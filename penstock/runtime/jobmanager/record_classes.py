@@ -1,0 +1,61 @@
+"""The record classes of a job over its life: the JobManager's table, and what snapshots hold of it.
+
+A program mentions many classes, and few of them are ever records. So a manifest has the fields of
+those classes only of which a worker has encoded an instance: a dataclass of settings may change
+as it likes between two runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from penstock.runtime.serialization.value_encoding import TypeTable
+from penstock.snapshot.coordination.restore_decision import Difference
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.metadata.schema import RecordSchema
+from penstock.snapshot.metadata.schema_changes import compare_schemas
+
+__all__ = ["RecordTypes"]
+
+_FIRST_WITH_FIELDS = 3
+"""The first format of manifests that has the fields of classes."""
+
+
+class RecordTypes:
+    """The record classes of a job.
+
+    Arguments:
+        classes: those of the program.
+    """
+
+    def __init__(self, classes: Iterable[type]) -> None:
+        self._table = TypeTable(classes)
+        self._written: set[int] = set()
+
+    def differences(self, manifest: Manifest) -> list[Difference]:
+        """Return what keeps the program's classes from reading the values of a snapshot."""
+        return compare_schemas(manifest.types, self._table.schemas())
+
+    def restore(self, manifest: Manifest) -> None:
+        """Number the classes as a snapshot does; new ones come behind."""
+        self._table = self._table.arranged(manifest.types)
+        for index, schema in enumerate(manifest.types):
+            if schema.fields is not None or manifest.format < _FIRST_WITH_FIELDS:
+                self._written.add(index)
+
+    def record_written(self, indices: Iterable[int]) -> None:
+        """Take note that workers have encoded instances of the classes with these indices."""
+        self._written.update(indices)
+
+    def schemas(self) -> tuple[RecordSchema, ...]:
+        """Return the classes as a manifest records them."""
+        return tuple(
+            schema if index in self._written else replace(schema, fields=None)
+            for index, schema in enumerate(self._table.schemas())
+        )
+
+    def to_wire(self) -> list[Any]:
+        """Return all classes with their fields, from which a worker arranges its table."""
+        return [schema.to_wire() for schema in self._table.schemas()]

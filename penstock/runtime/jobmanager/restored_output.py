@@ -1,0 +1,65 @@
+"""Decides which output of a restored snapshot is still to be published, and whether it can be."""
+
+from __future__ import annotations
+
+from penstock.dataflow.errors import GraphError, StoreError
+from penstock.runtime.jobmanager.pending_commits import Commits
+from penstock.snapshot.coordination.restore_decision import pending_committables
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.storage.confirmed_output import unconfirmed
+from penstock.snapshot.storage.store import Store
+
+__all__ = ["take_over_output"]
+
+
+def take_over_output(
+    commits: Commits, manifest: Manifest, store: Store, own: Store, *, allow_dropped: bool
+) -> list[str]:
+    """Make pending what a snapshot holds and no run has published; a fork's parent's, too.
+
+    Arguments:
+        commits: of the run.
+        manifest: the snapshot that is restored.
+        store: the folder that it is in.
+        own: the folder of the run. It may be another one, and know of an earlier fork's commits.
+        allow_dropped: whether output that no sink of the program can publish is given up.
+
+    Returns:
+        What to say about it.
+
+    Raises:
+        GraphError: if no sink of the program can publish some of it.
+        StoreError: if a record of what is published is damaged.
+    """
+    for folder in {store.paths.root: store, own.paths.root: own}.values():
+        commits.confirm(folder.confirmed())
+    # Folders of version 0.1 have no such record, but a later manifest of the line says as much.
+    later = _next_of_lineage(store, manifest)
+    held = None if later is None else later.committables
+    commits.add(unconfirmed(pending_committables(manifest), {}, held))
+    homeless = commits.homeless()
+    if not homeless:
+        return []
+    sinks = ", ".join(map(repr, homeless))
+    if not allow_dropped:
+        raise GraphError(
+            f"snapshot {manifest.number} holds output of {sinks} that was not published yet, and "
+            f"the program has no sink with that uid that could publish it: give the sink its uid "
+            f"back, or leave that output unpublished with --allow-dropped"
+        )
+    commits.give_up(homeless)
+    return [
+        f"output of {sinks} that snapshot {manifest.number} holds ({sum(homeless.values())} staged "
+        f"files or the like) stays unpublished"
+    ]
+
+
+def _next_of_lineage(store: Store, manifest: Manifest) -> Manifest | None:
+    for info in store.list():
+        later = info.complete and info.number > manifest.number
+        if later and info.lineage == manifest.lineage:
+            try:
+                return store.load(info.number)
+            except StoreError:
+                continue  # retention of a running job has just removed it
+    return None

@@ -1,0 +1,71 @@
+"""Reports a snapshot that has been under way for long, and where its barrier is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.dataflow.graph.compile import ExecutionGraph
+
+__all__ = ["Delays"]
+
+#: The first report comes after so many seconds, and then another after as many.
+REPORT_SECONDS = 10.0
+
+Task = tuple[int, int]
+
+
+class Delays:
+    """Knows which delays were reported.
+
+    Arguments:
+        plan: the execution graph, for names and for the order of the tasks.
+    """
+
+    def __init__(self, plan: ExecutionGraph) -> None:
+        self._plan = plan
+        #: The snapshot that was reported last, and how often.
+        self._number, self._reports = -1, 0
+
+    def report(
+        self, number: int, seconds: float, missing: Iterable[Task], cuts: Mapping[Task, int]
+    ) -> dict[str, Any] | None:
+        """Return an event if it is time for one.
+
+        Arguments:
+            number: of the snapshot.
+            seconds: for how long it has been under way.
+            missing: the tasks that have not acknowledged it.
+            cuts: the last snapshot that each task has copied its state for.
+        """
+        if number != self._number:
+            self._number, self._reports = number, 0
+        if seconds < REPORT_SECONDS * (self._reports + 1):
+            return None
+        self._reports = int(seconds / REPORT_SECONDS)
+        waiting = self._waiting(number, sorted(missing), cuts)
+        return {"event": "delayed", "number": number, "seconds": seconds, "waiting": waiting}
+
+    def _waiting(self, number: int, missing: list[Task], cuts: Mapping[Task, int]) -> str:
+        if not missing:
+            return "the manifest to be written"
+        without = [task for task in missing if cuts.get(task, -1) < number]
+        if not without:
+            return f"{self._named(missing)} to write its state"
+        # A barrier that has not left one task has not come to the next either.
+        behind = {task[0] for task in without}
+        links = self._plan.links
+        first = [
+            task
+            for task in without
+            if not any(
+                not links[link].back and links[link].source in behind
+                for link in self._plan.chains[task[0]].inputs
+            )
+        ]
+        return f"the barrier at {self._named(first or without)}"
+
+    def _named(self, tasks: list[Task]) -> str:
+        chain, subtask = tasks[0]
+        others = f" and at {len(tasks) - 1} more" if len(tasks) > 1 else ""
+        return f"{self._plan.chains[chain].name!r} (subtask {subtask}){others}"

@@ -1,0 +1,209 @@
+"""Deals a job's splits to its source tasks: one enumerator per source, beside the JobManager."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import AbstractContextManager
+from typing import Any
+
+from penstock.dataflow.errors import GraphError, JobError, StoreError
+from penstock.dataflow.graph.compile import ExecutionGraph
+from penstock.dataflow.source import Split, SplitEnumerator
+from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.user_code.errors import calling
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.metadata.plain_values import require_plain
+from penstock.snapshot.storage.store import Store
+
+__all__ = ["SplitDealer", "input_positions", "parallelism_of", "rescaled"]
+
+#: What the error of an enumerator means for the job.
+FAILED = "the source could not assign its splits"
+
+logger = logging.getLogger("penstock.jobmanager")
+
+
+class _EvenShares:
+    """Assigns the splits of an unbounded source evenly.
+
+    Such a split may never end, so a task that asks first must not take what another has to read.
+    A task gets a split only while no other has fewer, unless that one was told that there is none.
+
+    Arguments:
+        parallelism: how many tasks read the source.
+    """
+
+    def __init__(self, parallelism: int) -> None:
+        self.given = [0] * parallelism
+        self._refused: set[int] = set()
+
+    def may_take(self, subtask: int) -> bool:
+        """Return whether it is this task's turn."""
+        return not any(
+            given < self.given[subtask]
+            for other, given in enumerate(self.given)
+            if other not in self._refused
+        )
+
+    def answered(self, subtask: int, given: bool) -> None:
+        """Note whether a task was given a split."""
+        if given:
+            self.given[subtask] += 1
+            self._refused.discard(subtask)
+        else:
+            self._refused.add(subtask)
+
+
+class SplitDealer:
+    """All enumerators of one attempt.
+
+    Arguments:
+        code: the job, with its sources.
+        plan: the execution graph.
+    """
+
+    def __init__(self, code: JobCode, plan: ExecutionGraph) -> None:
+        operators = {operator.id: operator for operator in code.graph.operators}
+        self._sources = {
+            chain.id: (chain.root.operator, operators[chain.root.operator.id].function)
+            for chain in plan.chains
+            if chain.is_source
+        }
+        self._enumerators: dict[int, SplitEnumerator] = {}
+        #: Splits that readers had begun when the job ran at another parallelism.
+        self._begun: dict[int, deque[tuple[Split, Any]]] = {}
+        #: Of the unbounded sources.
+        self._shares = {
+            chain: _EvenShares(info.parallelism)
+            for chain, (info, source) in self._sources.items()
+            if not source.bounded
+        }
+        #: The manifests that `retain` has read, by number.
+        self._held: dict[int, Manifest] = {}
+
+    def start(self, restore: Manifest | None) -> None:
+        """Begin afresh or from a snapshot; may block. Raises `JobError` if a source fails."""
+        for chain, (info, source) in self._sources.items():
+            self._begun[chain] = deque()
+            state = None if restore is None else restore.enumerators.get(info.uid)
+            with calling(info.name, FAILED):
+                enumerator = self._enumerators[chain] = source.create_enumerator(info.parallelism)
+                if state is None:
+                    enumerator.start()
+                else:
+                    enumerator.restore(state["enumerator"])
+            if restore is None or state is None:
+                continue
+            for id, payload, position in state["begun"]:
+                self._begun[chain].append((Split(id, payload), position))
+            moved = rescaled(restore, info.uid, info.parallelism)
+            for handle in restore.handles:
+                if handle.uid == info.uid and handle.small:
+                    if moved:
+                        for id, payload, position in handle.small:
+                            self._begun[chain].append((Split(id, payload), position))
+                    elif chain in self._shares:
+                        self._shares[chain].given[handle.subtask] = len(handle.small)
+
+    def next_split(self, chain: int, subtask: int) -> tuple[Split, Any] | None:
+        """Return the next split for a task with its position; None if there is none (now)."""
+        share = self._shares.get(chain)
+        if share is not None and not share.may_take(subtask):
+            return None
+        if self._begun[chain]:
+            given: tuple[Split, Any] | None = self._begun[chain].popleft()
+        else:
+            with self._calling(chain):
+                split = self._enumerators[chain].next_split(subtask)
+            given = None if split is None else (split, None)
+            if split is not None:
+                name = self._sources[chain][0].name
+                require_plain(f"payload of split {split.id!r}", split.payload, name)
+                if type(split.id) is not str:
+                    raise JobError(f"the id of a split must be a str: {split.id!r}", operator=name)
+        if share is not None:
+            share.answered(subtask, given is not None)
+        return given
+
+    def exhausted(self, chain: int, subtask: int) -> bool:
+        """Return whether there will be no more splits for a task that was given none."""
+        share = self._shares.get(chain)
+        if share is not None and not share.may_take(subtask):
+            return False
+        with self._calling(chain):
+            return self._enumerators[chain].exhausted
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is not handed out yet, per uid of the source."""
+        states = {}
+        for chain, (info, _) in self._sources.items():
+            with self._calling(chain):
+                state = self._enumerators[chain].snapshot()
+            begun = [[split.id, split.payload, at] for split, at in self._begun[chain]]
+            states[info.uid] = {"enumerator": state, "begun": begun}
+        return states
+
+    def retain(self, store: Store) -> None:
+        """Let sources remove what no snapshot of the store needs; blocks."""
+        wanting = {
+            chain: info.uid
+            for chain, (info, _) in self._sources.items()
+            if type(self._enumerators[chain]).retain is not SplitEnumerator.retain
+        }
+        if not wanting:
+            return
+        published = [info.number for info in store.list() if info.published]
+        try:
+            self._held = {
+                number: self._held.get(number) or store.load(number) for number in published
+            }
+        except StoreError:
+            return  # what a damaged one needs can't be told, so nothing is removed
+        for chain, uid in wanting.items():
+            states = [m.enumerators[uid] for m in self._held.values() if uid in m.enumerators]
+            begun = [Split(id, payload) for state in states for id, payload, _ in state["begun"]]
+            begun += [
+                Split(id, payload)
+                for manifest in self._held.values()
+                for handle in manifest.handles
+                if handle.uid == uid and handle.small
+                for id, payload, _ in handle.small
+            ]
+            with self._calling(chain):
+                self._enumerators[chain].retain([state["enumerator"] for state in states], begun)
+
+    def close(self) -> None:
+        """Close the enumerators. What one raises is logged: the attempt is over."""
+        for chain, enumerator in self._enumerators.items():
+            try:
+                enumerator.close()
+            except Exception:
+                name = self._sources[chain][0].name
+                logger.exception("the enumerator of source %r could not be closed", name)
+
+    def _calling(self, chain: int) -> AbstractContextManager[None]:
+        return calling(self._sources[chain][0].name, FAILED)
+
+
+def parallelism_of(manifest: Manifest, uid: str) -> int:
+    """The parallelism of an operator in a snapshot; `GraphError` if the snapshot lacks it."""
+    for entry in manifest.operators:
+        if entry.uid == uid:
+            return entry.parallelism
+    raise GraphError(f"the snapshot knows no operator with the uid {uid!r}")
+
+
+def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
+    """Whether an operator had another parallelism in a snapshot."""
+    return parallelism_of(manifest, uid) != parallelism
+
+
+def input_positions(manifest: Manifest) -> str:
+    """Return what two snapshots have in common exactly if no input was read between them."""
+    readers = sorted(
+        (handle.uid, handle.subtask, repr(handle.small))
+        for handle in manifest.handles
+        if handle.uid in manifest.enumerators
+    )
+    return repr((sorted(manifest.enumerators.items()), readers))

@@ -1,0 +1,1 @@
+"""Run a job inside the process of its program. (Flink: `MiniCluster`.)"""

@@ -1,0 +1,1 @@
+"""Move records and barriers between tasks: channels, gates and partitioners."""

@@ -1,0 +1,495 @@
+"""The sending side: outlets (one per channel) and routers (one per link).
+
+A router spreads a batch over the buffers of its outlets, in one loop. An outlet seals its buffer
+into batches when it is large enough, when its oldest record is old enough, or when the task has
+nothing else to do; sealed elements wait in the outlet until there is a credit for them. A task
+whose outlets hold sealed elements takes no more input: that is backpressure.
+
+Nothing here awaits; what goes over a socket is handed to a `Sender`.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import length_hint
+from typing import Any, Protocol
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_group
+from penstock.runtime.codegen.inliner import inlined, was_inlined
+from penstock.runtime.network.elements import Barrier, Batch, Element
+from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.recorded_channel import EdgeIdentity
+from penstock.runtime.operators.record_loops import route_records
+from penstock.runtime.serialization.record_batch import ColumnPending, Pending, Records
+
+__all__ = [
+    "BatchTooLargeError",
+    "BroadcastRouter",
+    "CustomRouter",
+    "ForwardRouter",
+    "GlobalRouter",
+    "HashRouter",
+    "LocalOutlet",
+    "Outlet",
+    "RebalanceRouter",
+    "RemoteOutlet",
+    "Router",
+    "Sender",
+    "ShuffleRouter",
+    "seal_due",
+]
+
+
+class BatchTooLargeError(JobError):
+    """A batch does not fit into a frame."""
+
+
+class Outlet(ABC):
+    """The sending end of one channel.
+
+    Arguments:
+        batch_records: a batch is sealed at so many records.
+    """
+
+    def __init__(self, batch_records: int) -> None:
+        self.pending = Pending()
+        #: When the oldest record of the buffer came; None if it is empty or was not looked at.
+        self.since: float | None = None
+        #: How many records make a batch; lowered for large records and slow consumers.
+        self.limit = batch_records
+        #: Which channel it is the end of; where barriers may overtake.
+        self.edge: EdgeIdentity | None = None
+        self.target = 0
+        self._sealed: deque[Element] = deque()
+        #: The highest barrier that was sent.
+        self._barrier = -1
+
+    @property
+    def buffer(self) -> list[Any]:
+        """The records that are not yet sealed; of tuples by column the first that varies."""
+        return self.pending.records
+
+    def seal(self) -> None:
+        """Make batches of all that is in the buffer."""
+        self._cut()
+        if self.pending.records:
+            self._give()
+        self.since = None
+
+    def seal_full(self) -> None:
+        """Make full batches; what does not make one stays in the buffer."""
+        self._cut()
+        if len(self.pending.records) >= self.limit:
+            self._give()
+        self.since = None
+
+    def _cut(self) -> None:
+        """Make batches of the limit's size, until there are not many more records than that.
+
+        Cutting touches every record, which takes as long as routing it if they have left the
+        processor's cache. So a batch may be half as large again.
+        """
+        pending, limit = self.pending, self.limit
+        count, most = len(pending.records), limit + limit // 2
+        start = 0
+        while count - start > most:
+            self._sealed.append(Batch(pending.copy(start, start + limit)))
+            start += limit
+        if start:
+            pending.drop(start)
+
+    def _give(self) -> None:
+        """Make a batch of the very list, and begin another."""
+        self._sealed.append(Batch(self.pending.give()))
+
+    def mark(self, element: Element) -> None:
+        """Put a marker behind everything that was emitted."""
+        self.seal()
+        self._sealed.append(element)
+
+    def overtake(self, barrier: Barrier) -> list[Records]:
+        """Send a barrier ahead of everything that waits, or of what waits before it if it is there.
+
+        Returns the batches that it has overtaken, in order; they wait on. If it has been sent on
+        this channel before, it overtakes nothing.
+        """
+        if barrier.number <= self._barrier:
+            return []
+        self.seal()
+        overtaken: list[Records] = []
+        for element in self._sealed:
+            if isinstance(element, Barrier) and element.number == barrier.number:
+                self._sealed.remove(element)
+                break
+            if isinstance(element, Batch):
+                overtaken.append(element.records)
+        self._send_marker(barrier)
+        return overtaken
+
+    def push(self) -> bool:
+        """Send what is sealed as far as credits go; True if nothing is left."""
+        while self._sealed:
+            element = self._sealed[0]
+            if isinstance(element, Batch):
+                if not self.has_credit():
+                    return False
+                self.send(element)
+            else:
+                self._send_marker(element)
+            self._sealed.popleft()
+        return True
+
+    def _send_marker(self, element: Element) -> None:
+        if isinstance(element, Barrier):
+            self._barrier = max(self._barrier, element.number)
+        self.mark_sent(element)
+
+    @property
+    def waiting(self) -> int:
+        """Sealed elements that wait for a credit."""
+        return len(self._sealed)
+
+    @abstractmethod
+    def has_credit(self) -> bool:
+        """Whether a batch may be sent now."""
+
+    @abstractmethod
+    def send(self, batch: Batch) -> None:
+        """Send a batch, for which there is a credit."""
+
+    @abstractmethod
+    def mark_sent(self, element: Element) -> None:
+        """Send a marker."""
+
+
+class LocalOutlet(Outlet):
+    """To a task in the same process.
+
+    Arguments:
+        channel: the receiving end.
+    """
+
+    def __init__(self, channel: Channel, batch_records: int) -> None:
+        super().__init__(batch_records)
+        self.channel = channel
+        self._records = batch_records
+        self.limit = min(batch_records, channel.desired_records)
+
+    def has_credit(self) -> bool:
+        """Whether the channel has room."""
+        return self.channel.room > 0
+
+    def send(self, batch: Batch) -> None:
+        """Hand the batch over as it is."""
+        self.channel.put(batch)
+        self.limit = min(self._records, self.channel.desired_records)
+
+    def mark_sent(self, element: Element) -> None:
+        """Hand a marker over."""
+        self.channel.put(element)
+
+
+class Sender(Protocol):
+    """The sending half of a connection; made by `penstock.runtime.network.remote_channel`."""
+
+    credits: int
+    desired_records: int
+    #: Called when `desired_records` has changed.
+    on_pace: Callable[[], None] | None
+
+    def send_batch(self, payload: bytes, count: int) -> None:
+        """Queue an encoded batch of so many records."""
+
+    def send_marker(self, element: Element) -> None:
+        """Queue a marker."""
+
+
+class RemoteOutlet(Outlet):
+    """To a task in another process.
+
+    Arguments:
+        sender: the connection's sending half.
+        encode: makes bytes of a batch.
+        batch_records, batch_bytes: a batch is sealed at so many records, or about so many bytes.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        encode: Callable[[Records], bytes],
+        batch_records: int,
+        batch_bytes: int,
+    ) -> None:
+        super().__init__(batch_records)
+        self.sender = sender
+        self._encode = encode
+        self._records, self._bytes = batch_records, batch_bytes
+        #: How many records fit into the wanted size.
+        self._fit = batch_records
+        self._adjust()
+        sender.on_pace = self._adjust
+
+    def has_credit(self) -> bool:
+        """Whether the other side has room."""
+        return self.sender.credits > 0
+
+    def send(self, batch: Batch) -> None:
+        """Encode and queue a batch; learn how many records fit into the wanted size."""
+        records = batch.records
+        try:
+            payload = self._encode(records)
+        except BatchTooLargeError:
+            if len(records) == 1:
+                raise
+            self._split(batch)
+            return
+        self.sender.credits -= 1
+        self.sender.send_batch(payload, len(records))
+        self._fit = max(1, self._bytes * len(records) // max(1, len(payload)))
+        self._adjust()
+
+    def _split(self, batch: Batch) -> None:
+        """Put two halves of the batch behind it; the caller takes it from the sealed elements."""
+        half = len(batch.records) // 2
+        first, second = Batch(batch.records[:half]), Batch(batch.records[half:])
+        self._sealed.popleft()
+        self._sealed.extendleft([second, first, batch])
+        self._fit = half
+        self._adjust()
+
+    def _adjust(self) -> None:
+        self.limit = max(1, min(self._records, self._fit, self.sender.desired_records))
+
+    def mark_sent(self, element: Element) -> None:
+        """Queue a marker."""
+        self.sender.send_marker(element)
+
+
+class Router(ABC):
+    """Spreads the records of one link over its outlets.
+
+    Arguments:
+        outlets: one per channel from this task, in order of the target subtask.
+    """
+
+    def __init__(self, outlets: list[Outlet]) -> None:
+        self.outlets = outlets
+        #: What its user code is to the next operator, for errors, such as "key of Count".
+        self.place: str | None = None
+        #: Consumed by the record at hand, so that an error can name it.
+        self.iterator: Any = None
+
+    @abstractmethod
+    def route(self, records: list[Any]) -> None:
+        """Put every record into the buffer of its outlet (or outlets)."""
+
+
+class ForwardRouter(Router):
+    """To the one outlet there is."""
+
+    def route(self, records: list[Any]) -> None:
+        """Append all."""
+        self.outlets[0].buffer.extend(records)
+
+
+class GlobalRouter(Router):
+    """To the first subtask."""
+
+    def route(self, records: list[Any]) -> None:
+        """Append all to the first."""
+        self.outlets[0].buffer.extend(records)
+
+
+class BroadcastRouter(Router):
+    """To every subtask.
+
+    Arguments:
+        copy: copies mutable records.
+    """
+
+    def __init__(self, outlets: list[Outlet], copy: Callable[[list[Any]], list[Any]]) -> None:
+        super().__init__(outlets)
+        self._copy = copy
+
+    def route(self, records: list[Any]) -> None:
+        """Append all to each."""
+        for outlet in self.outlets:
+            # What a consumer in this process does to a record must not be seen by the others,
+            # and theirs may be encoded later.
+            local = len(self.outlets) > 1 and isinstance(outlet, LocalOutlet)
+            outlet.buffer.extend(self._copy(records) if local else records)
+
+
+class RebalanceRouter(Router):
+    """Round robin, going on where the last batch stopped. Also rescale, over fewer outlets."""
+
+    def __init__(self, outlets: list[Outlet], start: int = 0) -> None:
+        super().__init__(outlets)
+        self._next = start % len(outlets)
+
+    def route(self, records: list[Any]) -> None:
+        """Every n-th record to each of n outlets."""
+        count = len(self.outlets)
+        for offset in range(min(count, len(records))):
+            self.outlets[(self._next + offset) % count].buffer.extend(records[offset::count])
+        self._next = (self._next + len(records)) % count
+
+
+class ShuffleRouter(Router):
+    """At random, uniformly."""
+
+    def __init__(self, outlets: list[Outlet], rng: random.Random) -> None:
+        super().__init__(outlets)
+        self._rng = rng
+
+    def route(self, records: list[Any]) -> None:
+        """Each record to an outlet drawn for it."""
+        appends = [outlet.buffer.append for outlet in self.outlets]
+        for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
+            append(record)
+
+
+class _Memo(dict[Any, Pending]):
+    """key → what is pending for its outlet; filled when a key is first asked for.
+
+    Bounded: emptied when it is full, since a job whose keys are all new gains nothing from it.
+    """
+
+    BOUND = 1 << 18
+
+    def __init__(self, find: Callable[[Any], Pending]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, key: Any) -> Pending:
+        if len(self) >= self.BOUND:
+            self.clear()
+        pending = self[key] = self._find(key)
+        return pending
+
+
+class HashRouter(Router):
+    """By key group. The hash is computed once per key, not once per record.
+
+    Keys that are equal share their group whatever their types (`canonical` follows Python's
+    equality), so the memo is by key alone.
+
+    Arguments:
+        selector: takes the key from a record.
+        max_parallelism: number of key groups.
+        parallelism: number of target subtasks; there is an outlet for each.
+    """
+
+    def __init__(
+        self,
+        outlets: list[Outlet],
+        selector: Callable[[Any], Any],
+        max_parallelism: int,
+        parallelism: int,
+    ) -> None:
+        super().__init__(outlets)
+        self.selector = selector
+        self._max, self._parallelism = max_parallelism, parallelism
+        self._pending = [outlet.pending for outlet in outlets]
+        self._memo = _Memo(self._find)
+        self._loop = inlined(route_records, key_of=selector)
+
+    def route(self, records: list[Any]) -> None:
+        """Append each record to the outlet of its key."""
+        self.iterator = iterator = iter(records)
+        try:
+            self._loop(self.selector, iterator, self._memo)
+        except BaseException as error:
+            if isinstance(error, TypeError) or was_inlined(error):
+                self._refuse(records[len(records) - length_hint(iterator) - 1])
+            raise
+        self.iterator = None
+
+    def by_column(self, layout: Sequence[tuple[Any] | None]) -> Mapping[Any, Any]:
+        """Have columns appended from now on, by others; `route` is not to be called any more.
+
+        Arguments:
+            layout: as of `ColumnPending`.
+
+        Returns what is pending for each key, for tuples of that layout. The outlets must be empty.
+        """
+        for outlet in self.outlets:
+            outlet.pending = ColumnPending(layout)
+        self._pending = [outlet.pending for outlet in self.outlets]
+        return self._memo
+
+    def refuse(self, record: Any) -> None:
+        """Raise what routing a record raises; it goes nowhere."""
+        self._find(self._refuse(record))
+
+    def _find(self, key: Any) -> Pending:
+        group = key_group(canonical(key), self._max)
+        return self._pending[subtask_of_group(group, self._max, self._parallelism)]
+
+    def _refuse(self, record: Any) -> Any:
+        """The key; raises what the selector raises, or why a key without a hash is refused."""
+        try:
+            key = self.selector(record)
+        except BaseException as error:
+            raise error from error.__cause__
+        try:
+            hash(key)
+        except TypeError:
+            canonical(key)
+        return key
+
+
+class CustomRouter(Router):
+    """To the subtask that the user's partitioner says.
+
+    Arguments:
+        selector: takes the key from a record.
+        partition: (key, number of subtasks) to an index.
+    """
+
+    def __init__(
+        self,
+        outlets: list[Outlet],
+        selector: Callable[[Any], Any],
+        partition: Callable[[Any, int], int],
+    ) -> None:
+        super().__init__(outlets)
+        self._selector = selector
+        self._partition = partition
+
+    def route(self, records: list[Any]) -> None:
+        """Append each record where the partitioner says; `JobError` if that is nowhere."""
+        outlets, count = self.outlets, len(self.outlets)
+        selector, partition = self._selector, self._partition
+        self.iterator = iterator = iter(records)
+        for record in iterator:
+            index = partition(selector(record), count)
+            if not 0 <= index < count:
+                raise JobError(
+                    f"the partitioner returned {index!r}; it must return a whole number from 0 "
+                    f"to {count - 1}, the index of one of the {count} subtasks"
+                )
+            outlets[index].buffer.append(record)
+        self.iterator = None
+
+
+def seal_due(outlets: Iterable[Outlet], clock: Callable[[], float], timeout: float) -> None:
+    """Seal the batches that are full, and those that have waited for the buffer timeout."""
+    now = -1.0
+    for outlet in outlets:
+        if not outlet.buffer:
+            continue
+        if len(outlet.buffer) >= outlet.limit:
+            outlet.seal_full()
+            if not outlet.buffer:
+                continue
+        if now < 0:
+            now = clock()
+        if outlet.since is None:
+            outlet.since = now
+        elif now - outlet.since >= timeout:
+            outlet.seal()

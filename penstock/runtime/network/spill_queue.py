@@ -1,0 +1,239 @@
+"""A queue of frames on disk, first in, first out: what a back-edge holds beyond its memory.
+
+Frames are appended to segment files and read back in order. A consumed segment is deleted,
+unless a `Hold` needs it: the log of a snapshot is a range of the queue, and its segments are
+linked into the snapshot once they are closed. A closed segment never changes.
+
+The format of the frames is that of logs (`penstock.snapshot.storage.in_flight_log`). Nothing here
+awaits: writing goes to the page cache, a few dozen microseconds for a batch.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from array import array
+from collections import deque
+from pathlib import Path
+from typing import BinaryIO
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.storage.in_flight_log import (
+    FRAME_HEADER,
+    SEGMENT_BYTES,
+    Range,
+    Segment,
+    frame,
+)
+
+__all__ = ["Hold", "Mark", "Spill"]
+
+
+class _File:
+    """One segment file with what is known of it."""
+
+    def __init__(self, path: Path, index: int) -> None:
+        self.path, self.index = path, index
+        self.size = 0
+        self.digest = hashlib.blake2b(digest_size=16)
+        #: Records of each frame, 0 for markers.
+        self.counts = array("I")
+        self.holds = 0
+        self.consumed = False
+        self.read_bytes = self.read_frames = 0
+        self.writer: BinaryIO | None = path.open("xb", buffering=0)
+
+    def close_writer(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+
+class Mark:
+    """A place in the queue: behind everything that was appended before it was made.
+
+    Arguments:
+        index: of a segment, which need not be there any more, or not yet.
+        offset: bytes of it that are ahead of the place.
+        records: how many were ever appended ahead of it.
+    """
+
+    def __init__(self, index: int, offset: int, records: int) -> None:
+        self.index, self.offset, self.records = index, offset, records
+
+
+class Hold:
+    """A range of the queue that stays on disk until it is released.
+
+    Made by `Spill.hold`; open at its end until `Spill.end_hold`.
+    """
+
+    def __init__(self, spill: Spill) -> None:
+        self.files: list[_File] = []
+        #: Byte offsets of the begin in the first file and of the end in the last one.
+        self.start = self.end = 0
+        self.records = 0
+        self._spill = spill
+
+    def ranges(self) -> list[Range]:
+        """It as ranges of closed segments, in order. `ProtocolError` before its end."""
+        return self._spill.ranges(self)
+
+    def release(self) -> None:
+        """It is not needed any more; segments that are consumed as well are deleted."""
+        self._spill.release(self)
+
+
+class Spill:
+    """One queue on disk.
+
+    Arguments:
+        folder: for its segments; made when the first frame comes. It must not exist by then.
+        segment_bytes: size at which a segment is closed.
+    """
+
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.folder = folder
+        self._segment_bytes = segment_bytes
+        self._files: deque[_File] = deque()
+        self._held: set[_File] = set()
+        self._reader: BinaryIO | None = None
+        self._open_holds: list[Hold] = []
+        self._next = 0
+        self._appended = 0
+        #: Unread frames, their bytes, and their records.
+        self.frames = self.bytes = self.records = 0
+
+    def append(self, kind: int, payload: bytes | memoryview, records: int) -> None:
+        """Add a frame at the end. Raises `OSError`, as when the disk is full."""
+        file = self._files[-1] if self._files else None
+        if file is None or file.writer is None:
+            file = self._begin()
+        data = frame(kind, payload)
+        assert file.writer is not None
+        if file.writer.write(data) != len(data):
+            raise OSError(errno.ENOSPC, "a frame was written only in part")
+        file.digest.update(data)
+        file.size += len(data)
+        file.counts.append(records)
+        self.frames += 1
+        self.bytes += len(data)
+        self.records += records
+        self._appended += records
+        for hold in self._open_holds:
+            hold.records += records
+        if file.size >= self._segment_bytes:
+            file.close_writer()
+
+    def _begin(self) -> _File:
+        if self._next == 0:
+            self.folder.mkdir(parents=True)
+        file = _File(self.folder / f"{self._next:08d}", self._next)
+        self._next += 1
+        self._files.append(file)
+        for hold in self._open_holds:
+            hold.files.append(file)
+            file.holds += 1
+        return file
+
+    def read(self, max_bytes: int) -> list[tuple[int, bytes, int]]:
+        """Remove frames from the head: (kind, payload, records), about `max_bytes` of them."""
+        taken: list[tuple[int, bytes, int]] = []
+        size = 0
+        while self.frames and size < max_bytes:
+            file = self._files[0]
+            if self._reader is None:
+                self._reader = file.path.open("rb", buffering=1 << 18)
+            header = self._reader.read(FRAME_HEADER.size)
+            length, kind = FRAME_HEADER.unpack(header)
+            payload = self._reader.read(length)
+            records = file.counts[file.read_frames]
+            taken.append((kind, payload, records))
+            step = len(header) + length
+            file.read_bytes += step
+            file.read_frames += 1
+            size += step
+            self.frames -= 1
+            self.bytes -= step
+            self.records -= records
+            if file.read_bytes == file.size and (file.writer is None or not self.frames):
+                self._consumed(file)
+        return taken
+
+    def _consumed(self, file: _File) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        file.close_writer()
+        file.consumed = True
+        self._files.popleft()
+        if file.holds:
+            self._held.add(file)
+        else:
+            file.path.unlink()
+
+    def mark(self) -> Mark:
+        """The place behind the last frame."""
+        if not self._files:
+            return Mark(self._next, 0, self._appended)
+        return Mark(self._files[-1].index, self._files[-1].size, self._appended)
+
+    def hold(self, until: Mark | None = None) -> Hold:
+        """Keep what is unread: up to a place, else that and all that comes until `end_hold`."""
+        hold = Hold(self)
+        hold.records = self.records
+        if self._files:
+            hold.start = self._files[0].read_bytes
+        for file in self._files:
+            # All that lies ahead of the place may have been read, and its segments be gone.
+            if until is not None and (file.index, 0) >= (until.index, until.offset):
+                break
+            hold.files.append(file)
+            file.holds += 1
+        if until is None:
+            self._open_holds.append(hold)
+            return hold
+        hold.records -= self._appended - until.records
+        if hold.files:
+            hold.end = until.offset
+            hold.files[-1].close_writer()
+        return hold
+
+    def end_hold(self, hold: Hold) -> None:
+        """What is appended from now on is not part of the hold; its segments are closed."""
+        self._open_holds.remove(hold)
+        if hold.files:
+            hold.end = hold.files[-1].size
+            hold.files[-1].close_writer()
+
+    def ranges(self, hold: Hold) -> list[Range]:
+        """An ended hold as ranges of closed segments, in order."""
+        if hold in self._open_holds:
+            raise ProtocolError("the ranges of a hold were asked for before its end")
+        found = []
+        for place, file in enumerate(hold.files):
+            start = hold.start if place == 0 else 0
+            end = hold.end if place == len(hold.files) - 1 else file.size
+            if end > start:
+                segment = Segment(file.path, file.size, file.digest.hexdigest())
+                found.append(Range(segment, start, end))
+        return found
+
+    def release(self, hold: Hold) -> None:
+        """The hold is not needed any more; segments that are consumed as well are deleted."""
+        if hold in self._open_holds:
+            self._open_holds.remove(hold)
+        files, hold.files = hold.files, []
+        for file in files:
+            file.holds -= 1
+            if file.consumed and not file.holds:
+                self._held.discard(file)
+                file.path.unlink()
+
+    def close(self) -> None:
+        """Close the files. They are left: the folder belongs to the attempt, which removes it."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        for file in self._files:
+            file.close_writer()

@@ -1,0 +1,1 @@
+"""Apply the functions of a program to batches of records."""

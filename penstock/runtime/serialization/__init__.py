@@ -1,0 +1,1 @@
+"""Encode records and state values as bytes, by type and by column."""

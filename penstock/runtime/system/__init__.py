@@ -1,0 +1,1 @@
+"""Give the runtime its clock, connections, processes and limits, as parameters."""

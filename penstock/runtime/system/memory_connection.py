@@ -1,0 +1,138 @@
+"""Connections between the tasks of one event loop, without sockets.
+
+For jobs that run in one process, and for simulated clusters. A stream holds everything that was
+sent and not yet received; the credits of channels keep that small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from penstock.runtime.system.system import Handler, Signal
+
+__all__ = ["MemoryNetwork", "MemoryStream", "MemoryTransport", "memory_streams"]
+
+
+class MemoryStream(trio.abc.Stream):
+    """One end of a connection; `memory_streams` makes both."""
+
+    def __init__(self) -> None:
+        self._arrived = bytearray()
+        self._changed = Signal()
+        self._closed = False
+        self._peer = self
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Give bytes to the other end."""
+        await trio.lowlevel.checkpoint()
+        if self._closed:
+            raise trio.ClosedResourceError("this end of the connection was closed")
+        if self._peer._closed:
+            raise trio.BrokenResourceError("the other end of the connection was closed")
+        if data:
+            self._peer._arrived += data
+            self._peer._changed.set()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Return at once, since sending never waits."""
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return what has arrived; no bytes if the other end is closed and all was received."""
+        await trio.lowlevel.checkpoint()
+        while not (self._arrived or self._closed or self._peer._closed):
+            await self._changed.wait()
+        if self._closed:
+            raise trio.ClosedResourceError("this end of the connection was closed")
+        received = bytes(self._arrived[:max_bytes])
+        del self._arrived[:max_bytes]
+        return received
+
+    async def aclose(self) -> None:
+        """Close this end."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Close this end at once; the other receives what was sent, and then the end."""
+        self._closed = True
+        self._changed.set()
+        self._peer._changed.set()
+
+
+def memory_streams() -> tuple[MemoryStream, MemoryStream]:
+    """Make a connection, and return its two ends."""
+    one, other = MemoryStream(), MemoryStream()
+    one._peer, other._peer = other, one
+    return one, other
+
+
+Serve = Callable[[MemoryStream], Awaitable[None]]
+
+
+class MemoryNetwork:
+    """Finds, by its address, the part of a job that listens there."""
+
+    def __init__(self) -> None:
+        self._listening: dict[str, tuple[Serve, trio.Nursery]] = {}
+
+    def listen(self, address: str, handler: Serve, nursery: trio.Nursery) -> None:
+        """Serve connections to `address` until the nursery is cancelled."""
+        self._listening[address] = (handler, nursery)
+        nursery.start_soon(self._forget, address)
+
+    async def _forget(self, address: str) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            del self._listening[address]
+
+    def connect(self, address: str) -> MemoryStream:
+        """Connect to an address. Raises `ConnectionRefusedError` if none listens there."""
+        if address not in self._listening:
+            raise ConnectionRefusedError(f"nothing listens at {address}")
+        handler, nursery = self._listening[address]
+        ours, theirs = memory_streams()
+        nursery.start_soon(_serve, handler, theirs)
+        return ours
+
+
+async def _serve(handler: Serve, stream: MemoryStream) -> None:
+    try:
+        await handler(stream)
+    finally:
+        stream.close()
+
+
+class MemoryTransport:
+    """The connections of one worker or JobManager; a `Transport`.
+
+    Arguments:
+        network: what all parts of the job share.
+    """
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self._network = network
+        self._streams: list[MemoryStream] = []
+
+    async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
+        """Serve connections in `nursery`; returns the address."""
+        address = f"memory:{name}"
+        self._network.listen(address, handler, nursery)
+        await trio.lowlevel.checkpoint()
+        return address
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        """Open a connection to an address that `listen` returned."""
+        await trio.lowlevel.checkpoint()
+        stream = self._network.connect(address)
+        self._streams.append(stream)
+        return stream
+
+    def close(self) -> None:
+        """Close all connections that were opened here, as the end of a process does."""
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()

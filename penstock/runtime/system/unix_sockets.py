@@ -1,0 +1,113 @@
+"""Unix sockets: where they are put, and how their addresses are written.
+
+The path of a Unix socket has at most 107 bytes, so sockets have a short temporary folder of their
+own. Where there is no such folder that can be written, Linux has sockets without a path, which
+are written with `@`. Every user of the machine can connect to these; what protects a job is the
+token, as with TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+
+__all__ = ["MAX_SOCKET_PATH", "UnixSockets", "socket_name"]
+
+#: The kernel's limit for the path of a Unix socket, without the closing zero.
+MAX_SOCKET_PATH = 107
+#: For the name of a socket in its folder.
+NAME_BYTES = 32
+
+
+def socket_name(path: str) -> str:
+    """Return what the kernel calls the socket at a path that `UnixSockets.bind` returned."""
+    return "\0" + path[1:] if path.startswith("@") else path
+
+
+class UnixSockets:
+    """The listening Unix sockets of a process.
+
+    Arguments:
+        kind: a word for the name of their folder.
+        beside: the path of another process's socket; these go to the same folder, and that
+            process removes it.
+    """
+
+    def __init__(self, kind: str = "sockets", beside: str | None = None) -> None:
+        self._kind = kind
+        self._place = None if beside is None else beside.rpartition("/")[0]
+        self._folder: TemporaryFolder | None = None
+
+    def bind(self, name: str) -> tuple[socket.socket, str]:
+        """Bind a socket; returns it and its path.
+
+        Sockets of earlier attempts are removed from an own folder: workers that were killed leave
+        theirs, and a job may be restarted for months.
+
+        Arguments:
+            name: of at most `NAME_BYTES` bytes; the number of the attempt is its suffix, if there
+                is one.
+
+        Raises:
+            StoreError: if there is no place for it.
+        """
+        place = self._place
+        # A cleaner of old temporary files may have removed the folder since the last time.
+        if place is None or not (place.startswith("@") or Path(place).is_dir()):
+            self.close()
+            self._place = place = self._choose()
+        if self._folder is not None:
+            _remove_older(self._folder.path, name)
+        path = f"{place}/{name}"
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            bound.bind(socket_name(path))
+        except OSError as error:
+            bound.close()
+            raise StoreError(f"cannot make a Unix socket: {error.strerror}", path) from error
+        return bound, path
+
+    def close(self) -> None:
+        """Remove the folder, if it is of this process."""
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = self._place = None
+
+    def _choose(self) -> str:
+        refused = []
+        # The usual folder first: that of TMPDIR may have a long path, or be a network's.
+        for parent in ("/tmp", None):
+            try:
+                folder = TemporaryFolder(self._kind, parent)
+            except StoreError as error:
+                refused.append(str(error))
+                continue
+            path = str(folder.path)
+            if len(os.fsencode(path)) + 1 + NAME_BYTES <= MAX_SOCKET_PATH:
+                self._folder = folder
+                return path
+            folder.remove()
+            refused.append(f"the path is too long for Unix sockets [{path}]")
+        if sys.platform == "linux":
+            return f"@penstock-{self._kind}-{secrets.token_hex(16)}"
+        raise StoreError(
+            "there is no folder for Unix sockets; set TMPDIR to one with a short path that can be "
+            "written: " + "; ".join(refused)
+        )
+
+
+def _remove_older(folder: Path, name: str) -> None:
+    """Remove the sockets with a lower suffix than that of a name."""
+    own = Path(name).suffix[1:]
+    with suppress(OSError):
+        for path in folder.iterdir():
+            number = path.suffix[1:]
+            if number.isdecimal() and own.isdecimal() and int(number) < int(own):
+                path.unlink()

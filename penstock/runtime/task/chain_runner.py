@@ -1,0 +1,74 @@
+"""Runs the operators of a chain over the records that its task has taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.errors import StoreError
+from penstock.runtime.operators.base import RunningOperator, explain
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.task.end_of_input import Ending
+from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.user_code.current_operator import operator_at_work
+
+__all__ = ["ChainRunner"]
+
+
+class ChainRunner:
+    """Passes records from operator to operator, and to the routers that leave the chain.
+
+    Arguments:
+        root: the chain's operators.
+        codec: copies records that several consumers take.
+        ending: is notified if an end-of-input hook emits into the task's own loop.
+    """
+
+    def __init__(self, root: ChainNode, codec: Codec, ending: Ending) -> None:
+        self._root = root
+        self._codec = codec
+        self._ending = ending
+        self._nodes = {node.operator: node for node in root.walk()}
+
+    def run(self, records: Records) -> None:
+        """Process records with the whole chain."""
+        self.process(self._root, records)
+
+    def emit_from(self, operator: RunningOperator, out: list[Any]) -> None:
+        """Pass on what an operator emitted without input, in an end-of-input hook."""
+        self.emit(self._nodes[operator], out)
+
+    def process(self, node: ChainNode, records: Records) -> None:
+        """Process records with an operator, and with those behind it."""
+        operator = node.operator
+        operator.records_in += len(records)
+        operator_at_work.set(operator.context)
+        try:
+            out = operator.process(records)
+        except StoreError:
+            raise  # state that can't be read is not the record's fault
+        except BaseException as error:
+            raise explain(error, operator, records) from error
+        if out:
+            self.emit(node, out)
+
+    def emit(self, node: ChainNode, out: list[Any]) -> None:
+        """Pass an operator's output to its consumers."""
+        operator = node.operator
+        operator.records_out += len(out)
+        # Several consumers must not see what another does to a record.
+        copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
+        for child in node.children:
+            self.process(child, self._codec.copy_mutable(out) if copies else out)
+        if node.routers:
+            # Key selectors and partitioners run in a router.
+            operator_at_work.set(operator.context)
+        for router in node.routers:
+            routed = self._codec.copy_mutable(out) if copies else out
+            if self._ending.running and router in node.inner:
+                self._ending.emitted = True
+            try:
+                router.route(routed)
+            except BaseException as error:
+                operator.iterator = router.iterator
+                raise explain(error, operator, routed, router.place) from error

@@ -1,0 +1,105 @@
+"""How the input of a task ends.
+
+Outside of loops: when all channels have delivered the end of input, the end-of-input hooks of the
+chain run once, and the end is passed on. In a loop some channels come from the loop itself and
+never end by themselves: when all channels from *outside* have ended the JobManager is told. It
+finds out by snapshots when the loop is quiet (`penstock.snapshot.coordination.loop_termination`),
+has the hooks run in rounds, and closes the loop.
+
+How often the hooks have run is part of the task's state in a snapshot, so that they do not run
+again after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.dataflow.functions import has_end_input
+from penstock.runtime.operators.base import RunningOperator
+
+__all__ = ["Ending", "HookOutput"]
+
+
+@dataclass(frozen=True)
+class HookOutput:
+    """Records that an operator's hook emitted."""
+
+    operator: RunningOperator
+    records: list[Any]
+
+
+class Ending:
+    """What a task knows of the end of its input.
+
+    Arguments:
+        channels: its input channels.
+        outside: those of them that come from outside of its loop; None if it is in none.
+        operators: of its chain, parents first.
+    """
+
+    def __init__(
+        self,
+        channels: Iterable[Hashable],
+        outside: Iterable[Hashable] | None,
+        operators: list[RunningOperator],
+    ) -> None:
+        self.in_loop = outside is not None
+        self._awaited = set(channels if outside is None else outside)
+        self._operators = operators
+        #: Uids of the operators that have a hook.
+        self.hooked = tuple(o.context.uid for o in operators if has_end_input(o.function))
+        #: How often the hooks have run, and whether the last run emitted into the loop.
+        self.rounds = 0
+        self.emitted = False
+        self._running: Iterator[HookOutput] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether no more input comes (from outside of the loop, in a loop)."""
+        return not self._awaited
+
+    @property
+    def running(self) -> bool:
+        """Whether hooks are running; the task does nothing else until they have."""
+        return self._running is not None
+
+    def channel_ended(self, channel: Hashable) -> bool:
+        """A channel has ended; True if the awaited input is over with that."""
+        if channel not in self._awaited:
+            return False
+        self._awaited.discard(channel)
+        return not self._awaited
+
+    def restore(self, rounds: int, emitted: bool) -> None:
+        """Take back what a snapshot holds."""
+        self.rounds, self.emitted = rounds, emitted
+
+    def begin(self, round: int) -> bool:
+        """Begin a round of hooks; False if it has run already, or there are none to run."""
+        if self.rounds >= round or not (self.in_loop or self.hooked):
+            return False
+        # In a loop the round counts for every task, whether it has hooks or not.
+        self.rounds, self.emitted = round, False
+        if not self.hooked:
+            return False
+        self._running = (
+            HookOutput(operator, records)
+            for operator in self._operators
+            for records in operator.end_input()
+        )
+        return True
+
+    def next(self) -> HookOutput | None:
+        """What the hooks emit next; None at the end of the round."""
+        assert self._running is not None
+        output = next(self._running, None)
+        if output is None:
+            self._running = None
+        return output
+
+    @property
+    def at_work(self) -> RunningOperator:
+        """The operator whose hook runs, for errors."""
+        return next((o for o in self._operators if o.ending), self._operators[0])

@@ -1,0 +1,105 @@
+"""Gives a restored task the records that were in flight to it, before it reads any input.
+
+A log belongs to an edge, by the uids at its ends and the consumer's input, and comes back to that
+input whether or not the edge is a back-edge now. If the consumer's parallelism has changed every
+subtask reads all logs of the edge and takes its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.functions import method_of
+from penstock.dataflow.graph.compile import ExecutionGraph, Link
+from penstock.dataflow.graph.job_graph import Partitioning
+from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.network.elements import Batch
+from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.serialization.codec import Codec
+from penstock.snapshot.coordination.log_redistribution import deal_log
+from penstock.snapshot.metadata.handles import OWN_INPUT, LogHandle
+from penstock.snapshot.storage.in_flight_log import read_log
+
+__all__ = ["Replays", "RestoredLog"]
+
+
+@dataclass(frozen=True)
+class RestoredLog:
+    """A log in a snapshot.
+
+    Arguments:
+        log: its handle.
+        folder: of the snapshot.
+        rescaled: whether the consumer's parallelism has changed.
+    """
+
+    log: LogHandle
+    folder: Path
+    rescaled: bool
+
+
+class Replays:
+    """Reads logs for the tasks of one worker.
+
+    Arguments:
+        code: the job, for key selectors and partitioners.
+        plan: the execution graph.
+        codec: decodes batches.
+        subtask: the worker's slot.
+    """
+
+    def __init__(self, code: JobCode, plan: ExecutionGraph, codec: Codec, subtask: int) -> None:
+        self._code, self._plan, self._codec, self._subtask = code, plan, codec, subtask
+
+    def replay(
+        self, chain: int, gate: InputGate, logs: list[RestoredLog]
+    ) -> Iterator[tuple[Channel | None, Batch]]:
+        """The batches of the logs with the channels that they count for, read as they are asked."""
+        for restored in logs:
+            link = self._link(chain, restored.log)
+            channel, take = None, None
+            if link is not None:
+                channel = next(c for id, c in gate.channels.items() if id.link == link.id)
+                take = self._share(link) if restored.rescaled else None
+            elif restored.log.input != OWN_INPUT:
+                continue  # the edge is gone, which was allowed when the job was resumed
+            elif restored.rescaled:
+                take = self._in_turn(chain)
+            for payload in read_log(restored.log, restored.folder):
+                records = self._codec.decode_batch(payload)
+                if take is not None:
+                    records = take(records)
+                if records:
+                    yield channel, Batch(records)
+
+    def _link(self, chain: int, log: LogHandle) -> Link | None:
+        links = [self._plan.links[number] for number in self._plan.chains[chain].inputs]
+        same = [link for link in links if (link.producer, link.input) == (log.producer, log.input)]
+        # Two edges may differ in their partitioning only.
+        alike = [link for link in same if link.partitioning.value == log.partitioning]
+        return next(iter(alike or same), None)
+
+    def _in_turn(self, chain: int) -> Callable[[list[Any]], list[Any]]:
+        plan = self._plan
+        return deal_log(
+            Partitioning.REBALANCE,
+            subtask=self._subtask,
+            parallelism=plan.chains[chain].parallelism,
+            max_parallelism=plan.max_parallelism,
+        )
+
+    def _share(self, link: Link) -> Callable[[list[Any]], list[Any]]:
+        """What takes this subtask's part of a log."""
+        edge = self._code.graph.edges[link.edge]
+        return deal_log(
+            link.partitioning,
+            subtask=self._subtask,
+            parallelism=self._plan.chains[link.target].parallelism,
+            max_parallelism=self._plan.max_parallelism,
+            selector=method_of(edge.selector, "get_key"),
+            partition=method_of(edge.partitioner, "partition"),
+        )

@@ -1,0 +1,1 @@
+"""Run the tasks of one worker process. (Flink: `TaskManager`.)"""

@@ -1,0 +1,522 @@
+"""Builds the tasks of one worker from the job's plan: operators, routers, state, channels.
+
+Everything is made here and nothing is run; `taskmanager.py` connects and runs what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from penstock.dataflow.config import CheckpointingMode
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.functions import method_of
+from penstock.dataflow.graph.compile import (
+    Chain,
+    ChannelId,
+    ExecutionGraph,
+    Link,
+    Node,
+    OperatorInfo,
+)
+from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
+from penstock.dataflow.graph.keys import canonical, group_range
+from penstock.dataflow.sink import WriterContext
+from penstock.dataflow.source import ReaderContext, SourceReader
+from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.network.feedback_channel import BackEdge
+from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.output_channel import (
+    BatchTooLargeError,
+    BroadcastRouter,
+    CustomRouter,
+    ForwardRouter,
+    GlobalRouter,
+    HashRouter,
+    LocalOutlet,
+    Outlet,
+    RebalanceRouter,
+    RemoteOutlet,
+    Router,
+    Sender,
+    ShuffleRouter,
+)
+from penstock.runtime.network.recorded_channel import EdgeIdentity, LoggedChannel
+from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
+from penstock.runtime.operators.base import (
+    OperatorContext,
+    RunningOperator,
+    SinkOperator,
+    make_operator,
+)
+from penstock.runtime.operators.collect_sink import CollectWriter
+from penstock.runtime.operators.columnar_fusion import fused
+from penstock.runtime.operators.multiplexed_source import Feed, MultiplexedFeed
+from penstock.runtime.operators.source_input import SourceFeed
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.system.system import Signal, World
+from penstock.runtime.task.checkpoint_writer import Persister, Reporter
+from penstock.runtime.task.in_flight_data import Relay, Unaligned
+from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener
+from penstock.runtime.task.write_scheduler import Patience
+from penstock.runtime.user_code.errors import calling
+from penstock.snapshot.metadata.handles import OWN_INPUT
+from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.protocols.aligned import AcyclicProtocol
+from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
+from penstock.snapshot.protocols.synchronous import SynchronousProtocol
+from penstock.snapshot.protocols.unaligned import ChandyLamportProtocol
+from penstock.snapshot.state import KeyedBackend, SharedMemory
+
+__all__ = ["Builder", "BuiltTask"]
+
+#: A back-edge may hold so much in memory, however little there is.
+MIN_BACK_EDGE_BYTES = 64 * 1024
+
+
+@dataclass
+class BuiltTask:
+    """A task with the signals that wake its parts.
+
+    Arguments:
+        task: the task.
+        wake: wakes its loop; `persist` its persister; `pump` the thread reader of a source.
+    """
+
+    task: Task
+    wake: Signal
+    persist: Signal
+    pump: Signal = field(default_factory=Signal)
+
+    @property
+    def last_cut(self) -> int:
+        """The newest snapshot that the task has made its cut for."""
+        return self.task.last_cut
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the task reads a source."""
+        return self.task.feed is not None
+
+    @property
+    def runnable(self) -> bool:
+        """Whether the task has something to do."""
+        return not self.task.waiting or self.wake.pending
+
+    def flush(self) -> None:
+        """Send what is in the task's output buffers."""
+        self.task.flush()
+
+
+class Builder:
+    """Builds all tasks of one slot.
+
+    Arguments:
+        code: the job.
+        slot: which subtasks: slot i holds subtask i of every chain.
+        attempt, ordinal: the execution attempt, by its number and counted from 0.
+        lineage: of the run's snapshots.
+        root: the job's folder; where state and snapshots are.
+        keep: whether snapshots hold state.
+        world: clock and random numbers.
+        codec: for records and state.
+    """
+
+    def __init__(
+        self,
+        code: JobCode,
+        slot: int,
+        attempt: int,
+        ordinal: int,
+        lineage: str,
+        root: Path,
+        keep: bool,
+        world: World,
+        codec: Codec,
+    ) -> None:
+        assert code.plan is not None
+        self.plan: ExecutionGraph = code.plan
+        self.slot, self.attempt, self.lineage, self.keep = slot, attempt, lineage, keep
+        self.ordinal = ordinal
+        self.paths = Paths(root)
+        self.code, self.world, self.codec = code, world, codec
+        self.config = code.config
+        self.unaligned = self.config.checkpointing_mode is CheckpointingMode.CHANDY_LAMPORT
+        self._relay = Relay()
+        self.gates: dict[int, InputGate] = {}
+        self._tasks: list[Task] = []
+        self._patience = Patience(
+            world.clock, world.runnable, lambda: all(task.waiting for task in self._tasks)
+        )
+        self.signals: dict[int, tuple[Signal, Signal]] = {}
+        self.chains = [chain for chain in self.plan.chains if slot < chain.parallelism]
+        keyed = [c for c in self.chains if c.root.operator.kind.keyed]
+        memory = self.config.memory_bytes
+        self.state_memory = memory // max(1, len(keyed))
+        back = sum(
+            id.target == slot
+            for link in self.plan.links
+            if link.back
+            for id in self.plan.channels(link)
+        )
+        #: An eighth of the memory for all back-edges together; what is more goes to disk.
+        self.back_edge_memory = max(MIN_BACK_EDGE_BYTES, memory // 8 // max(1, back))
+        self.shared = SharedMemory(memory // 4) if keyed else None
+        self._operators = {operator.id: operator for operator in code.graph.operators}
+
+    def prepare_inputs(self) -> dict[ChannelId, Channel]:
+        """Make the gates and their channels, so that peers can connect to them."""
+        channels: dict[ChannelId, Channel] = {}
+        for chain in self.chains:
+            wake = Signal()
+            self.signals[chain.id] = (wake, Signal())
+            gate = self.gates[chain.id] = InputGate(wake.set, self.world.clock)
+            for number in chain.inputs:
+                link = self.plan.links[number]
+                for id in self.plan.channels(link):
+                    if id.target != self.slot:
+                        continue
+                    if link.back:
+                        channels[id] = back_edge = self._back_edge(id, link, gate)
+                        gate.add_back_edge(back_edge)
+                        continue
+                    if self.unaligned:
+                        channels[id] = logged = self._logged(id, link, gate)
+                        gate.add_logged(logged)
+                        continue
+                    channels[id] = gate.add(id, self._capacity(id))
+        return channels
+
+    def _identity(self, link: Link) -> EdgeIdentity:
+        producer, consumer = self.plan.info(link.producer), self.plan.info(link.consumer)
+        return EdgeIdentity(
+            producer.uid,
+            consumer.uid,
+            link.input,
+            link.partitioning.value,
+            f"{producer.name!r} → {consumer.name!r}",
+        )
+
+    def _logged(self, id: ChannelId, link: Link, gate: InputGate) -> LoggedChannel:
+        return LoggedChannel(
+            id,
+            gate,
+            self._capacity(id),
+            self.world.clock,
+            edge=self._identity(link),
+            encode=self._encoder(link),
+            eager=True,
+        )
+
+    def _capacity(self, id: ChannelId) -> int:
+        # Within a process more than one batch under way hides no latency, and pushes what was
+        # just made out of the processor's cache before it is used.
+        return 1 if id.source == self.slot else self.config.channel_batches
+
+    def _back_edge(self, id: ChannelId, link: Link, gate: InputGate) -> BackEdge:
+        return BackEdge(
+            id,
+            gate,
+            self.config.channel_batches,
+            self.world.clock,
+            edge=self._identity(link),
+            encode=self._encoder(link),
+            eager=self.unaligned,
+            folder=self.paths.spill(self.attempt, id.link, id.source, id.target),
+            memory_bytes=self.back_edge_memory,
+        )
+
+    def outgoing(self) -> list[ChannelId]:
+        """The channels from this slot to others, which must be connected before `build`."""
+        return [
+            id
+            for chain in self.chains
+            for number in chain.outputs
+            for id in self.plan.channels(self.plan.links[number])
+            if id.source == self.slot and id.target != self.slot
+        ]
+
+    def build(
+        self,
+        senders: dict[ChannelId, Sender],
+        listener: TaskListener,
+        reporter: Callable[[int], Reporter],
+        request_split: Callable[[int], None],
+    ) -> list[BuiltTask]:
+        """Make the tasks.
+
+        Arguments:
+            senders: the sending halves of `outgoing`.
+            listener: hears of the tasks.
+            reporter: makes, for a chain, what hears of its snapshots.
+            request_split: asks for a split for the source of a chain.
+        """
+        return [
+            self._task(chain, senders, listener, reporter(chain.id), request_split)
+            for chain in self.chains
+        ]
+
+    def _task(
+        self,
+        chain: Chain,
+        senders: dict[ChannelId, Sender],
+        listener: TaskListener,
+        reporter: Reporter,
+        request_split: Callable[[int], None],
+    ) -> BuiltTask:
+        wake, persist = self.signals[chain.id]
+        outlets: list[Outlet] = []
+        backends: dict[str, KeyedBackend] = {}
+        root = self._node(chain.root, senders, outlets, backends, wake)
+        pump = Signal()
+
+        def wake_source() -> None:
+            wake.set()
+            pump.set()
+
+        feed: Feed | None = None
+        if chain.is_source:
+            context = ReaderContext(chain.root.operator.uid, self.slot, chain.parallelism)
+            source = self._operators[chain.root.operator.id].function
+
+            def create_reader() -> SourceReader:
+                with calling(chain.root.operator.name, "the source could not create a reader"):
+                    reader: SourceReader = source.create_reader(context)
+                return reader
+
+            clock, request = self.world.clock, partial(request_split, chain.id)
+            if source.bounded:
+                feed = SourceFeed(create_reader(), clock, request, wake_source)
+            else:
+                feed = MultiplexedFeed(create_reader, clock, request, wake_source)
+        gate = self.gates[chain.id]
+        persister = Persister(
+            subtask=self.slot,
+            lineage=self.lineage,
+            attempt=self.attempt,
+            backends=backends,
+            reporter=reporter,
+            paths=self.paths,
+            clock=self.world.clock,
+            patience=self._patience,
+            inline_threshold=self.config.inline_threshold,
+        )
+        task = Task(
+            id=(chain.id, self.slot),
+            name=chain.name,
+            root=root,
+            gate=gate,
+            outlets=outlets,
+            protocol=self._protocol(gate),
+            persister=persister,
+            codec=self.codec,
+            listener=listener,
+            clock=self.world.clock,
+            timer=self.world.timer,
+            feed=feed,
+            outside=self._outside(chain),
+            backends=backends,
+            buffer_timeout=self.config.buffer_timeout_seconds,
+            target=self.config.buffer_debloat_target_seconds,
+            keep_state=self.keep,
+            unaligned=self._unaligned(chain.root.operator),
+        )
+        self._tasks.append(task)
+        return BuiltTask(task, wake, persist, pump)
+
+    def _protocol(self, gate: InputGate) -> SnapshotProtocol:
+        inputs, back_edges = gate.channels, gate.back_edges
+        match self.config.checkpointing_mode:
+            case CheckpointingMode.AT_LEAST_ONCE:
+                return AtLeastOnceProtocol(inputs, back_edges)
+            case CheckpointingMode.SYNCHRONOUS:
+                return SynchronousProtocol(inputs, back_edges)
+            case CheckpointingMode.CHANDY_LAMPORT:
+                patient = self.config.aligned_checkpoint_timeout_seconds > 0
+                return ChandyLamportProtocol(inputs, back_edges, patient=patient)
+        if back_edges:
+            return CyclicProtocol(inputs, back_edges)
+        return AcyclicProtocol(inputs)
+
+    def _unaligned(self, root: OperatorInfo) -> Unaligned | None:
+        if not self.unaligned:
+            return None
+        turns = Partitioning.REBALANCE.value
+        own = EdgeIdentity(root.uid, root.uid, OWN_INPUT, turns, repr(root.name))
+        timeout = self.config.aligned_checkpoint_timeout_seconds
+        return Unaligned(self._relay, self.slot, timeout, own, self.codec.encode_batch, self.keep)
+
+    def _outside(self, chain: Chain) -> list[ChannelId] | None:
+        """The task's channels from outside of its loop; None if it is in none."""
+        loop = self.plan.loop_of(chain.id)
+        if loop is None:
+            return None
+        links = self.plan.links
+        return [
+            id
+            for id in self.gates[chain.id].channels
+            if self.plan.loop_of(links[id.link].source) != loop
+        ]
+
+    def _node(
+        self,
+        node: Node,
+        senders: dict[ChannelId, Sender],
+        outlets: list[Outlet],
+        backends: dict[str, KeyedBackend],
+        wake: Signal,
+    ) -> ChainNode:
+        operator = self._operator(node, backends)
+        links = [self.plan.links[number] for number in node.links]
+        routers = [self._router(link, senders, outlets, wake) for link in links]
+        for link, router in zip(links, routers, strict=True):
+            router.place = self._place(link)
+        children = [self._node(child, senders, outlets, backends, wake) for child in node.children]
+        loop_of = self.plan.loop_of
+        inner = frozenset(
+            router
+            for link, router in zip(links, routers, strict=True)
+            if loop_of(link.source) is not None and loop_of(link.source) == loop_of(link.target)
+        )
+        # Of what stays inside a loop the task has to see whether a hook has emitted it.
+        if len(routers) == 1 and not children and not inner:
+            alone = fused(operator, routers[0])
+            if alone is not None:
+                return ChainNode(alone, [], [])
+        return ChainNode(operator, children, routers, inner)
+
+    def _operator(self, node: Node, backends: dict[str, KeyedBackend]) -> RunningOperator:
+        info = node.operator
+        context = OperatorContext(
+            info.name,
+            info.uid,
+            self.slot,
+            info.parallelism,
+            self.plan.max_parallelism,
+            self.ordinal,
+            self.codec,
+        )
+        operator: Operator = self._operators[info.id]
+        if info.kind is OperatorKind.SINK:
+            writer_context = WriterContext(
+                info.uid, info.name, self.slot, info.parallelism, self.attempt, self.lineage
+            )
+            with calling(info.name, "the sink could not create a writer"):
+                writer = operator.function.create_writer(writer_context)
+            if isinstance(writer, CollectWriter):
+                writer.codec = self.codec
+            return SinkOperator(writer, context)
+        if info.kind.keyed:
+            context.backend = backends[info.uid] = KeyedBackend(
+                folder=self.paths.task_work(self.attempt, info.uid, self.slot),
+                codec=self.codec,
+                canonical=canonical,
+                max_parallelism=self.plan.max_parallelism,
+                groups=group_range(self.slot, self.plan.max_parallelism, info.parallelism),
+                inline_threshold=self.config.inline_threshold,
+                memory_budget=self.state_memory,
+                clock=self.world.timer,
+                shared=self.shared,
+            )
+        return make_operator(info.kind, operator.function, operator.key_selector, context)
+
+    def _router(
+        self,
+        link: Link,
+        senders: dict[ChannelId, Sender],
+        outlets: list[Outlet],
+        wake: Signal,
+    ) -> Router:
+        own: list[Outlet] = []
+        for id in self.plan.channels(link):
+            if id.source == self.slot:
+                own.append(self._outlet(id, senders, wake))
+        outlets += own
+        edge = self.code.graph.edges[link.edge]
+        match link.partitioning:
+            case Partitioning.FORWARD:
+                return ForwardRouter(own)
+            case Partitioning.HASH:
+                targets = self.plan.chains[link.target].parallelism
+                selector = method_of(edge.selector, "get_key")
+                return HashRouter(own, selector, self.plan.max_parallelism, targets)
+            case Partitioning.REBALANCE | Partitioning.RESCALE:
+                # Subtasks begin at different outlets, or the first would get all of short streams.
+                return RebalanceRouter(own, self.slot)
+            case Partitioning.SHUFFLE:
+                return ShuffleRouter(own, self.world.rng)
+            case Partitioning.BROADCAST:
+                return BroadcastRouter(own, self.codec.copy_mutable)
+            case Partitioning.GLOBAL:
+                return GlobalRouter(own)
+            case Partitioning.CUSTOM:
+                return CustomRouter(
+                    own,
+                    method_of(edge.selector, "get_key"),
+                    method_of(edge.partitioner, "partition"),
+                )
+
+    def _place(self, link: Link) -> str | None:
+        """Return what the user code of a link is to its consumer, for errors."""
+        what = {Partitioning.HASH: "key", Partitioning.CUSTOM: "partitioner"}.get(link.partitioning)
+        return None if what is None else f"{what} of {self.plan.info(link.consumer).name}"
+
+    def _encoder(self, link: Link) -> Callable[[Records], bytes]:
+        """The codec, with errors that name the producer: batches are encoded long after it ran."""
+        name = self.plan.info(link.producer).name
+
+        def encode(records: Records) -> bytes:
+            try:
+                return self.codec.encode_batch(records)
+            except JobError as error:
+                error.operator = error.operator or name
+                raise
+
+        return encode
+
+    def _limited(self, link: Link) -> Callable[[Records], bytes]:
+        """Return the encoder of a link to other workers, whose frames are limited."""
+        encode, name = self._encoder(link), self.plan.info(link.producer).name
+
+        def limited(records: Records) -> bytes:
+            data = encode(records)
+            if len(data) > MAX_BATCH_BYTES:
+                raise BatchTooLargeError(
+                    f"a record of {len(data):,} bytes cannot be sent to another worker: the limit "
+                    f"is {MAX_BATCH_BYTES:,} bytes; emit it in parts, or emit the name of a file "
+                    f"that holds it",
+                    operator=name,
+                )
+            return data
+
+        return limited
+
+    def _outlet(self, id: ChannelId, senders: dict[ChannelId, Sender], wake: Signal) -> Outlet:
+        link = self.plan.links[id.link]
+        if id.target != self.slot:
+            config = self.config
+            encode = self._limited(link)
+            return self._told(
+                RemoteOutlet(senders[id], encode, config.batch_records, config.batch_bytes), id
+            )
+        channel = self.gates[link.target].channels[id]
+        outlet = LocalOutlet(channel, self.config.batch_records)
+
+        def give() -> None:
+            # Only a sender that waits needs to be told.
+            if outlet.waiting:
+                wake.set()
+
+        if not link.back:  # whose sender never waits
+            channel.on_credit = give
+        return self._told(outlet, id)
+
+    def _told(self, outlet: Outlet, id: ChannelId) -> Outlet:
+        """The outlet, told which channel it is the end of."""
+        outlet.edge, outlet.target = self._identity(self.plan.links[id.link]), id.target
+        return outlet

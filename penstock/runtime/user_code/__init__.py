@@ -1,0 +1,1 @@
+"""Run user code: its errors, its logging, breakpoints and forks."""

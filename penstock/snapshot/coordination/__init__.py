@@ -1,0 +1,1 @@
+"""Coordinate the snapshots of a job: begin, complete, abort and restore them."""

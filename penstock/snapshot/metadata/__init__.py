@@ -1,0 +1,1 @@
+"""Describe a snapshot: its manifest, handles and schemas."""

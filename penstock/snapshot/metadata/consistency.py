@@ -1,0 +1,79 @@
+"""Checks that a manifest, whose checksum is right, makes sense.
+
+A checksum is no proof: a manifest may come from somebody else, or from a program with a fault. What
+is checked here could otherwise lead out of the snapshot's folder, or be passed over in silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.snapshot.metadata.handles import KeyedHandle, LogHandle
+from penstock.snapshot.metadata.type_check import require_type
+
+if TYPE_CHECKING:
+    from penstock.snapshot.metadata.manifest import Manifest, OperatorEntry
+
+__all__ = ["require_consistent"]
+
+_MOST_GROUPS = 32768
+_MOST_MS = 253_402_300_800_000  # the year 10000, after which no date can be shown
+
+
+def require_consistent(manifest: Manifest) -> None:
+    """Check all that a manifest says of itself.
+
+    Raises:
+        ValueError: that names what does not make sense.
+    """
+    require_type(manifest, type(manifest))
+    _require(manifest.number >= 0, f"number {manifest.number}")
+    _require(0 <= manifest.created_ms < _MOST_MS, f"created_ms {manifest.created_ms}")
+    operators = {entry.uid: entry for entry in manifest.operators}
+    _require(len(operators) == len(manifest.operators), "two operators with one uid")
+    for entry in manifest.operators:
+        fits = 1 <= entry.parallelism <= entry.max_parallelism <= _MOST_GROUPS
+        _require(
+            fits,
+            f"operator {entry.uid!r}: parallelism {entry.parallelism}, {entry.max_parallelism}",
+        )
+    for handle in manifest.handles:
+        operator = operators.get(handle.uid)
+        if operator is None:
+            raise ValueError(f"state of an operator {handle.uid!r} that is not listed")
+        what = f"state of operator {handle.uid!r}, subtask {handle.subtask}"
+        _require(0 <= handle.subtask < operator.parallelism, f"{what} of {operator.parallelism}")
+        if handle.keyed is not None:
+            _require_keyed(handle.keyed, operator, what)
+        for log in handle.logs:
+            _require_log(log, what)
+        for file in handle.files:
+            _require_name(file.name, what)
+            if file.size < 0:
+                raise ValueError(f"{what}: {file.name} has {file.size} bytes")
+
+
+def _require_keyed(keyed: KeyedHandle, operator: OperatorEntry, what: str) -> None:
+    groups = f"key groups {keyed.first_group} to {keyed.end_group} of {operator.max_parallelism}"
+    fits = 0 <= keyed.first_group <= keyed.end_group <= operator.max_parallelism
+    _require(fits, f"{what}: {groups}")
+    if keyed.folder is not None:
+        _require_name(keyed.folder, what)
+
+
+def _require_log(log: LogHandle, what: str) -> None:
+    for index, start, end in log.pieces:
+        fits = 0 <= index < len(log.files) and 0 <= start <= end
+        _require(fits, f"{what}: a log has the piece {[index, start, end]}")
+
+
+def _require_name(name: str, what: str) -> None:
+    # Also refuses an empty part, which a leading slash makes. Not pathlib: there may be thousands.
+    parts = name.split("/")
+    if "" in parts or ".." in parts or "\0" in name:
+        raise ValueError(f"{what}: the name {name!r} leads out of the snapshot's folder")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)

@@ -1,0 +1,86 @@
+"""Decide whether a program's record classes can read what a snapshot holds.
+
+The rules are those of Flink's POJO types: fields go by name, a new field gets its default, and
+the values of a removed field are left behind only if that is asked for. A named tuple is compared
+by position, also as a key, so its fields must stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.snapshot.coordination.restore_decision import Difference, Verdict
+from penstock.snapshot.metadata.annotations import includes
+from penstock.snapshot.metadata.schema import FieldSchema, RecordKind, RecordSchema
+
+__all__ = ["compare_schemas"]
+
+
+def compare_schemas(
+    before: Iterable[RecordSchema], after: Iterable[RecordSchema]
+) -> list[Difference]:
+    """Return what stands in the way of reading a snapshot's values with a program's classes.
+
+    A class that the program no longer has is passed over: only its values cannot be read.
+    """
+    current = {schema.name: schema for schema in after}
+    found: dict[Difference, None] = {}
+    for old in before:
+        new = current.get(old.name)
+        if new is not None and new.fields is not None and old.fields is not None:
+            found |= dict.fromkeys(_compare(old, old.fields, new, new.fields))
+    return list(found)
+
+
+def _compare(
+    old: RecordSchema,
+    former: Sequence[FieldSchema],
+    new: RecordSchema,
+    fields: Sequence[FieldSchema],
+) -> Iterator[Difference]:
+    was, now = ({one.name: one for one in each} for each in (former, fields))
+    for verdict, reason in _reasons(old.kind, new.kind, was, now):
+        yield Difference(old.name, new.kind.value, verdict, reason)
+
+
+def _reasons(
+    old_kind: RecordKind,
+    new_kind: RecordKind,
+    was: dict[str, FieldSchema],
+    now: dict[str, FieldSchema],
+) -> Iterator[tuple[Verdict, str]]:
+    if old_kind is not new_kind:
+        reason = f"it was a {old_kind.value}: make it one again, or give it another name"
+        yield Verdict.REFUSED, reason
+        return
+    if new_kind is RecordKind.NAMED_TUPLE and list(was) != list(now):
+        reason = (
+            f"its fields were ({', '.join(was)}) and are ({', '.join(now)}). Named tuples are "
+            f"compared by position, also as keys: put the fields back, or give the class another "
+            f"name"
+        )
+        yield Verdict.REFUSED, reason
+        return
+    what = "member" if new_kind is RecordKind.ENUM else "field"
+    gone = [name for name in was if name not in now]
+    added = [name for name in now if name not in was]
+    for name in gone:
+        if new_kind is RecordKind.ENUM:
+            reason = f"member {name!r} is gone, and the snapshot may hold it: put it back"
+            yield Verdict.REFUSED, reason
+        else:
+            reason = f"field {name!r} is gone, and its values would be lost"
+            if added:
+                reason += f"; if it is {added[0]!r} now, give that its former name"
+            yield Verdict.DROPPED, reason
+    for name in added:
+        if new_kind is RecordKind.DATACLASS and not now[name].has_default:
+            reason = f"field {name!r} is new, and former records lack it: give it a default"
+            yield Verdict.REFUSED, reason
+    for name, one in was.items():
+        if name in now and not includes(now[name].type or "Any", one.type or "Any"):
+            reason = (
+                f"{what} {name!r} was {one.type} and is {now[name].type}: change it back, or use "
+                f"another name for it"
+            )
+            yield Verdict.REFUSED, reason

@@ -1,0 +1,1 @@
+"""Decide when a task takes its snapshot: one state machine per checkpointing mode."""

@@ -1,0 +1,1 @@
+"""Hold keyed state in RocksDB: rows, blocks and checkpoints."""

@@ -1,0 +1,52 @@
+"""Keeps the files of the snapshot that a fork starts from, until it has one of its own.
+
+The job that took the snapshot may run, and its retention may remove it at any moment.
+"""
+
+from __future__ import annotations
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.manifest import Manifest, Paths
+from penstock.snapshot.storage.filesystem import Files
+
+__all__ = ["adopt"]
+
+
+def adopt(manifest: Manifest, source: Paths, own: Paths) -> Paths:
+    """Link or copy the files of a snapshot into the folder of the fork.
+
+    Arguments:
+        manifest: the snapshot.
+        source: the folder of the job that took it.
+        own: the folder of the fork; what is made lies in `work`.
+
+    Returns:
+        The folder to restore from.
+
+    Raises:
+        StoreError: if the snapshot was removed meanwhile, or there is no room.
+    """
+    files, kept = Files(), own.parent
+    before, after = source.snapshot(manifest.number), kept.snapshot(manifest.number)
+    try:
+        for handle in manifest.handles:
+            for record in handle.files:
+                target = after / record.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # Two handles may name one segment.
+                if not target.exists() and not files.link_or_copy(before / record.name, target):
+                    # Snapshots of the fork link it and take it for durable.
+                    files.sync(target)
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"snapshot {manifest.number} was removed while the fork was started: its job runs, and "
+            f"keeps its newest snapshots only; fork from a newer one",
+            before,
+        ) from error
+    except OSError as error:
+        raise StoreError(
+            f"the files of snapshot {manifest.number} cannot be taken into the fork's own folder "
+            f"({error.strerror or error})",
+            after,
+        ) from error
+    return kept

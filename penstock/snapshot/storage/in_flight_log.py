@@ -1,0 +1,276 @@
+"""Logs: the records that were in flight on an edge when a snapshot was taken.
+
+In aligned snapshots only back-edges have any; in unaligned ones, every edge may. A log is a
+sequence of frames, as `docs/snapshot-format.md` describes them; the segments that a back-edge
+spills to disk are of the same format, so that a log links them and copies nothing. What is inside a
+batch is the codec's business.
+
+Invariants: every file of a log is written or linked once and never changed. A handle is returned
+only when its files, and their names in their folder, are durable; the folder's own name is made
+durable by whoever publishes the snapshot, as with keyed state. An operation needs memory for one
+file of `SEGMENT_BYTES`, or for one batch if that is larger, however long the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.dataflow.errors import Recoverability, StoreError
+from penstock.snapshot.metadata.handles import FileRecord, LogHandle, SnapshotBytes
+from penstock.snapshot.storage.filesystem import Files
+
+if TYPE_CHECKING:
+    from penstock.snapshot.state.entries import Work
+
+__all__ = [
+    "BARRIER",
+    "BATCH",
+    "END",
+    "FRAME_HEADER",
+    "SEGMENT_BYTES",
+    "LogPart",
+    "Range",
+    "Segment",
+    "frame",
+    "frames",
+    "read_log",
+    "write_log",
+]
+
+# On disk: never change these.
+BATCH, BARRIER, END = 0, 1, 2
+FRAME_HEADER = struct.Struct(">IB")  # length of the payload in bytes, kind
+
+#: A file is closed at this size. Small: each is read as a whole, and a consumed one can go soon.
+SEGMENT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A closed file of frames, which never changes any more.
+
+    Arguments:
+        path: where it is.
+        size: bytes.
+        checksum: hex BLAKE2b-128 of its content, as in `FileRecord`.
+    """
+
+    path: Path
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Range:
+    """Whole frames of a segment: the bytes `start <= offset < end`."""
+
+    segment: Segment
+    start: int
+    end: int
+
+
+#: Of a log: the payload of one batch, or what lies in a segment.
+LogPart = bytes | Range
+
+
+def frame(kind: int, payload: bytes | memoryview) -> bytes:
+    """One frame, with its header."""
+    return FRAME_HEADER.pack(len(payload), kind) + payload
+
+
+def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int, memoryview]]:
+    """The frames in `data`, as (kind, payload); the payloads are views and copy nothing.
+
+    Raises `StoreError` that names `path` if the data is cut off or is something else.
+    """
+    view = memoryview(data)
+    at = 0
+    while at < len(view):
+        begin = at + FRAME_HEADER.size
+        if begin > len(view):
+            raise _damaged(f"it ends within the header of the frame at byte {at}", path)
+        length, kind = FRAME_HEADER.unpack_from(view, at)
+        if kind not in (BATCH, BARRIER, END):
+            raise _damaged(f"the frame at byte {at} is of kind {kind}, which there is not", path)
+        if begin + length > len(view):
+            problem = f"the frame at byte {at} has {length} bytes, and only {len(view) - begin}"
+            raise _damaged(f"{problem} are there", path)
+        yield kind, view[begin : begin + length]
+        at = begin + length
+
+
+def _damaged(problem: str, path: object) -> StoreError:
+    return StoreError(
+        f"the log of records in flight is damaged: {problem}; resume from another snapshot",
+        path,
+        recoverability=Recoverability.NON_RECOVERABLE,
+    )
+
+
+def write_log(
+    parts: Sequence[LogPart],
+    *,
+    producer: str,
+    input: int,
+    source: int,
+    partitioning: str,
+    records: int,
+    folder: Path,
+    inline_threshold: int,
+    files: Files | None = None,
+) -> Work[tuple[LogHandle, SnapshotBytes]]:
+    """Writes a log durably; see `values.Work` for how it is driven.
+
+    What is small and in memory travels in the handle. Else batches are written to files, and
+    segments are linked, or copied where they cannot be. An empty log needs no handle: leave it.
+
+    Arguments:
+        parts: the log, in order. Segments must stay until this has ended.
+        producer: uid of the operator that the edge comes from.
+        input: index of the consumer's input.
+        source: subtask of the producer.
+        partitioning: how the edge spreads records, by its name.
+        records: how many there are in all batches.
+        folder: made if files are needed; its parent is the snapshot's folder, which exists.
+        inline_threshold: largest log, in bytes of its frames, that travels in the handle.
+        files: the file system; the disk's by default.
+
+    Returns:
+        The handle, and how many bytes are in it or in new files, and in files that an earlier
+        snapshot has as well.
+
+    Raises:
+        StoreError: if it cannot be written.
+    """
+    size = sum(
+        part.end - part.start if isinstance(part, Range) else FRAME_HEADER.size + len(part)
+        for part in parts
+    )
+    handle = partial(LogHandle, producer, input, source, partitioning, records, size)
+    batches = [part for part in parts if not isinstance(part, Range)]
+    if len(batches) == len(parts) and size <= inline_threshold:
+        inline = b"".join(frame(BATCH, batch) for batch in batches)
+        return handle(inline=inline), SnapshotBytes(new=size)
+    writer = _Writer(folder, Files() if files is None else files)
+    yield partial(writer.write, parts)
+    log = handle(pieces=tuple(writer.pieces), files=tuple(writer.records))
+    return log, SnapshotBytes(writer.new, writer.linked)
+
+
+class _Writer:
+    """Writes the files of one log; see `write_log`."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self.pieces: list[tuple[int, int, int]] = []
+        self.records: list[FileRecord] = []
+        self.new = self.linked = 0
+        self._folder, self._files = folder, files
+        self._indices: dict[Path, int] = {}
+
+    def write(self, parts: Sequence[LogPart]) -> None:
+        """Do all of it; off the event loop, since it syncs."""
+        waiting: list[bytes] = []
+        size = 0
+        try:
+            self._files.make_folder(self._folder)
+            for part in parts:
+                if isinstance(part, Range):
+                    self._flush(waiting)
+                    size = 0
+                    self._link(part)
+                    continue
+                waiting.append(frame(BATCH, part))
+                size += len(waiting[-1])
+                if size >= SEGMENT_BYTES:
+                    self._flush(waiting)
+                    size = 0
+            self._flush(waiting)
+            self._files.sync(self._folder)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write the records in flight: {error}", self._folder
+            ) from error
+
+    def _next(self) -> Path:
+        return self._folder / f"{len(self.records):06d}"
+
+    def _add(self, path: Path, size: int, checksum: str) -> int:
+        self.records.append(FileRecord(f"{self._folder.name}/{path.name}", size, checksum))
+        return len(self.records) - 1
+
+    def _flush(self, waiting: list[bytes]) -> None:
+        if not waiting:
+            return
+        path, data = self._next(), b"".join(waiting)
+        waiting.clear()
+        self._files.write(path, data)
+        self._files.sync(path)
+        checksum = hashlib.blake2b(data, digest_size=16).hexdigest()
+        self.pieces.append((self._add(path, len(data), checksum), 0, len(data)))
+        self.new += len(data)
+
+    def _link(self, part: Range) -> None:
+        segment = part.segment
+        index = self._indices.get(segment.path)
+        if index is None:
+            path = self._next()
+            # One name is the queue's; any other is an earlier snapshot's.
+            shared = self._files.links(segment.path) > 1
+            if self._files.link_or_copy(segment.path, path) and shared:
+                self.linked += segment.size
+            else:
+                self.new += segment.size
+            self._files.sync(path)
+            size = self._files.size(path)
+            if size != segment.size:
+                raise StoreError(
+                    f"a segment of a loop's queue has {size} bytes instead of {segment.size}: "
+                    "something else than Penstock has changed it",
+                    segment.path,
+                )
+            index = self._indices[segment.path] = self._add(path, size, segment.checksum)
+        self.pieces.append((index, part.start, part.end))
+
+
+def read_log(handle: LogHandle, snapshot: Path, files: Files | None = None) -> Iterator[memoryview]:
+    """The payloads of a log's batches, in order. Files are opened when their turn comes.
+
+    Sizes and checksums are not looked at here; `Store.verify` does it.
+
+    Arguments:
+        handle: the log.
+        snapshot: the snapshot's folder, which the names of files are relative to.
+        files: the file system; the disk's by default.
+
+    Raises:
+        StoreError: if a file is missing, cannot be read, or is damaged; it names the file.
+    """
+    for data, path in _pieces(handle, snapshot, Files() if files is None else files):
+        for kind, payload in frames(data, path):
+            # A queue that was spilled has markers in it too; they are of their time.
+            if kind == BATCH:
+                yield payload
+
+
+def _pieces(
+    handle: LogHandle, snapshot: Path, files: Files
+) -> Iterator[tuple[bytes | memoryview, Path]]:
+    if handle.inline is not None:
+        yield handle.inline, snapshot
+        return
+    for index, start, end in handle.pieces:
+        path = snapshot / handle.files[index].name
+        try:
+            data = files.read(path)
+        except OSError as error:
+            message = f"cannot read the records in flight ({error}); use another snapshot"
+            raise StoreError(message, path) from error
+        if end > len(data):
+            raise _damaged(f"it has {len(data)} bytes, and is needed up to byte {end}", path)
+        yield memoryview(data)[start:end], path

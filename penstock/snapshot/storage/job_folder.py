@@ -1,0 +1,72 @@
+"""Makes a job's folder durable, and sees whether its file system is fit for one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.storage.filesystem import Files
+
+__all__ = ["make_folders", "require_fit", "sync_parents"]
+
+#: With these a folder cannot be synced by us, or not at all; no other fault of a sync is ignored.
+_NOT_OURS_TO_SYNC = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS),
+        *(errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
+    }
+)
+
+
+def make_folders(files: Files, path: Path) -> None:
+    """Make a folder and those above it."""
+    missing = []
+    while not files.exists(path):
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            files.make_folder(folder)
+
+
+def sync_parents(files: Files, root: Path) -> None:
+    """Make the names of all folders above a root durable."""
+    # Those that were there as well: who made them may have been killed before syncing them.
+    # The root itself is synced with what is written into it next.
+    for folder in root.parents:
+        try:
+            files.sync(folder)
+        except OSError as error:
+            # Folders of other people may not be readable, or on a file system without sync.
+            # On any other fault the root may be gone after a crash, with all that is in it.
+            if error.errno not in _NOT_OURS_TO_SYNC:
+                raise
+
+
+def require_fit(files: Files, root: Path) -> None:
+    """Fail now rather than at the first snapshot, if files cannot be written and linked."""
+    probe = Paths.temporary(root / "probe", os.getpid())
+    second = Paths.temporary(root / "probe2", os.getpid())
+    for left in (probe, second):
+        with suppress(FileNotFoundError):
+            files.remove(left)
+    files.write(probe, bytes(4096))
+    files.sync(probe)
+    try:
+        files.link(probe, second)
+        files.remove(second)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        raise StoreError(
+            f"the file system has no hard links ({error.strerror}), which snapshots are "
+            "published with; use a folder on another file system",
+            root,
+        ) from error
+    finally:
+        with suppress(OSError):
+            files.remove(probe)

@@ -1,0 +1,69 @@
+"""Reads and writes the small JSON files of a job's folder, each replaced in one step."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.storage.filesystem import Files
+
+__all__ = ["create_record", "read_record", "replace_record"]
+
+
+def read_record(
+    files: Files,
+    path: Path,
+    key: str,
+    type_: type,
+    advice: str = "the file is damaged; put it back from a backup",
+) -> dict[str, Any]:
+    """Return the record in a file.
+
+    Arguments:
+        files: the file system.
+        path: the file.
+        key: an entry that must be there.
+        type_: what it must be.
+        advice: what the error says.
+
+    Raises:
+        StoreError: if it is damaged.
+        OSError: if it cannot be read.
+    """
+    data = files.read(path)
+    try:
+        record: dict[str, Any] = json.loads(data)
+        if isinstance(record[key], type_) and not isinstance(record[key], bool):
+            return record
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise StoreError(advice, path)
+
+
+def _write(files: Files, path: Path, record: dict[str, Any]) -> Path:
+    """Write a record durably under a temporary name, and return that."""
+    temporary = Paths.temporary(path, os.getpid())
+    files.write(temporary, json.dumps(record).encode() + b"\n")
+    files.sync(temporary)
+    return temporary
+
+
+def replace_record(files: Files, path: Path, record: dict[str, Any]) -> None:
+    """Write a record durably in place of the one that is there."""
+    files.rename(_write(files, path, record), path)
+    files.sync(path.parent)
+
+
+def create_record(files: Files, path: Path, record: dict[str, Any]) -> None:
+    """Write a record durably, unless there is one."""
+    temporary = _write(files, path, record)
+    # Another process may be opening the folder too: the first one's record stays.
+    with suppress(FileExistsError):
+        files.link(temporary, path)
+    files.remove(temporary)
+    files.sync(path.parent)

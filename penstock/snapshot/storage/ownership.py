@@ -1,0 +1,134 @@
+"""Decides which names in a job's folder are Penstock's.
+
+A checkpoint folder may be given by mistake: somebody's project, a mount with data on it. Nothing
+is removed, replaced or adopted there unless its name has a form that only Penstock makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.storage.filesystem import Files
+
+__all__ = [
+    "has_identity",
+    "remove_attempts",
+    "remove_parent",
+    "remove_work",
+    "require_real_folders",
+    "require_unused",
+]
+
+#: Made by mkfs at the root of a file system, which may be mounted as the checkpoint folder.
+_OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
+#: How a run on a Spark cluster marks a folder for a moment; see `runtime/spark/preflight.py`.
+_MARK = re.compile(r"\.reach-[0-9a-f]{16}")
+_SHOWN = 5
+
+
+def require_unused(files: Files, paths: Paths) -> None:
+    """Refuse a folder without the file `job` that holds what Penstock did not make.
+
+    Accepted are an empty folder, what a process leaves that died while it made the folder, and a
+    job's folder that only lost its file `job`.
+
+    Raises:
+        StoreError: if something else is in it; the message names it.
+    """
+    foreign = [name for name in files.names(paths.root) if not _is_own(files, paths, name)]
+    # Another process may have made the file `job` and more since the folder was read.
+    if not foreign or has_identity(files, paths):
+        return
+    shown = ", ".join(map(repr, foreign[:_SHOWN])) + (", …" if len(foreign) > _SHOWN else "")
+    raise StoreError(
+        f"the folder is not empty, and it is no checkpoint folder of Penstock: it holds {shown}; "
+        "name an empty folder, or a new one below it",
+        paths.root,
+    )
+
+
+def has_identity(files: Files, paths: Paths) -> bool:
+    """Return whether there is a file `job`. A folder of that name is somebody's."""
+    try:
+        files.names(paths.job)
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        # False if it is the root, or a folder above it, that is a file.
+        return files.exists(paths.job)
+    return False
+
+
+def require_real_folders(files: Files, paths: Paths) -> None:
+    """Refuse symbolic links in place of the folders from which Penstock removes.
+
+    Raises:
+        StoreError: if one is there.
+    """
+    for path in (paths.checkpoints, paths.work_root, paths.sources):
+        if files.is_link(path):
+            raise StoreError(
+                "this is a symbolic link, and Penstock writes and removes files only in folders of "
+                "its own: put the checkpoint folder itself where the space is",
+                path,
+            )
+
+
+def remove_attempts(paths: Paths) -> None:
+    """Remove the local folders of all attempts, as far as that is possible."""
+    with contextlib.suppress(OSError):
+        for folder in sorted(paths.work_root.iterdir()):
+            if Paths.is_attempt(folder.name):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_work(paths: Paths) -> None:
+    """Remove all local folders of a run, as far as that is possible."""
+    remove_attempts(paths)
+    remove_parent(paths)
+    with contextlib.suppress(OSError):
+        # Fails if something else is in it, which stays.
+        paths.work_root.rmdir()
+
+
+def remove_parent(paths: Paths) -> None:
+    """Remove what a fork kept of its parent's snapshot, if there is any."""
+    shutil.rmtree(paths.parent.root, ignore_errors=True)
+
+
+def _is_own(files: Files, paths: Paths, name: str) -> bool:
+    path = paths.root / name
+    if name in _OF_THE_FILE_SYSTEM or _MARK.fullmatch(name) or Paths.is_temporary(name):
+        return True
+    if path == paths.lock:
+        return _is_record(files, path, "pid", empty=True)
+    if path in (paths.numbers, paths.commits):
+        return _is_record(files, path, "next" if path == paths.numbers else "confirmed")
+    try:
+        names = files.names(path)
+    except OSError:
+        return False
+    if path == paths.checkpoints:
+        # Without a single manifest, numbers could be the names of somebody's own folders.
+        numbers = [Paths.number_of(name) for name in names]
+        manifests = (n is not None and files.exists(paths.manifest(n)) for n in numbers)
+        return not names or (None not in numbers and any(manifests))
+    if path == paths.work_root:
+        return bool(names) and all(
+            n == paths.parent.root.name or Paths.is_attempt(n) for n in names
+        )
+    return path == paths.sources and bool(names) and all(map(Paths.is_source, names))
+
+
+def _is_record(files: Files, path: Path, key: str, *, empty: bool = False) -> bool:
+    try:
+        data = files.read(path)
+        return (empty and not data) or key in json.loads(data)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False

@@ -1,0 +1,88 @@
+"""The record of snapshot numbers: which were given out, and the newest that was published.
+
+A published snapshot leaves a trace here, apart from its own files, so that its loss is noticed.
+The order is: manifest durable, trace durable, output committed. So the trace may be behind the
+manifests after a crash, and is never ahead of them unless a manifest was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.manifest import Paths, SnapshotNumber
+from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.json_records import read_record, replace_record
+
+__all__ = ["NumberRecord"]
+
+
+class NumberRecord:
+    """The file `numbers` of a job's folder. All methods raise `OSError`, too.
+
+    Arguments:
+        files: the file system.
+        paths: of the job's folder.
+    """
+
+    def __init__(self, files: Files, paths: Paths) -> None:
+        self._files = files
+        self._path = paths.numbers
+
+    def require(self) -> None:
+        """Raise `StoreError` if the record is missing or damaged."""
+        self._read()
+
+    def reserve(self, count: int, least: int) -> range:
+        """Give out `count` new numbers from `least` on, durably."""
+        record = self._read()
+        first = max(record["next"], least)
+        self._replace({**record, "next": first + count})
+        return range(first, first + count)
+
+    def publish(self, number: int) -> None:
+        """Record that a snapshot was published, if it is the newest."""
+        record = self._read()
+        if record["published"] < number:
+            self._replace({**record, "published": number})
+
+    def withdraw(self, number: int, before: int) -> None:
+        """Record that a snapshot is about to be removed; the newest is `before` then."""
+        record = self._read()
+        if record["published"] == number:
+            self._replace({**record, "published": before})
+
+    def lost(self, published: Callable[[], Collection[int]]) -> SnapshotNumber | None:
+        """Return the number of the newest snapshot if its manifest is gone, else None.
+
+        Arguments:
+            published: lists the numbers of all manifests.
+        """
+        if not self._files.exists(self._path):
+            return None
+        recorded = 0
+        while True:
+            # Retention may remove what was the newest, once a newer one is recorded: look again.
+            again: int = self._read()["published"]
+            if max(published(), default=0) >= again:
+                return None
+            if again == recorded:
+                return SnapshotNumber(recorded)
+            recorded = again
+
+    def _read(self) -> dict[str, Any]:
+        if not self._files.exists(self._path):
+            raise StoreError(
+                "the record of snapshot numbers is missing, so numbers might be used twice; "
+                "put it back, or use another folder",
+                self._path,
+            )
+        record = read_record(self._files, self._path, "next", int)
+        # Version 0.1 recorded no published snapshot.
+        if not isinstance(record.setdefault("published", 0), int):
+            raise StoreError("the file is damaged; put it back from a backup", self._path)
+        return record
+
+    def _replace(self, record: dict[str, Any]) -> None:
+        replace_record(self._files, self._path, record)

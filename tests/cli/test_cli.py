@@ -1,0 +1,451 @@
+"""The commands that need no service, and what every command says of mistakes."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import penstock
+import penstock.__main__
+from penstock.cli import main
+from penstock.cli.options import JobOptions
+from penstock.cli.progress import Lines, LiveView
+from tests.processes.harness import PATIENCE, wait_until
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+
+NUMBERS = """
+import sys
+from pathlib import Path
+from penstock import FileSink, JsonLines, StreamExecutionEnvironment
+
+count, rate = int(sys.argv[1]), float(sys.argv[2])
+if Path("hurry").exists():
+    rate = 1e6
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+env.get_checkpoint_config().set_inline_threshold(0)
+sums = env.from_generator(lambda i: i, count, rate).key_by(lambda i: i % 3).reduce(lambda a, b: b)
+sums.sink_to(FileSink("out", JsonLines()))
+env.execute("numbers")
+"""
+
+COLLECT = """
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+for record in env.from_collection([1, 2, 3]).map(lambda i: i * 10).execute_and_collect():
+    print(record)
+"""
+
+FAILING = """
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([4, 0]).map(lambda i: 8 // i).print()
+env.execute()
+"""
+
+
+def command(*args):
+    return [sys.executable, "-m", "penstock", *map(str, args)]
+
+
+def call(folder, *args, code=0):
+    """Run a command to its end, and return its output, decoded."""
+    done = subprocess.run(
+        command(*args), cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def committed(folder):
+    """The numbers in the committed output, in order."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    shown = [p for p in files if not any(q.startswith(("_", ".")) for q in p.parts)]
+    return sorted(int(line) for path in shown for line in path.read_text().splitlines())
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Write a job file."""
+
+    def write(text, name="job.py"):
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+def test_a_job_gets_its_arguments_and_finds_its_neighbours_and_stdout_is_its_own(tmp_path, job):
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "neighbour.py").write_text("def double(i):\n    return 2 * i\n")
+    job(
+        "import sys\nfrom neighbour import double\n"
+        "from penstock import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([int(word) for word in sys.argv[2:]]).map(double).print()\n"
+        "result = env.execute(sys.argv[1])\n"
+        "print(__name__, result.job_name)\n",
+        "jobs/job.py",
+    )
+    done = call(
+        tmp_path, "run", "jobs/job.py", "--report", "report.json", "--", "--title", "3", "4"
+    )
+    assert sorted(done.stdout.split()) == ["--title", "6", "8", "__main__"]
+    assert "started: JobManager pid" in done.stderr
+    assert "finished after" in done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["job"], report["status"]) == ("--title", "finished")
+    assert report["operators"][0]["records_out"] == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_a_job_which_says_how_to_resume_it_and_nothing_is_lost(
+    tmp_path, job, number, code
+):
+    args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots", "--progress", "none"]
+    running = subprocess.Popen(
+        command(*args, "--", "400", "4"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(
+        lambda: (tmp_path / "out").exists() and committed(tmp_path / "out"), "committed output"
+    )
+    running.send_signal(number)
+    _, said = running.communicate(timeout=PATIENCE)
+    assert running.returncode == code
+    (resume,) = re.findall("stopped; resume with: penstock (.*)", said)
+    assert resume == "run job.py --checkpoint-dir snapshots --resume -- 400 4"
+    assert len(committed(tmp_path / "out")) < 400
+    (tmp_path / "hurry").touch()
+    done = call(tmp_path, *resume.split())
+    assert "resumed from snapshot" in done.stderr
+    assert committed(tmp_path / "out") == list(range(400))
+
+
+def test_a_second_run_on_a_folder_with_snapshots_must_say_resume(tmp_path, job):
+    args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots"]
+    rest = ["--", "20", "1000"]
+    first = call(tmp_path, *args, "--resume", *rest)
+    assert "no snapshot to resume from: starting from the beginning" in first.stderr
+    assert "go on from the newest with --resume" in call(tmp_path, *args, *rest, code=1).stderr
+    again = call(tmp_path, *args, "--resume", *rest)
+    assert "the job had already read all of its input" in again.stderr
+    other = call(tmp_path, *args, "--resume", "--name", "other", *rest, code=1)
+    assert "numbers" in other.stderr and "other" in other.stderr
+
+
+def test_records_are_collected_while_lines_go_to_standard_error(tmp_path, job):
+    done = call(tmp_path, "run", job(COLLECT))
+    assert done.stdout.split() == ["10", "20", "30"]
+    assert "finished" in done.stderr
+
+
+def test_a_failing_function_is_told_with_its_own_traceback_first(tmp_path, job):
+    done = call(tmp_path, "run", job(FAILING), "--progress", "none", code=1)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "8 // i" in done.stderr
+    assert lines[-2:] == ["  operator: Map", "  record:   0"]
+    assert "/penstock/" not in done.stderr
+
+
+@pytest.mark.parametrize("text", [NUMBERS, COLLECT])
+def test_a_graph_is_drawn_and_nothing_is_executed(tmp_path, job, text):
+    name = job(text + "\nprint('not reached')\n")
+    drawn = call(tmp_path, "graph", name, "-p", "2", "--", "5", "5").stdout
+    assert "workers: 2" in drawn
+    assert "not reached" not in drawn
+    mermaid = call(tmp_path, "graph", name, "--format", "mermaid", "--", "5", "5").stdout
+    assert mermaid.startswith("flowchart LR")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py"]
+
+
+def test_snapshots_are_listed_shown_and_checked(tmp_path, job):
+    call(tmp_path, "run", job(NUMBERS), "--checkpoint-dir", "ck", "--", "100", "1000")
+    runner = CliRunner()
+    folder = tmp_path / "ck"
+
+    def run(*args, code=0):
+        result = runner.invoke(main, ["snapshots", *map(str, args)])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    rows = json.loads(run("list", folder, "--json", "--verify"))["snapshots"]
+    assert [row["complete"] for row in rows] == [True] * len(rows)
+    newest = rows[-1]
+    assert newest["kind"] == "final"
+    assert "final" in run("list", folder)
+    assert newest["lineage"] in run("show", folder)
+    path = folder / "checkpoints" / f"{newest['number']:06d}"
+    details = json.loads(run("show", path, "--json"))
+    assert details["number"] == newest["number"]
+    assert details["finished"] is True
+    assert [row["kind"] for row in details["operators"]] == ["source", "keyed_reduce", "sink"]
+    assert details["operators"][1]["files"] > 0
+
+    victim = next(found for found in path.rglob("*.sst"))
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 255
+    victim.write_bytes(content)
+    run("show", folder)
+    assert str(victim) in run("show", folder, "--verify", code=1)
+    assert str(victim) in run("list", folder, "--verify", code=1)
+    victim.unlink()
+    assert "is missing" in run("show", folder, code=1)
+
+    manifest = path / "manifest"
+    manifest.write_bytes(manifest.read_bytes()[:-5])
+    assert str(manifest) in run("list", folder, code=1)
+    assert str(manifest) in run("show", folder, code=1)
+    assert "there is no complete snapshot 99999" in run("show", folder, "99999", code=1)
+
+
+# ---- what a newcomer would do wrong
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["run", "nope.py"], 1, "there is no job file nope.py"),
+        (["run", "."], 1, ". is a folder; name the job's Python file"),
+        (["run"], 2, "Missing the job file, JOB.py."),
+        (["run", "--resume", "job.py"], 2, "penstock run job.py --resume"),
+        (["run", "job.py", "--input", "x"], 2, "go after --, as in: -- --input"),
+        (["run", "--", "--input"], 2, "The job file comes before --"),
+        (["run", "job.py", "--fork"], 2, "--fork goes together with --resume"),
+        (["run", "job.py", "--resume", "--fork"], 2, "--fork goes with the number"),
+        (["run", "job.py", "--allow-dropped"], 2, "--allow-dropped goes together with --resume"),
+        (["run", "job.py", "--resume"], 1, "nothing to resume from: give a folder"),
+        (["run", "job.py", "--checkpoint-interval", "5 minutes"], 2, "is not a time"),
+        (["run", "job.py", "--checkpoint-interval", "0"], 2, "is too short; at least 1ms"),
+        (["run", "job.py", "--checkpoint-dir", ""], 2, "--checkpoint-dir is empty"),
+        (["run", "job.py", "--checkpoint-dir", "s3://b/c"], 2, "'s3://b/c' is not a local path"),
+        (["run", "job.py", "--parallelism", "0"], 2, "0 is not in the range"),
+        (["run", "job.py", "--parallelism", "1000"], 1, "above the max parallelism 128"),
+        (["run", "job.py", "--report", "no/r.json"], 2, "there is no folder no"),
+        (["run", "job.py", "--report", "."], 2, "is a folder; give a file"),
+        (["graph", "job.py", "--format", "svg"], 2, "'svg' is not one of"),
+        (["snapshots", "list", "nowhere"], 1, "there is no such folder"),
+        (["snapshots", "list", "."], 1, "this is not a job's checkpoint folder"),
+        (["snapshots", "show", "."], 1, "this is not a job's checkpoint folder"),
+        (["list", "--dir", "nowhere"], 1, "start one with: penstock jobmanager --dir nowhere"),
+        (["cancel", "1", "--dir", "nowhere"], 1, "no job manager runs"),
+        (["submit", "job.py", "--dir", "nowhere"], 1, "no job manager runs"),
+        (["submit", "job.py", "--detach", "--report", "r"], 2, "not with --detach"),
+        (["jobmanager", "--host", "0.0.0.0"], 2, "--host goes together with --port"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_told_in_a_sentence(
+    tmp_path, job, monkeypatch, args, code, said
+):
+    job("from penstock import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).print()\n"
+        "env.execute()\n")  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, args)
+    assert said in result.output
+    assert result.exit_code == code
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "has run, but executed nothing: it must call env.execute()"),
+        ("import sys\ndef main():\n    pass\nsys.exit(main())\n", "executed nothing"),
+        ("import sys\nsys.exit('no input given')\n", "no input given"),
+        ("def f(:\n", "SyntaxError"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "from penstock import StreamExecutionEnvironment as E\n"
+            "E.get_execution_environment().from_collection(5)\n",
+            "TypeError: 'int' object is not iterable",
+        ),
+        (
+            "from penstock import StreamExecutionEnvironment as E\n"
+            "E.get_execution_environment().from_collection([5]).map(5)\n",
+            "job.py, line 2",
+        ),
+    ],
+)
+def test_a_job_file_that_is_wrong_is_told_without_frames_of_ours(
+    tmp_path, job, monkeypatch, text, said
+):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["run", job(text)])
+    assert said in result.output
+    assert result.exit_code == 1
+    assert "runpy" not in result.output
+    assert str(Path(penstock.__file__).parent) not in result.output
+
+
+def test_a_job_file_may_exit_as_it_likes(tmp_path, job, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path), list(sys.argv)
+    assert CliRunner().invoke(main, ["run", job("raise SystemExit(7)")]).exit_code == 7
+    helped = CliRunner().invoke(main, ["run", job("print('usage')\nraise SystemExit(0)")])
+    assert helped.exit_code == 0
+    assert "before it executed anything" in helped.output
+    assert (sys.path, sys.argv) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("200ms", 0.2), ("1s", 1), ("2.5s", 2.5), ("1m", 60), ("0.5", 0.5)]
+)
+def test_times_are_read_with_their_units(tmp_path, monkeypatch, text, seconds):
+    seen = []
+    monkeypatch.setattr("penstock.cli.script.run_job", lambda options, _: seen.append(options) or 0)
+    CliRunner().invoke(main, ["run", "job.py", "--checkpoint-interval", text])
+    assert seen[0].checkpoint_interval == pytest.approx(seconds)
+
+
+def test_resume_takes_nothing_a_number_or_a_path(monkeypatch):
+    seen = []
+    monkeypatch.setattr("penstock.cli.script.run_job", lambda options, _: seen.append(options) or 0)
+    for args in (["--resume", "--", "a"], ["--resume", "7"], ["--resume", "old/ck"], []):
+        CliRunner().invoke(main, ["run", "job.py", *args])
+    assert [options.resume for options in seen] == ["newest", 7, "old/ck", None]
+    assert seen[0].args == ("a",)
+
+
+def test_the_command_to_resume_with_can_be_pasted():
+    options = JobOptions(
+        "submit", "my job.py", ("--x",), checkpoint_interval=0.2, extra=("--dir", "d"), resume=3
+    )
+    expected = "penstock submit 'my job.py' --checkpoint-interval 0.2s --dir d --resume -- --x"
+    assert options.resume_command() == expected
+
+
+# ---- progress
+
+
+def snapshot_event(number):
+    return {"event": "snapshot", "number": number, "duration_ms": 4.0, "bytes_total": 1500}
+
+
+def status(records, busy, blocked):
+    figures = {"records_in": records, "records_out": 0, "busy_seconds": busy}
+    row = {"uid": "a", "name": "Map", "parallelism": 2, "blocked_seconds": blocked, **figures}
+    return {"event": "status", "operators": [row], "busy_workers": [], "loops": []}
+
+
+def test_lines_about_snapshots_come_at_most_once_a_second():
+    said, now = [], [0.0]
+    lines = Lines(said.append, clock=lambda: now[0])
+    for number in range(11):
+        lines(snapshot_event(number))
+        now[0] += 0.125
+    assert said == [
+        "snapshot 0: 4 ms, 1.5 KB",
+        "snapshot 8: 4 ms, 1.5 KB (7 more since the last line)",
+    ]
+
+
+def test_a_busy_worker_is_told_once():
+    said = []
+    lines = Lines(said.append)
+    lines({"event": "workers", "pids": [70, 71]})
+    for busy in ([], [1], [1], []):
+        lines({"event": "status", "operators": [], "busy_workers": busy, "loops": []})
+    assert said[1:] == ["busy: worker 1 (pid 71) has been inside one call of a function for long"]
+
+
+def test_a_ctrl_c_outside_of_the_job_file_is_no_error_of_the_command(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    handlers = []
+    monkeypatch.setattr("penstock.cli.signal.signal", lambda *given: handlers.append(given))
+    monkeypatch.setattr("penstock.cli.script.run_job", interrupted)
+    done = CliRunner().invoke(main, ["run", "job.py"])
+    assert (done.exit_code, done.stderr) == (130, "stopped\n")
+    assert handlers == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_IGN)]
+
+
+def test_a_ctrl_c_while_the_command_line_is_imported_leaves_no_traceback(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        penstock.__main__.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "stopped\n")
+
+
+def test_a_failure_that_repeats_is_told_in_full_once():
+    said = []
+    lines = Lines(said.append)
+    for cause in ("worker 1 died", "worker 1 died", "worker 2 died"):
+        lines({"event": "restarting", "message": cause, "delay_seconds": 0.1})
+    causes = [line.removeprefix("restarting in 0.1 s: ") for line in said]
+    assert causes == ["worker 1 died", "it failed as before", "worker 2 died"]
+
+
+def test_the_live_view_shows_rates_and_shares():
+    now = [0.0]
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    with LiveView(console=console, clock=lambda: now[0]) as view:
+        view({"event": "started", "pid": 7})
+        view(status(1000, 1.0, 0.0))
+        now[0] = 2.0
+        view(status(5000, 2.0, 2.0))
+        view(snapshot_event(3))
+        told = {"message": "Traceback\nworker 1 died", "delay_seconds": 0.1}
+        view({"event": "restarting", **told})
+        now[0] = 5.0
+        plain = Console(file=io.StringIO(), width=100)
+        plain.print(view.render())
+    text = plain.file.getvalue()
+    assert re.search(r"Map +5,000 +0 +2,000 +25% +25% +50%", text)
+    assert "snapshot 3: 3 s ago, took 4 ms, 1.5 KB" in text
+    assert "restarts: 1, the last: worker 1 died" in text
+    assert "started: JobManager pid 7" in console.file.getvalue()
+
+
+# ---- help and documentation
+
+
+def commands(group=main, words=("penstock",)):
+    for name, each in group.commands.items():
+        if isinstance(each, click.Group):
+            yield from commands(each, (*words, name))
+        else:
+            yield " ".join((*words, name)), each
+
+
+def test_every_command_and_option_has_help_and_is_documented():
+    sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", DOCS.read_text(), re.M | re.S))
+    assert set(sections) == {name for name, _ in commands()}
+    for name, each in commands():
+        assert each.help, name
+        for option in each.params:
+            if isinstance(option, click.Option):
+                assert option.help, f"{name} {option.name}"
+                for spelling in (*option.opts, *option.secondary_opts):
+                    assert f"`{spelling}" in sections[name], f"{name} {spelling}"
+
+
+def test_the_version_is_told_and_help_is_quick():
+    assert penstock.__version__ in CliRunner().invoke(main, ["--version"]).output
+    code = "import sys; from penstock.cli import main; print([m for m in ('trio', 'rich', 'rocksdict', 'networkx') if m in sys.modules])"  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(penstock.__file__).parents[1],
+        env=dict(os.environ),
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,107 @@
+"""What a program that was written for PyFlink is told about what Penstock does not have."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import (
+    DataStream,
+    GraphError,
+    JobExecutionResult,
+    KeyedStream,
+    StreamExecutionEnvironment,
+    WatermarkStrategy,
+)
+from penstock.connectors import SequenceSource
+from penstock.dataflow.arguments.pyflink_names import (
+    ENVIRONMENT,
+    KEYED_STREAM,
+    STREAM,
+    MissingFeatureError,
+)
+
+
+@pytest.fixture
+def env() -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment.get_execution_environment()
+
+
+@pytest.fixture
+def stream(env: StreamExecutionEnvironment) -> DataStream:
+    return env.from_collection([1])
+
+
+def test_a_missing_method_says_what_to_do_instead(env: Any, stream: Any) -> None:
+    keyed = stream.key_by(str)
+    for target, names in ((env, ENVIRONMENT), (stream, STREAM), (keyed, KEYED_STREAM)):
+        for name, reason in names.items():
+            assert not hasattr(target, name)
+            assert not hasattr(type(target), name)
+            with pytest.raises(MissingFeatureError) as caught:
+                getattr(target, name)
+            assert str(caught.value) == f"{type(target).__name__} has no {name!r}: {reason}"
+            assert isinstance(caught.value, GraphError)
+            assert isinstance(caught.value, AttributeError)
+    with pytest.raises(MissingFeatureError, match="Penstock has no windows yet"):
+        keyed.window(None)
+
+
+def test_other_attributes_are_missing_as_ever(env: Any, stream: Any) -> None:
+    for target in (env, stream):
+        with pytest.raises(AttributeError, match="object has no attribute 'nonsense'") as caught:
+            _ = target.nonsense
+        assert type(caught.value) is AttributeError
+    assert copy.copy(stream).get_name() == stream.get_name()
+    assert isinstance(stream.key_by(str), KeyedStream)
+    assert isinstance(pickle.loads(pickle.dumps(stream)), DataStream)
+
+
+@pytest.mark.parametrize("key", [0, "f0"])
+def test_a_position_or_name_as_key_is_refused_with_the_function(stream: Any, key: Any) -> None:
+    for target in (stream, stream.key_by(str)):
+        with pytest.raises(GraphError) as caught:
+            target.key_by(key)
+        assert f"key_by(lambda record: record[{key!r}])" in str(caught.value)
+
+
+def test_a_source_takes_the_strategy_without_watermarks(env: StreamExecutionEnvironment) -> None:
+    for strategy in (None, WatermarkStrategy.no_watermarks()):
+        env.from_source(SequenceSource(1, 2), strategy, "numbers")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        object,
+        WatermarkStrategy.for_monotonous_timestamps,
+        lambda: WatermarkStrategy.for_bounded_out_of_orderness(5),
+        lambda: WatermarkStrategy.no_watermarks().with_timestamp_assigner(None),
+        lambda: WatermarkStrategy.no_watermarks().with_idleness(5),
+    ],
+)
+def test_a_strategy_that_would_be_ignored_is_refused(env: Any, make: Callable[[], Any]) -> None:
+    with pytest.raises(GraphError, match="Penstock has no event time yet"):
+        env.from_source(SequenceSource(1, 2), make(), "numbers")
+
+
+def test_a_name_in_the_place_of_the_strategy_is_refused(env: Any) -> None:
+    with pytest.raises(GraphError, match=r"write from_source\(source, None, 'numbers'\)"):
+        env.from_source(SequenceSource(1, 2), "numbers")
+
+
+def test_a_result_is_one_line() -> None:
+    result = JobExecutionResult("words", 12.345, [{}], [{}, {}], [{"uid": "a"}], "0123")
+    assert repr(result) == (
+        "<JobExecutionResult of 'words': finished after 12.3 s, 1 restart, 2 snapshots>"
+    )
+
+
+def test_the_errors_of_types_and_keys_can_be_imported() -> None:
+    assert issubclass(penstock.UnsupportedTypeError, penstock.JobError)
+    assert issubclass(penstock.KeyRefusedError, penstock.JobError)

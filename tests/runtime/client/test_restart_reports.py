@@ -1,0 +1,134 @@
+"""How restarts are reported: one text, on standard error and in `logging`, and never twice."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import StreamExecutionEnvironment
+from penstock.cli.progress import Lines
+from penstock.dataflow.environment import Program, RunOptions
+from penstock.dataflow.errors import JobError, ProtocolError
+from penstock.runtime.client.executor import Follower
+from penstock.runtime.client.restart_reports import RestartReports, RestartTexts
+from penstock.runtime.control.failures import describe, recreate
+from penstock.runtime.dispatcher.dispatcher import Daemon, _Job
+from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
+
+TRACEBACK = "Traceback (most recent call last):\n  File 'job.py', line 3\nKeyError: 'b'\n"
+ERROR = JobError("KeyError in operator 'Map'", operator="Map", record="7", user_traceback=TRACEBACK)
+
+
+def restarting(error: Any = ERROR, delay: float = 0.1) -> dict[str, Any]:
+    return {"event": "restarting", "delay_seconds": delay, **describe(error)}
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger without handlers, as in a program that has not configured logging."""
+    logger = logging.getLogger()
+    before, logger.handlers = logger.handlers, []
+    yield logger
+    for handler in logger.handlers:
+        handler.close()
+    logger.handlers = before
+
+
+def test_the_cause_is_one_sentence_and_the_traceback_is_indented_below_it():
+    assert (RestartTexts().text(restarting()) or "").splitlines() == [
+        "restarting in 0.1 s: KeyError in operator 'Map' (record: 7)",
+        "    Traceback (most recent call last):",
+        "      File 'job.py', line 3",
+        "    KeyError: 'b'",
+    ]
+
+
+def test_the_message_of_an_error_of_the_engine_comes_before_its_traceback():
+    text = RestartTexts().text(restarting(ProtocolError(f"{TRACEBACK}a barrier came twice")))
+    assert (text or "").splitlines()[0] == "restarting in 0.1 s: a barrier came twice"
+
+
+def test_a_failure_that_repeats_is_not_printed_in_full_again():
+    texts = RestartTexts()
+    texts.text(restarting())
+    assert texts.text(restarting(delay=0.2)) == "restarting in 0.2 s: it failed as before"
+
+
+def test_a_restart_names_its_snapshot_and_the_next_number():
+    event = {"event": "restarted", "snapshot": 13, "next_number": 66, "seconds": 0.5}
+    assert RestartTexts().text(event) == (
+        "restarted from snapshot 13 after 0.50 s; the next snapshot has the number 66"
+    )
+
+
+def test_an_error_survives_its_description():
+    assert str(recreate(describe(ERROR))) == str(ERROR)
+
+
+def test_restarts_are_on_standard_error_where_logging_is_not_configured(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str]
+):
+    RestartReports(shown=False).take(restarting())
+    assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
+
+
+def test_restarts_are_in_logging_and_on_standard_error_once(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    root.addHandler(logging.FileHandler(tmp_path / "log"))
+    RestartReports(shown=False).take(restarting())
+    assert (tmp_path / "log").read_text().count("KeyError in operator 'Map'") == 1
+    assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
+    root.addHandler(logging.StreamHandler(sys.stderr))
+    RestartReports(shown=False).take(restarting())
+    assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
+
+
+def test_the_lines_of_the_command_line_leave_restarts_to_logging_that_shows_them(
+    root: logging.Logger,
+):
+    said: list[str] = []
+    Lines(said.append)(restarting())
+    assert len(said) == 1
+    root.addHandler(logging.StreamHandler(sys.stderr))
+    Lines(said.append)(restarting())
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("progress", [None, lambda _: None])
+def test_a_program_reports_the_restarts_of_its_job(
+    progress: Any,
+    root: logging.Logger,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+):
+    root.addHandler(caplog.handler)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    program = Program(env._graph, env.config, [])
+    follower = Follower(program, RunOptions(progress=progress), 0.0)
+    follower.take(restarting())
+    follower.take({"event": "giving_up", "reason": "the job failed 3 times"})
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    assert {record.name for record in caplog.records} == {"penstock.jobmanager"}
+    # A progress display has its own lines.
+    assert capsys.readouterr().err.count("giving up: ") == (progress is None)
+
+
+def test_a_submitted_job_that_is_restarted_shows_its_last_error(tmp_path: Path):
+    folder = StateFolder(tmp_path / "home")
+    folder.open()
+    daemon = Daemon(folder)
+    record = JobRecord("1", "job")
+    job: Any = _Job(record, None, None)  # type: ignore[arg-type]
+    daemon._take(job, restarting())
+    assert record.error == "KeyError in operator 'Map' (record: 7)"
+    assert record.restarts == 1
+    assert "File 'job.py', line 3" in folder.log("1").read_text()
+    daemon._take(job, {"event": "finished", "stopped": False})
+    assert record.error is None
+    folder.close()

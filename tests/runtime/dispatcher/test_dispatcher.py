@@ -1,0 +1,368 @@
+"""The job service with real processes: jobs are taken, listed, stopped, killed, and outlived."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli import main
+from penstock.dataflow.errors import StoreError
+from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
+from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH
+from tests.processes.harness import PATIENCE, gone, wait_until
+
+#: What a line of `logging` begins with.
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+
+ENDLESS = """
+import sys
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(50)
+counts = env.from_generator(lambda i: i, None if sys.argv[1] == "endless" else 20, 500)
+counts.key_by(lambda i: i % 3).reduce(lambda a, b: a + b).print()
+env.execute("numbers")
+print("after execute")
+"""
+
+FAILING = """
+from penstock import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([4, 0]).map(lambda i: 8 // i).print()
+env.execute("failing")
+"""
+
+
+class Service:
+    """A job service in a folder, and a person who uses it."""
+
+    def __init__(self, root):
+        self.root = root
+        self.home = root / "home"
+        self.processes = []
+        (root / "job.py").write_text(ENDLESS)
+        (root / "failing.py").write_text(FAILING)
+
+    def start(self, *args):
+        """Start the service and wait until it listens; returns its process."""
+        process = self.background("jobmanager", *args)
+        wait_until(lambda: f"pid {process.pid}" in self.said(process), "the service listens")
+        return process
+
+    def background(self, *args):
+        """Start a command; what it says goes to a file."""
+        with (self.root / f"said.{len(self.processes)}").open("wb") as file:
+            process = subprocess.Popen(self._command(*args), cwd=self.root, stderr=file)
+        process.said = Path(file.name)
+        self.processes.append(process)
+        return process
+
+    def said(self, process):
+        """What a command has said so far."""
+        return process.said.read_text()
+
+    def call(self, *args, code=0):
+        """Run a command to its end."""
+        done = subprocess.run(
+            self._command(*args),
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def submit(self, *args):
+        """Submit an endless job, detached, and wait until it has a snapshot; returns its id."""
+        args = ("submit", "job.py", "--checkpoint-dir", "ck", "--detach", *args, "--", "endless")
+        done = self.call(*args)
+        id = done.stdout.split()[0]
+        wait_until(lambda: self.job(id)["last_snapshot"], "a snapshot", every=0.05)
+        return id
+
+    def jobs(self):
+        """What `penstock list` says, by id."""
+        # In this process, since it is asked again and again.
+        told = CliRunner().invoke(main, ["list", "--dir", str(self.home), "--json"])
+        assert told.exit_code == 0, told.output
+        return {job["id"]: job for job in json.loads(told.stdout)}
+
+    def first_job(self):
+        """Wait until job 1 has a snapshot, and return what `penstock list` says of it."""
+
+        def found():
+            job = self.jobs().get("1")
+            return job if job is not None and job["last_snapshot"] else None
+
+        return wait_until(found, "job 1 has a snapshot", every=0.05)
+
+    def job(self, id):
+        """What `penstock list` says of one job."""
+        return self.jobs()[id]
+
+    def end(self):
+        """End what is left."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(PATIENCE)
+
+    def _command(self, *args):
+        if args[0] not in ("run", "snapshots"):
+            args = (args[0], "--dir", "home", *args[1:])
+        return [sys.executable, "-m", "penstock", *args]
+
+
+@pytest.fixture
+def service(tmp_path):
+    service = Service(tmp_path)
+    yield service
+    service.end()
+
+
+def test_a_submitted_job_is_followed_to_its_end_and_its_files_are_private(service):
+    process = service.start()
+    done = service.call("submit", "job.py", "--report", "report.json", "--", "short")
+    assert done.stdout.strip() == "after execute"
+    assert "submitted as job 1" in done.stderr
+    assert "finished after" in done.stderr
+    report = json.loads((service.root / "report.json").read_text())
+    assert report["status"] == "finished"
+    job = service.job("1")
+    assert (job["name"], job["state"], job["restarts"]) == ("numbers", "finished", 0)
+    lines = Path(job["log"]).read_text().splitlines()
+    of_the_job = [line for line in lines if "penstock.jobmanager [JobManager]: " in line]
+    assert len(lines) - len(of_the_job) == 20
+    assert re.match(rf"{TIME} INFO  .*: job 'numbers' starts", of_the_job[0])
+    assert of_the_job[-1].endswith("job 'numbers' has finished")
+    assert "finished" in service.call("list").stdout
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in [service.home, *service.home.rglob("*")]
+        if not path.is_socket()
+    }
+    folders = {"home": 0o700, "jobs": 0o700}
+    assert modes == {name: folders.get(name, 0o600) for name in modes}
+    assert {"token", "address", "1.json", "1.log"} < set(modes)
+    service.end()
+    assert process.returncode == 0
+    assert not (service.home / "address").exists()
+
+
+def test_a_job_is_cancelled_with_a_last_snapshot_and_resumed(service):
+    service.start()
+    id = service.submit()
+    job = service.job(id)
+    assert job["state"] == "running"
+    assert [gone(pid) for pid in [job["pid"], *job["worker_pids"]]] == [False, False]
+    assert f"job {id} is stopped; its last snapshot is" in service.call("cancel", id).stderr
+    assert service.job(id)["state"] == "stopped"
+    assert gone(job["pid"])
+    assert "does not run: it is stopped" in service.call("cancel", id, code=1).stderr
+    assert "there is no job 77" in service.call("cancel", "77", code=1).stderr
+    kinds = json.loads(service.call("snapshots", "list", "ck", "--json").stdout)["snapshots"]
+    assert kinds[-1]["kind"] == "final"
+    following = service.background(
+        "submit", "job.py", "--checkpoint-dir", "ck", "--resume", "--", "endless"
+    )
+    wait_until(lambda: "resumed from snapshot" in service.said(following), "it is resumed")
+    assert "is killed" in service.call("cancel", "2", "--now").stderr
+    assert following.wait(PATIENCE) == 1
+
+
+def test_a_killed_jobmanager_is_told_to_who_follows_with_the_command_to_resume(service):
+    service.start()
+    following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
+    job = service.first_job()
+    os.kill(job["pid"], signal.SIGKILL)
+    assert following.wait(PATIENCE) == 1
+    said = service.said(following)
+    assert "the JobManager process was killed by signal 9" in said
+    assert "resume with: penstock submit job.py --checkpoint-dir ck --dir home --resume" in said
+    assert service.job("1")["state"] == "killed"
+    wait_until(lambda: all(map(gone, job["worker_pids"])), "the workers have ended")
+
+
+def test_a_failing_job_is_told_with_its_own_traceback_first(service):
+    service.start()
+    done = service.call("submit", "failing.py", "--progress", "none", code=1)
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert "8 // i" in done.stderr
+    job = service.job("1")
+    assert job["state"] == "failed"
+    assert "ZeroDivisionError" in job["error"]
+    log = Path(job["log"]).read_text()
+    assert "8 // i" in log
+    assert re.search(rf"^{TIME} ERROR penstock.jobmanager .*: the job has failed:$", log, re.M)
+
+
+def test_who_follows_may_leave_and_a_stopped_service_stops_its_jobs_in_order(service):
+    daemon = service.start()
+    following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
+    job = service.first_job()
+    # Which it says when it follows; a Ctrl-C before that would be one while it submits.
+    wait_until(lambda: "workers: pids" in service.said(following), "the job is followed")
+    following.send_signal(signal.SIGINT)
+    assert following.wait(PATIENCE) == 130
+    assert "job 1 goes on; stop it with: penstock cancel 1" in service.said(following)
+    assert service.job("1")["state"] == "running"
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(PATIENCE) == 0
+    assert gone(job["pid"])
+    assert json.loads((service.home / "jobs" / "1.json").read_text())["state"] == "stopped"
+    assert "no job manager runs" in service.call("list", code=1).stderr
+
+
+def test_a_killed_service_leaves_stopped_jobs_that_its_successor_lists_as_lost(service):
+    daemon = service.start()
+    service.submit()
+    job = service.job("1")
+    daemon.kill()
+    daemon.wait()
+    assert "no job manager runs" in service.call("list", code=1).stderr
+    # Whether or not anybody starts another.
+    wait_until(lambda: gone(job["pid"]), "the job has ended")
+    kinds = json.loads(service.call("snapshots", "list", "ck", "--json").stdout)["snapshots"]
+    assert kinds[-1]["kind"] == "final"
+    service.start()
+    assert service.job("1")["state"] == "lost"
+    assert service.submit("--resume") == "2"
+
+
+def test_one_service_at_a_time_has_the_state_folder_and_strangers_are_not_heard(service):
+    daemon = service.start()
+    second = service.call("jobmanager", code=1)
+    assert f"a job manager already runs here, with pid {daemon.pid}" in second.stderr
+    token = service.home / "token"
+    right = token.read_text()
+    token.write_text("00" * 32)
+    assert "does not answer as it should" in service.call("list", code=1).stderr
+    token.write_text(right)
+    assert service.jobs() == {}
+
+
+def test_the_service_listens_on_a_port_if_told_and_says_when_it_is_in_use(service):
+    service.start("--port", "0")
+    assert (service.home / "address").read_text().startswith("tcp:127.0.0.1:")
+    assert service.call("list").stdout == "no jobs\n"
+    service.end()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = service.call("jobmanager", "--port", port, code=1).stderr
+    assert f"port {port} of 127.0.0.1: it is in use; give another with --port" in refused
+
+
+def test_records_are_not_collected_from_a_submitted_job(service):
+    service.start()
+    (service.root / "collect.py").write_text(
+        "from penstock import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).execute_and_collect()\n"
+    )
+    refused = service.call("submit", "collect.py", code=1).stderr
+    assert "write them to a sink and call env.execute(), or use penstock run" in refused
+    assert "collect.py, line 3" in refused
+
+
+# ---- the state folder
+
+
+def test_a_long_path_moves_the_socket_and_not_the_folder(tmp_path):
+    folder = StateFolder(tmp_path / ("x" * 90) / ("y" * 90))
+    folder.open()
+    bound, text = folder.bind_socket()
+    bound.close()
+    path = Path(text)
+    assert path.is_socket() and len(os.fsencode(path)) <= MAX_SOCKET_PATH
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    folder.close()
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "jobs", "address", "token", "jobs/1.log", "socket"])
+def test_a_link_in_the_state_folder_is_not_followed(tmp_path, name):
+    outside, root = tmp_path / "outside", tmp_path / "home"
+    (root / "jobs").mkdir(mode=0o700, parents=True)
+    root.chmod(0o700)
+    if name != "lock":
+        (root / "lock").touch()
+    if name == "jobs":
+        (root / name).rmdir()
+        outside.mkdir()
+    else:
+        outside.write_text("before")
+    if name == "token":
+        (root / "address").write_text("unix:/x")
+    (root / name).symlink_to(outside)
+    folder = StateFolder(root)
+
+    def use():
+        folder.open()
+        folder.contact()
+        folder.open_log("1").close()
+
+    if name == "socket":
+        use()
+        folder.bind_socket()[0].close()
+    else:
+        with pytest.raises((StoreError, OSError), match=r"link|not a folder"):
+            use()
+    folder.close()
+    assert outside.is_dir() or outside.read_text() == "before"
+
+
+def test_files_of_the_service_are_read_and_written_as_before_where_nothing_is_a_link(tmp_path):
+    folder = StateFolder(tmp_path / "home")
+    folder.open()
+    token = folder.new_token()
+    folder.publish_address("unix:/x")
+    assert folder.contact() == ("unix:/x", token)
+    for text in (b"a", b"b"):
+        with folder.open_log("1") as log:
+            log.write(text)
+    assert folder.log("1").read_bytes() == b"ab"
+    folder.close()
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_somebodys_folder_is_neither_used_nor_shut(tmp_path, mode):
+    tmp_path.chmod(mode)
+    (tmp_path / "token").write_text("Dear")
+    with pytest.raises(StoreError, match="holds other files and is no state folder"):
+        StateFolder(tmp_path).open()
+    assert tmp_path.stat().st_mode & 0o777 == mode
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+
+
+def test_the_state_folder_is_the_users_own_unless_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert StateFolder().root == tmp_path / ".penstock"
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "other"))
+    assert StateFolder().root == tmp_path / "other"
+    assert StateFolder(tmp_path / "given").root == tmp_path / "given"
+
+
+def test_a_damaged_record_is_passed_over_and_its_number_not_given_again(tmp_path):
+    folder = StateFolder(tmp_path / "home")
+    folder.open()
+    folder.save(JobRecord("3", "numbers", worker_pids=[5]))
+    folder.save(JobRecord("2", "numbers", "finished"))
+    (folder.jobs / "8.json").write_text("{")
+    records, free = folder.load()
+    folder.close()
+    assert {id: record.state for id, record in records.items()} == {"2": "finished", "3": "lost"}
+    assert list(records) == ["2", "3"]
+    assert records["3"].worker_pids == []
+    assert free == 9

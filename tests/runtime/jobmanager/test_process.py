@@ -1,0 +1,155 @@
+"""What the client of a JobManager process hears of a job's end, however slowly it reads."""
+
+import os
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+import trio.testing
+
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.requests import JobRequest, encode_job
+from penstock.runtime.jobmanager import process as jobprocess
+from penstock.runtime.jobmanager.jobmanager import JobOptions
+from penstock.runtime.jobmanager.process import (
+    LEAVE_SECONDS,
+    ORPHAN_SECONDS,
+    STATUS_SECONDS,
+    TELL_SECONDS,
+    JobServer,
+)
+
+RUN_SECONDS = 40 * STATUS_SECONDS
+
+
+@dataclass
+class Outcome:
+    records: int = 7
+    stopped: bool = False
+
+
+class Job:
+    """A job that takes its time."""
+
+    def __init__(self, *_: Any) -> None:
+        self.plan = SimpleNamespace(operators=[])
+        self.config = SimpleNamespace(name="counts", stop_timeout_seconds=600.0)
+        self.metrics = SimpleNamespace(operators=list, loops=list)
+        self.stops = 0
+
+    async def run(self) -> Outcome:
+        await trio.sleep(RUN_SECONDS)
+        return Outcome()
+
+    def busy_workers(self) -> list[int]:
+        return []
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+class Client:
+    """Sends a job and reads what is said, but only when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jobprocess, "JobManager", Job)
+        # What is sent waits for who reads, as it does where the buffers of a socket are full.
+        here, there = trio.testing.lockstep_stream_pair()
+        self.frames = Frames(here)
+        self.server = JobServer(Frames(there), lambda host: None, signals=False)  # type: ignore
+        self.ended_at = 0.0
+
+    async def begin(self, nursery: trio.Nursery) -> None:
+        async def serve() -> None:
+            assert await self.server.run() == 0
+            self.ended_at = trio.current_time()
+            await self.server._frames.aclose()
+
+        nursery.start_soon(serve)
+        options = asdict(JobOptions())
+        await self.frames.send(encode_job(JobRequest(b"", [], None, options)))
+
+    async def read(self) -> list[dict[str, Any]]:
+        found = []
+        while (frame := await self.frames.receive()) is not None:
+            found.append(msgpack.unpackb(frame))
+        return found
+
+
+def run(main: Any) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_client_that_stood_still_hears_the_end_and_not_all_that_was_before(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            await trio.sleep(RUN_SECONDS + TELL_SECONDS / 2)
+            said = await client.read()
+            assert [event["event"] for event in said] == ["started", "finished"]
+            assert said[-1]["records"] == 7
+
+    run(main)
+
+
+def test_a_client_that_reads_hears_how_the_job_does(monkeypatch: pytest.MonkeyPatch):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            said = [event["event"] for event in await client.read()]
+            assert said[0] == "started" and said[-1] == "finished"
+            assert said.count("status") == len(said) - 2 >= RUN_SECONDS / STATUS_SECONDS - 2
+            assert client.ended_at < RUN_SECONDS + trio.current_time()
+
+    run(main)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_client_that_never_reads_does_not_hold_the_process_for_ever(
+    stopped: bool, monkeypatch: pytest.MonkeyPatch
+):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            await trio.sleep(RUN_SECONDS + 1.0)
+            if stopped:
+                await client.frames.send(msgpack.packb({"do": "stop"}))
+        waited = client.ended_at - began - RUN_SECONDS
+        most = 1.0 + LEAVE_SECONDS if stopped else TELL_SECONDS
+        assert most <= waited < most + 1.0
+
+    run(main)
+
+
+@pytest.mark.parametrize("runs", [ORPHAN_SECONDS / 2, ORPHAN_SECONDS * 2])
+def test_a_job_that_outlives_its_client_for_long_names_its_processes(
+    runs: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    client = Client(monkeypatch)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await client.begin(nursery)
+            await trio.sleep(RUN_SECONDS - runs)
+            client.server.observe({"event": "workers", "pids": [70, 71]})
+            await client.frames.aclose()
+
+    run(main)
+    told = capsys.readouterr().err
+    if runs < ORPHAN_SECONDS:
+        assert told == ""
+    else:
+        assert told.startswith("the program of job 'counts' is gone, and the job ends within 600 s")
+        assert f"(pid {os.getpid()})" in told and "(pids 70, 71)" in told

@@ -1,0 +1,240 @@
+"""A whole job in one thread, whose processes have virtual clocks of their own.
+
+The process whose clock is behind takes the next turn. A function of the job spends time by calling
+`spend`. So it can be seen how long a barrier travels behind slow functions, on any machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from penstock import StreamExecutionEnvironment
+from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.source import SplitEnumerator
+from penstock.runtime.control.job_code import JobCode, pack, unpack
+from penstock.runtime.network.elements import Element, EncodedBatch
+from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.remote_channel import ReceivingHalf
+from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.system.system import World
+from penstock.runtime.task.checkpoint_writer import Acknowledgement
+from penstock.runtime.task.task import Task
+from penstock.runtime.taskmanager.task_factory import Builder
+from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.protocols.events import SnapshotKind
+
+__all__ = ["Flow", "now", "spend"]
+
+#: The engine's own work between two looks at the timer takes so long.
+LOOK_SECONDS = 1e-5
+#: A process in which nothing can be done looks again after so long.
+IDLE_SECONDS = 1e-4
+
+
+class _Process:
+    """One worker: its clock, and its tasks."""
+
+    current: _Process
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.tasks: list[Task] = []
+
+    def timer(self) -> float:
+        self.now += LOOK_SECONDS
+        return self.now
+
+
+def spend(seconds: float) -> None:
+    """Let the process that runs now take so long."""
+    _Process.current.now += seconds
+
+
+def now() -> float:
+    """Return the time in the process that runs now."""
+    return _Process.current.now
+
+
+class _Wire:
+    """The sending half of a connection; credits come from a real receiving half."""
+
+    def __init__(self, channel: Channel, credits: int) -> None:
+        self._channel, self.credits = channel, credits
+        self.desired_records = channel.desired_records
+        self.on_pace: Callable[[], None] | None = None
+        ReceivingHalf(self, channel)  # type: ignore[arg-type]
+
+    def send_now(self, _: bytes, payload: bytes) -> None:
+        """Take a frame from the receiving half."""
+        count, self.desired_records = msgpack.unpackb(payload)
+        self.credits += count
+        if self.on_pace is not None:
+            self.on_pace()
+
+    def send_batch(self, payload: bytes, count: int) -> None:
+        self._channel.put(EncodedBatch(payload, count))
+
+    def send_marker(self, element: Element) -> None:
+        self._channel.put(element)
+
+
+class Flow:
+    """All tasks of a program; a context manager.
+
+    Arguments:
+        env: the program.
+        folder: for snapshots.
+    """
+
+    def __init__(self, env: StreamExecutionEnvironment, folder: Path) -> None:
+        program = env._program(None, check=False)
+        self.plan = plan = compile_graph(program.graph, program.config)
+        packed = pack(JobCode(program.graph, program.config))
+        self._paths = Paths(folder)
+        self._number = 0
+        self._acknowledged = 0
+        self._enumerators: dict[int, SplitEnumerator] = {}
+        self.processes = [_Process() for _ in range(plan.slots)]
+        builders, channels = [], {}
+        for slot, process in enumerate(self.processes):
+            world = World(
+                clock=lambda process=process: process.now,  # type: ignore[misc]
+                transport=None,  # type: ignore[arg-type]
+                launcher=None,  # type: ignore[arg-type]
+                offload=_at_once,
+                pid=0,
+                rng=random.Random(slot),
+                runnable=lambda: 0,
+                timer=process.timer,
+            )
+            code = unpack(packed)
+            code.plan = plan
+            builder = Builder(code, slot, 1, 0, "l", folder, True, world, Codec(TypeTable()))
+            builders.append(builder)
+            channels.update(builder.prepare_inputs())
+        for builder, process in zip(builders, self.processes, strict=True):
+            credits = program.config.channel_batches
+            built = builder.build(
+                {id: _Wire(channels[id], credits) for id in builder.outgoing()},  # type: ignore[misc]
+                self,
+                lambda _: self,
+                lambda chain, process=process, slot=builder.slot: self._deal(chain, process, slot),  # type: ignore[misc]
+            )
+            process.tasks = [one.task for one in built]
+            for chain in builder.chains:
+                if chain.is_source and chain.id not in self._enumerators:
+                    source = builder._operators[chain.root.operator.id].function
+                    enumerator = source.create_enumerator(chain.parallelism)
+                    enumerator.start()
+                    self._enumerators[chain.id] = enumerator
+        for process in self.processes:
+            _Process.current = process
+            for task in process.tasks:
+                task.open()
+
+    def _deal(self, chain: int, process: _Process, slot: int) -> None:
+        (task,) = (task for task in process.tasks if task.id[0] == chain)
+        split = self._enumerators[chain].next_split(slot)
+        if split is None:
+            task.no_more_splits()
+        else:
+            task.assign(split)
+
+    def __enter__(self) -> Flow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            for task in process.tasks:
+                task.close()
+
+    # ---- what tasks tell
+
+    def input_ended(self, task: Task) -> None:
+        """It can be seen from the task."""
+
+    def outside_ended(self, task: Task) -> None:
+        """There are no loops."""
+
+    def acknowledge(self, acknowledgement: Acknowledgement) -> None:
+        """Count it."""
+        assert acknowledgement.number == self._number
+        self._acknowledged += 1
+
+    def decline(self, number: int, reason: str) -> None:
+        """Fail the test."""
+        raise AssertionError(f"snapshot {number} was declined: {reason}")
+
+    # ---- what is done with it
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All tasks."""
+        return [task for process in self.processes for task in process.tasks]
+
+    @property
+    def now(self) -> float:
+        """The time that all processes have reached."""
+        return min(process.now for process in self.processes)
+
+    def run(self, seconds: float) -> None:
+        """Go on for so long."""
+        until = self.now + seconds
+        while self.now < until:
+            self._turn()
+
+    def snapshot(self) -> float:
+        """Take a snapshot; return how long it took."""
+        self._number += 1
+        self._acknowledged, began = 0, self.now
+        self._paths.snapshot(self._number).mkdir(parents=True)
+        for task in self.tasks:
+            if task.feed is not None:
+                task.inject(self._number, SnapshotKind.CHECKPOINT)
+        while self._acknowledged < len(self.tasks):
+            self._turn()
+        for task in self.tasks:
+            task.complete(self._number)
+        return self.now - began
+
+    def records(self, name: str) -> tuple[int, int]:
+        """Return how many records the operator of this name has taken, and given out."""
+        found = [o for task in self.tasks for o in task.operators if o.context.name == name]
+        assert found, name
+        return sum(o.records_in for o in found), sum(o.records_out for o in found)
+
+    def _turn(self) -> None:
+        process = min(self.processes, key=lambda process: process.now)
+        _Process.current = process
+        moved = False
+        for task in process.tasks:
+            if task.step():
+                moved = True
+            else:
+                task.flush()
+            while task.persister.has_work():
+                _finish(task.persister.work(_at_once, _no_pause))
+        if not moved:
+            process.now += IDLE_SECONDS
+
+
+async def _at_once(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+async def _no_pause() -> None:
+    return None
+
+
+def _finish(work: Coroutine[Any, Any, None] | Awaitable[None]) -> None:
+    """Run what never waits to its end."""
+    try:
+        work.send(None)  # type: ignore[union-attr]
+    except StopIteration:
+        return
+    raise AssertionError("a persister waits for something, in a job in which nothing is awaited")

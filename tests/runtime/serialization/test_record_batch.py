@@ -1,0 +1,478 @@
+"""Tuples by column: that nobody can tell them from tuples, whoever makes, sends or takes them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.connectors.append_sinks import FunctionSink
+from penstock.dataflow.errors import JobError, ProtocolError
+from penstock.dataflow.functions import FlatMapFunction, MapFunction, SinkFunction
+from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.sink import WriterContext
+from penstock.runtime.codegen.inliner import inlined_by_column
+from penstock.runtime.network.elements import Barrier, Batch, EncodedBatch
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.output_channel import HashRouter, LocalOutlet, Outlet
+from penstock.runtime.operators import record_loops as loops
+from penstock.runtime.operators.base import LoopOperator, RunningOperator, SinkOperator
+from penstock.runtime.operators.columnar_fusion import FusedOperator, fused
+from penstock.runtime.serialization.record_batch import (
+    WIDEST,
+    ColumnPending,
+    Columns,
+    Pending,
+    rows_of,
+)
+from penstock.runtime.task.operator_chain import ChainNode
+from tests.runtime.operators.test_operators import CODEC, operator, task_of
+from tests.sizes import sized
+
+#: Comprehensions are functions of their own, which is the only way in which they are read.
+SEPARATE = sys.version_info[:2] == (3, 11)
+
+ROWS = [("a", 1, 2.5), ("b", 2, None), ("c", 3, b"x"), ("a", 4, 0.0)]
+
+
+def by_column(rows: list[tuple[Any, ...]]) -> Columns:
+    return Columns([list(column) for column in zip(*rows, strict=True)])
+
+
+def test_columns_are_a_list_of_tuples() -> None:
+    columns = by_column(ROWS)
+    assert len(columns) == 4 and list(columns) == columns.rows() == rows_of(columns) == ROWS
+    assert columns[1] == ROWS[1] and columns[-1] == ROWS[-1]
+    assert columns[1:3].rows() == ROWS[1:3] and not columns[4:]
+    assert rows_of(ROWS) is ROWS
+    with pytest.raises(IndexError):
+        columns[4]
+
+
+@pytest.mark.parametrize("layout", [(None,), (None, None), ((7,), None), (None, (None,), None)])
+def test_pending_columns_are_cut_and_given_as_lists_are(layout: tuple[Any, ...]) -> None:
+    pending, plain = ColumnPending(layout), Pending()
+    for number in range(10):
+        row = [(number, place) if item is None else item[0] for place, item in enumerate(layout)]
+        plain.records.append(tuple(row))
+        varying = [value for value, item in zip(row, layout, strict=True) if item is None]
+        pending.records.append(varying[0])
+        for place, value in enumerate(varying[1:], start=1):
+            getattr(pending, f"column{place}").append(value)
+    assert pending.copy(2, 5).rows() == plain.copy(2, 5)
+    for each in (pending, plain):
+        each.drop(3)
+    assert len(pending.records) == 7
+    assert rows_of(pending.give()) == plain.give() and not pending.records
+    assert not pending.give()
+
+
+# ---- over a connection
+
+atoms = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+items = atoms | st.tuples(atoms, atoms) | st.lists(atoms, max_size=3)
+batches = st.integers(1, 4).flatmap(
+    lambda width: st.lists(st.tuples(*[items] * width), min_size=1, max_size=20)
+)
+
+
+def typed(value: Any) -> Any:
+    """What two values share exactly if they are equal in value and type."""
+    return repr(value)
+
+
+@settings(max_examples=sized(100, 1000), deadline=None)
+@given(batches)
+def test_columns_are_sent_as_their_rows_are(rows: list[tuple[Any, ...]]) -> None:
+    data = CODEC.encode_batch(by_column(rows))
+    assert data == CODEC.encode_batch(rows)
+    found = CODEC.decode_columns(data)
+    assert isinstance(found, Columns)
+    assert typed(found.rows()) == typed(CODEC.decode_batch(data)) == typed(rows)
+
+
+@pytest.mark.parametrize("batch", [[1, 2], ["a"], [{"a": 1}], [(1,), (1, 2)], [()]])
+def test_what_is_no_batch_of_tuples_comes_as_it_is(batch: list[Any]) -> None:
+    assert CODEC.decode_columns(CODEC.encode_batch(batch)) == batch
+
+
+@settings(max_examples=sized(200, 2000), deadline=None)
+@given(batches, st.data())
+def test_damaged_columns_are_an_error_or_other_columns(
+    rows: list[tuple[Any, ...]], data: st.DataObject
+) -> None:
+    encoded = bytearray(CODEC.encode_batch(rows))
+    encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = CODEC.decode_columns(bytes(encoded))
+    except ProtocolError:
+        return
+    assert len(list(found)) == len(found)
+
+
+# ---- made
+
+
+class Pairs(FlatMapFunction):
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def flat_map(self, value: Any) -> Any:
+        return [(n, n * 2, "x") for n in value if n > 1]
+
+
+class Weighed(MapFunction):
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def map(self, value: Any) -> Any:
+        return (value[0] * self.factor, value[1], True)
+
+
+NUMBERS = [[1, 2, 3], [], [4, -1], [2, 2]]
+TUPLES = [(3, "a"), (4, "b"), (3, "c"), (-1, "")]
+
+FUSED: list[tuple[OperatorKind, Any, Callable[[Any], Any], list[Any]]] = [
+    (
+        OperatorKind.FLAT_MAP,
+        lambda line: [(word, 1) for word in line.split()],
+        lambda pair: pair[0],
+        ["to be or", "", "not to be", "be"],
+    ),
+    (OperatorKind.FLAT_MAP, Pairs(3), lambda row: (row[1], row[-1]), NUMBERS),
+    (OperatorKind.FLAT_MAP, lambda n: [(k, v) for k, v in n.items()], lambda p: p, [{"a": 1}] * 3),
+    (OperatorKind.FLAT_MAP, lambda ns: [(n,) for n in ns if n > 1 if n], lambda p: p[0], NUMBERS),
+    (OperatorKind.MAP, Weighed(2), lambda row: row[0] % 3, TUPLES),
+    (OperatorKind.MAP, lambda row: (1, row[1], row, row[0] + 1), lambda made: made[3], TUPLES),
+    (OperatorKind.MAP, lambda row: (row, row), lambda made: made[0][0], TUPLES),
+    (OperatorKind.MAP, lambda row: (7, row[0]), lambda made: made[0], TUPLES),
+    # What would be warned of if the constant stood in the place of the item.
+    (OperatorKind.MAP, lambda row: (row[0], 1), lambda made: (made[0], made[1] is None), TUPLES),
+]
+
+
+def outlets_of(count: int, batch_records: int = 3) -> tuple[InputGate, list[Outlet]]:
+    gate = InputGate(lambda: None, lambda: 0.0)
+    channels = [gate.add(ChannelId(0, 0, i), 1000) for i in range(count)]
+    return gate, [LocalOutlet(channel, batch_records) for channel in channels]
+
+
+def routed(outlets: list[Outlet], seal: bool) -> list[list[Any]]:
+    """The batches that each channel gets."""
+    found = []
+    for outlet in outlets:
+        assert isinstance(outlet, LocalOutlet)
+        outlet.seal_full()
+        if seal:
+            outlet.seal()
+        outlet.push()
+        batches = []
+        while len(outlet.channel):
+            element = outlet.channel.take()
+            assert isinstance(element, Batch)
+            batches.append(rows_of(element.records))
+        found.append(batches)
+    return found
+
+
+@pytest.mark.parametrize(("kind", "function", "key", "records"), FUSED)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_what_is_fused_routes_what_operator_and_router_do(
+    kind: OperatorKind, function: Any, key: Any, records: list[Any], parallelism: int
+) -> None:
+    (_, theirs), (_, ours) = outlets_of(parallelism), outlets_of(parallelism)
+    plain, router = operator(kind, function), HashRouter(theirs, key, 128, parallelism)
+    one = fused(operator(kind, function), HashRouter(ours, key, 128, parallelism))
+    assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
+    made = 0
+    for turn in range(4):
+        out = plain.process(list(records))
+        made += len(out)
+        router.route(out)
+        if one is None:
+            continue
+        assert one.process(list(records)) == []
+        assert [len(o.buffer) for o in ours] == [len(o.buffer) for o in theirs]
+        expected = routed(theirs, seal=turn % 2 == 1)
+        assert typed(routed(ours, seal=turn % 2 == 1)) == typed(expected)
+    assert made > 0 and (one is None or one.records_out == made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "key"),
+    [
+        (OperatorKind.MAP, lambda n: n, lambda p: p[0]),
+        (OperatorKind.MAP, lambda n: [n, n], lambda p: p[0]),
+        (OperatorKind.MAP, lambda n: (1, 2), lambda p: p[0]),
+        (OperatorKind.MAP, lambda n: (n,) * 2, lambda p: p[0]),
+        (OperatorKind.MAP, lambda n: (n, 1), lambda p: hash(p)),
+        (OperatorKind.MAP, lambda n: (n, max(n, 1)), lambda p: p[0]),
+        (OperatorKind.MAP, lambda n: (n, n, n, n, n, n, n, n, n), lambda p: p[0]),
+        (OperatorKind.FLAT_MAP, lambda n: (n, 1), lambda p: p[0]),
+        (OperatorKind.FLAT_MAP, lambda n: [(i, [j + 1 for j in i]) for i in n], lambda p: p[0]),
+        (OperatorKind.FLAT_MAP, lambda n: [i + 1 for i in n], lambda p: p[0]),
+        (OperatorKind.FILTER, lambda n: (n, 1), lambda p: p[0]),
+    ],
+)
+def test_all_else_stays_as_two(kind: OperatorKind, function: Any, key: Any) -> None:
+    _, outlets = outlets_of(2)
+    assert fused(operator(kind, function), HashRouter(outlets, key, 128, 2)) is None
+    assert all(type(outlet.pending) is Pending for outlet in outlets)
+
+
+def test_a_barrier_that_overtakes_columns_logs_them() -> None:
+    _, outlets = outlets_of(1)
+    one = fused(operator(OperatorKind.MAP, lambda n: (n, 1)), HashRouter(outlets, second, 128, 1))
+    assert one is not None
+    one.process([1, 2, 3, 4, 5])
+    overtaken = outlets[0].overtake(Barrier(1))
+    assert [row for batch in overtaken for row in rows_of(batch)] == [(n, 1) for n in range(1, 6)]
+    assert CODEC.decode_batch(CODEC.encode_batch(overtaken[0])) == rows_of(overtaken[0])
+
+
+def second(pair: Any) -> Any:
+    return pair[1]
+
+
+def failing(function: Any, key: Any, records: list[Any], kind: OperatorKind) -> JobError:
+    """What a task tells of a fused operator that fails."""
+    _, outlets = outlets_of(2)
+    plain, router = operator(kind, function), HashRouter(outlets, key, 128, 2)
+    one = fused(plain, router)
+    assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
+    root = ChainNode(plain, [], [router]) if one is None else ChainNode(one, [], [])
+    return told(root, outlets, records)
+
+
+def told(root: ChainNode, outlets: list[Outlet], records: Any) -> JobError:
+    task, channel = task_of(root, outlets)
+    channel.put(Batch(records))
+    with pytest.raises(JobError) as caught:
+        while task.step():
+            pass
+    return caught.value
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_an_error_of_the_function_has_its_line_and_its_record(place: int) -> None:
+    records: list[Any] = ["a b"] * 4
+    records[place] = 5
+    error = failing(
+        lambda line: [(word, 1) for word in line.split()], second, records, OperatorKind.FLAT_MAP
+    )
+    assert (error.operator, error.record) == ("the name", "5")
+    assert error.user_traceback is not None and "AttributeError" in error.user_traceback
+    assert "test_record_batch.py" in error.user_traceback
+    assert "penstock/runtime" not in error.user_traceback
+
+
+def test_what_python_would_warn_of_in_another_place_is_silent_and_the_users_to_see() -> None:
+    # An index of a tuple put together in the loop; Python warns of it where it sees one.
+    error = failing(lambda n: (n, 1), lambda pair: pair["x"], [1], OperatorKind.MAP)
+    assert "tuple indices must be integers" in str(error) and error.record == "(1, 1)"
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_an_error_of_the_key_selector_has_its_line_and_what_was_emitted(place: int) -> None:
+    records: list[Any] = [2, 2, 2, 2]
+    records[place] = 0
+    error = failing(lambda n: (n, 1), lambda pair: 1 // pair[0], records, OperatorKind.MAP)
+    assert (error.operator, error.record) == ("the name", "(0, 1)")
+    assert error.user_traceback is not None and "ZeroDivisionError" in error.user_traceback
+    assert "test_record_batch.py" in error.user_traceback
+
+
+@pytest.mark.parametrize("bad", [[3], (1, [2]), object()], ids=["list", "list within", "object"])
+def test_a_key_that_cannot_be_routed_is_refused_with_what_was_emitted(bad: Any) -> None:
+    ours = failing(lambda n: (n, 1), lambda pair: pair[0], [1, bad, 2], OperatorKind.MAP)
+    _, outlets = outlets_of(2)
+    router = HashRouter(outlets, lambda pair: pair[0], 128, 2)
+    root = ChainNode(operator(OperatorKind.MAP, lambda n: (n, 1)), [], [router])
+    theirs = told(root, outlets, [1, bad, 2])
+    assert (ours.operator, ours.record) == (theirs.operator, theirs.record)
+    assert str(ours) == str(theirs) and ours.record == repr((bad, 1))
+
+
+# ---- taken
+
+
+def sink_of(function: Any) -> SinkOperator:
+    writer = FunctionSink(function).create_writer(WriterContext("s", "sink", 0, 1, 0, "l"))
+    return SinkOperator(writer, operator(OperatorKind.MAP, lambda r: r).context)
+
+
+class LastOf(SinkFunction):
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: dict[Any, Any] = {}
+
+    def invoke(self, value: Any) -> None:
+        self.count += 1
+        self.last[value[0]] = value
+
+
+TAKERS: dict[str, Callable[[], RunningOperator]] = {
+    "map to an item": lambda: operator(OperatorKind.MAP, lambda row: row[1]),
+    "map to all": lambda: operator(OperatorKind.MAP, lambda row: row),
+    "map that is called": lambda: operator(OperatorKind.MAP, lambda row: max(row[1], 2)),
+    "flat map": lambda: operator(OperatorKind.FLAT_MAP, lambda row: [row[0], row]),
+    "filter": lambda: operator(OperatorKind.FILTER, lambda row: row[1] > 2),
+    "reduce": lambda: operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1], b[2])),
+    "reduce that is called": lambda: operator(OperatorKind.KEYED_REDUCE, lambda a, b: max(a, b)),
+    "reduce by a key that is called": lambda: operator(
+        OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1], b[2]), lambda row: str(row[0])
+    ),
+    "count": lambda: operator(OperatorKind.KEYED_COUNT, None),
+}
+
+
+def opened(make: Callable[[], RunningOperator]) -> RunningOperator:
+    running = make()
+    running.open()
+    return running
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_an_operator_makes_the_same_of_columns_as_of_rows(name: str) -> None:
+    rows = [("a", 1, 2.5), ("b", 2, 1.0), ("c", 3, 9.0), ("a", 4, 0.0), ("c", -1, 2.0)]
+    ours, theirs = opened(TAKERS[name]), opened(TAKERS[name])
+    assert ours.takes_columns
+    for _ in range(2):
+        assert ours.process(by_column(rows)) == theirs.process(list(rows))
+
+
+def test_a_sink_is_called_with_the_tuples() -> None:
+    ours, theirs = LastOf(), LastOf()
+    sink_of(ours).process(by_column(ROWS))
+    sink_of(theirs).process(ROWS)
+    assert vars(ours) == vars(theirs) and ours.count == 4
+
+
+def test_a_random_reduce_makes_the_same_of_columns() -> None:
+    rng = random.Random(5)
+    ours, theirs = opened(TAKERS["reduce"]), opened(TAKERS["reduce"])
+    for _ in range(50):
+        rows = [(rng.randrange(9), rng.randrange(9), rng.random()) for _ in range(20)]
+        assert ours.process(by_column(rows)) == theirs.process(rows)
+
+
+@pytest.mark.parametrize("place", [0, 2, 3])
+@pytest.mark.parametrize("kind", [OperatorKind.FILTER, OperatorKind.KEYED_REDUCE])
+def test_an_error_over_columns_has_the_line_and_the_record(kind: OperatorKind, place: int) -> None:
+    rows = [("a", 1, 1)] * 4
+    rows[place] = ("a", 0, 0)
+    function: Any = lambda row: 1 // row[1] + row[2]  # noqa: E731
+    if kind is OperatorKind.KEYED_REDUCE:
+        function = lambda a, b: (a[0], 1 // b[1], 1 // a[2])  # noqa: E731
+    running = operator(kind, function)
+    running.open()
+    error = told(ChainNode(running, [], []), [], by_column(rows))
+    # The first record of a key is its value, and fails with the second.
+    at = max(place, 1) if kind is OperatorKind.KEYED_REDUCE else place
+    assert (error.operator, error.record) == ("the name", repr(rows[at]))
+    assert error.user_traceback is not None and "ZeroDivisionError" in error.user_traceback
+    assert "test_record_batch.py" in error.user_traceback
+
+
+class Writes(SinkFunction):
+    def invoke(self, value: Any) -> None:
+        value[0] = value[1]
+
+
+def test_a_record_that_is_a_tuple_cannot_be_written_to() -> None:
+    error = told(ChainNode(sink_of(Writes()), [], []), [], by_column([(1, 2)]))
+    assert "does not support item assignment" in str(error)
+
+
+def test_what_is_fused_tells_rows_even_if_it_is_given_columns() -> None:
+    def of(running: RunningOperator, outlets: list[Outlet], rows: Any) -> JobError:
+        return told(ChainNode(running, [], []), outlets, by_column(rows))
+
+    for bad, key in ((("b", 0), lambda made: made[0]), (("b", 1, [2]), lambda made: made[2])):
+        _, outlets = outlets_of(1)
+        router = HashRouter(outlets, key, 128, 1)
+        one = fused(operator(OperatorKind.MAP, lambda row: (row[0], 1 // row[1], row[-1])), router)
+        assert one is not None and not one.takes_columns
+        rows = [("a", 1, 1)[: len(bad)], bad, ("c", 3, 4)[: len(bad)]]
+        error = of(one, outlets, rows)
+        assert error.record in (repr(bad), repr((bad[0], 1, bad[-1]))), error.record
+        assert "ZeroDivisionError" in str(error) or "list can't be a key" in str(error)
+
+
+class Property:
+    """Fails the first time that it is asked."""
+
+    asked = 0
+
+    @property
+    def value(self) -> int:
+        self.asked += 1
+        if self.asked == 1:
+            raise OSError("once")
+        return 1
+
+
+def test_an_error_in_a_class_of_the_users_is_raised_once_and_has_its_record() -> None:
+    record = Property()
+    error = failing(lambda n: (n.value, 1), second, [record], OperatorKind.MAP)
+    assert "once" in str(error) and "Property" in str(error.record) and record.asked == 1
+
+
+def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
+    running = opened(lambda: operator(OperatorKind.MAP, lambda row: row[0]))
+    assert isinstance(running, LoopOperator)
+    running.process([(0,)])  # the first batch shows that it emits what cannot change
+    for width in (1, 2, WIDEST, WIDEST + 1, 1000):
+        rows = [tuple(range(width)), tuple(range(1, width + 1))]
+        assert running.process(by_column(rows)) == [0, 1]
+    assert set(running._loops) == {1, 2, WIDEST}
+
+
+def test_a_loop_that_wants_whole_records_goes_through_rows() -> None:
+    assert inlined_by_column(loops.filter_records, 2, function=lambda row: row[1] > 2) is None
+    assert inlined_by_column(loops.map_records, 2, function=lambda row: row) is None
+    assert inlined_by_column(loops.map_records, 2, function=max) is None
+    assert inlined_by_column(loops.map_records, 2, function=lambda row: row[2]) is None
+    assert inlined_by_column(loops.map_records, 3, function=lambda row: row[2]) is not None
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_task_gives_rows_to_what_takes_no_columns(encoded: bool) -> None:
+    rows = [("a", 1), ("b", 2)]
+    for kind, expected in ((OperatorKind.FILTER, Columns), (OperatorKind.SOURCE, list)):
+        running = operator(kind, lambda row: row[1])
+        seen: list[Any] = []
+        running.process = lambda records, seen=seen: seen.append(records) or []  # type: ignore
+        task, channel = task_of(ChainNode(running, [], []), [])
+        whole = CODEC.encode_batch(rows)
+        channel.put(EncodedBatch(whole, 2) if encoded else Batch(by_column(rows)))
+        while task.step():
+            pass
+        assert {type(records) for records in seen} == {expected}
+        assert [row for records in seen for row in rows_of(records)] == rows
+
+
+def test_functions_are_opened_and_closed_once() -> None:
+    class Opens(Weighed):
+        told = ""
+
+        def open(self, runtime_context: Any) -> None:
+            self.told += "o"
+
+        def close(self) -> None:
+            self.told += "c"
+
+    function, (_, outlets) = Opens(1), outlets_of(1)
+    one = fused(operator(OperatorKind.MAP, function), HashRouter(outlets, lambda p: p[0], 128, 1))
+    assert isinstance(one, FusedOperator)
+    function.told = ""  # the plain operator was opened
+    one.open()
+    one.process([(2, 3)])
+    one.close()
+    assert function.told == "oc"

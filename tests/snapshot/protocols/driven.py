@@ -1,0 +1,60 @@
+"""Drives the protocol of one task by hand: what its tests in all modes share."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Generic, Protocol, TypeVar
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.task.operator_chain import SnapshotProtocol
+from penstock.snapshot.protocols.events import (
+    BarrierArrived,
+    BarrierReached,
+    Command,
+    Event,
+    SnapshotAborted,
+    SnapshotCompleted,
+)
+
+__all__ = ["CheckedProtocol", "DrivenProtocol"]
+
+
+class CheckedProtocol(SnapshotProtocol, Protocol):
+    """A protocol that knows its invariants."""
+
+    def validate(self) -> None:
+        """Raise unless every invariant holds."""
+
+
+P = TypeVar("P", bound=CheckedProtocol)
+
+
+class DrivenProtocol(Generic[P]):
+    """A protocol that is checked after each event, and that must not change by one it refuses."""
+
+    def __init__(self, protocol: P) -> None:
+        self.protocol = protocol
+
+    def hear(self, event: Event) -> list[Command]:
+        before = deepcopy(vars(self.protocol))
+        try:
+            commands = self.protocol.handle(event)
+        except ProtocolError:
+            assert vars(self.protocol) == before, "an event that was refused changed something"
+            raise
+        self.protocol.validate()
+        return commands
+
+    def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
+        """It is taken from the channel."""
+        return self.hear(BarrierArrived(channel, number))
+
+    def reached(self, channel: str, number: int = 1, urgent: bool = False) -> list[Command]:
+        """It is at the gate."""
+        return self.hear(BarrierReached(channel, number, urgent))
+
+    def abort(self, number: int = 1) -> list[Command]:
+        return self.hear(SnapshotAborted(number))
+
+    def complete(self, number: int = 1) -> list[Command]:
+        return self.hear(SnapshotCompleted(number))

@@ -1,0 +1,238 @@
+"""Chandy and Lamport's snapshots: each row of the table, then whole jobs in every order.
+
+The model is `simulation/mode_model.py`: a task can be told of a barrier, or that its time is over,
+at any moment: with a record in hand, with records that wait for room in its outlets. A snapshot
+must end whatever waits, and hold each record in one state or one log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.protocols.aligned import Phase
+from penstock.snapshot.protocols.events import (
+    BarrierSent,
+    Block,
+    Broadcast,
+    Command,
+    CopyState,
+    DropLog,
+    EndLog,
+    Event,
+    Overtake,
+    StartLog,
+    StartTimer,
+    TimedOut,
+    Unblock,
+)
+from penstock.snapshot.protocols.unaligned import ChandyLamportProtocol
+from tests.simulation.execution import Violation
+from tests.simulation.mode_jobs import Job, abandoned, jobs, small
+from tests.simulation.mode_model import Mode, ModeModel
+from tests.snapshot.protocols.driven import DrivenProtocol
+
+
+class Driven(DrivenProtocol[ChandyLamportProtocol]):
+    """Regular inputs a and b and the back-edge x."""
+
+    def __init__(self, inputs: str = "abx", back_edges: str = "x", patient: bool = False) -> None:
+        super().__init__(ChandyLamportProtocol(inputs, back_edges, patient=patient))
+
+    def both(self, channel: str, number: int = 1) -> list[Command]:
+        """A barrier that is taken as soon as it is there."""
+        return self.reached(channel, number) + self.barrier(channel, number)
+
+
+def cut(number: int, logged: str = "abx") -> list[Command]:
+    return [CopyState(number), StartLog(number, tuple(logged)), Overtake(number)]
+
+
+def aligned(number: int, logged: str = "x") -> list[Command]:
+    return [CopyState(number), StartLog(number, tuple(logged)), Broadcast(number)]
+
+
+def test_a_source_makes_its_cut_at_once_and_overtakes_what_it_has_sent() -> None:
+    source = Driven("", "")
+    assert source.barrier(None) == [*cut(1, ""), EndLog(1)]
+    assert source.barrier(None) == []
+
+
+def test_a_task_makes_its_cut_as_the_first_barrier_reaches_the_gate_and_logs_all_channels() -> None:
+    task = Driven()
+    assert task.reached("b") == cut(1)
+    # The gate says at once that there is a barrier in b, and after some time in the others.
+    assert task.reached("b") == task.reached("x") == task.barrier("b") == []
+    assert task.reached("a") == [EndLog(1)]
+    assert task.barrier("a") == task.barrier("x") == []
+    assert task.protocol.phase is Phase.IDLE
+
+
+def test_a_patient_task_starts_its_timer_and_aligns() -> None:
+    task = Driven(patient=True)
+    assert task.reached("a") == [StartTimer(1)]
+    assert task.barrier("a") == [Block("a")]
+    assert task.both("x") == [Block("x")]
+    assert task.both("b") == [*aligned(1, ""), Unblock(("a", "x"))]
+    assert task.hear(BarrierSent(1)) == [EndLog(1)]
+    assert task.hear(BarrierSent(1)) == task.hear(TimedOut(1)) == []
+
+
+def test_an_aligned_cut_logs_back_edges_and_ends_when_its_barrier_has_left() -> None:
+    task = Driven("ax", patient=True)
+    assert task.both("a") == [StartTimer(1), *aligned(1)]
+    assert task.reached("x") == []
+    assert task.hear(BarrierSent(1)) == [EndLog(1)]
+
+
+def test_a_patient_source_broadcasts_and_overtakes_when_the_time_is_over() -> None:
+    source = Driven("", "", patient=True)
+    assert source.barrier(None) == [StartTimer(1), *aligned(1, "")]
+    assert source.hear(TimedOut(1)) == [Overtake(1), EndLog(1)]
+    assert source.hear(BarrierSent(1)) == []
+
+
+@pytest.mark.parametrize("urgent", [False, True], ids=["time is over", "an urgent barrier"])
+def test_who_has_waited_long_enough_makes_the_cut_and_logs_what_is_not_blocked(
+    urgent: bool,
+) -> None:
+    task = Driven(patient=True)
+    task.both("a")
+    commands = task.reached("b", urgent=True) if urgent else task.hear(TimedOut(1))
+    assert commands == [*cut(1, "bx"), Unblock(("a",))]
+    assert task.reached("b") == []
+    assert task.reached("x") == [EndLog(1)]
+
+
+def test_an_urgent_barrier_is_not_waited_with() -> None:
+    assert Driven("ab", "", patient=True).reached("a", urgent=True) == cut(1, "ab")
+
+
+def test_a_higher_barrier_gives_up_the_lower_snapshot() -> None:
+    task = Driven()
+    task.reached("a")
+    assert task.reached("b", 2) == [DropLog(1), *cut(2)]
+    assert task.reached("x", 1) == []
+    patient = Driven(patient=True)
+    patient.both("a")
+    assert patient.reached("b", 2) == [Unblock(("a",)), StartTimer(2)]
+    assert patient.hear(TimedOut(1)) == []
+    source = Driven("", "", patient=True)
+    source.barrier(None)
+    assert source.barrier(None, 2) == [DropLog(1), StartTimer(2), *aligned(2, "")]
+    assert source.hear(BarrierSent(1)) == []
+
+
+def test_a_snapshot_that_is_given_up_is_forgotten_and_its_barriers_are_stale() -> None:
+    task = Driven()
+    task.reached("a")
+    assert task.abort(0) == []
+    assert task.abort(1) == [DropLog(1)]
+    assert task.both("b") == []
+    patient = Driven(patient=True)
+    patient.both("a")
+    assert patient.abort(1) == [Unblock(("a",))]
+    assert patient.hear(TimedOut(1)) == patient.both("b") == []
+    assert patient.abort(4) == patient.both("a", 4) == []
+    assert patient.complete(4) == []
+
+
+def test_impossible_events_are_refused_and_change_nothing() -> None:
+    task = Driven()
+    with pytest.raises(ProtocolError, match="no input"):
+        task.reached("z")
+    assert task.protocol.phase is Phase.IDLE
+
+
+def test_validate_finds_what_cannot_be() -> None:
+    def broken(match: str, **changes: object) -> None:
+        protocol = ChandyLamportProtocol("ab", patient=True)
+        for name, value in changes.items():
+            setattr(protocol, name, value)
+        with pytest.raises(ProtocolError, match=match):
+            protocol.validate()
+
+    a, ab = {"a": None}, {"a": None, "b": None}
+    broken("inconsistent", number=1)
+    broken("blocked for nothing", blocked=a)
+    broken("overdue", phase=Phase.ALIGNING, number=1, blocked=ab)
+    broken("overdue", phase=Phase.ALIGNING, number=1, patient=False)
+    broken("nothing to wait for", phase=Phase.LOGGING, number=1, sent=True, marked={"a", "b"})
+
+
+# ---- whole jobs
+
+UNALIGNED = Mode(ChandyLamportProtocol, unaligned=True)
+PATIENT = Mode(partial(ChandyLamportProtocol, patient=True), unaligned=True)
+
+
+@pytest.mark.parametrize("name", small())
+def test_a_snapshot_holds_each_record_once_in_every_order(name: str) -> None:
+    found = ModeModel(small()[name], UNALIGNED).search()
+    assert min(found.cuts, found.logged, found.overtaken, found.in_hand) > 4, found
+
+
+def test_so_does_one_of_a_join_with_more_records() -> None:
+    assert ModeModel(jobs()["join"], UNALIGNED).search().cuts > 100
+
+
+def _patient_jobs() -> dict[str, Job]:
+    found = small()
+    # There are too many orders of these, with timers that go off at any moment.
+    found["shuffle"] = replace(found["shuffle"], sources={"S": (((0, 1),), ())})
+    found["diamond"] = replace(found["diamond"], sources={"S": (((0, 2),),)})
+    return found
+
+
+@pytest.mark.parametrize("name", _patient_jobs())
+def test_so_does_one_that_aligns_first_whenever_it_stops_to(name: str) -> None:
+    found = ModeModel(_patient_jobs()[name], PATIENT).search()
+    assert min(found.cuts, found.logged, found.overtaken, found.in_hand) > 2, found
+
+
+AGAIN = [(name, UNALIGNED) for name in ("join", "self-loop", "two-task loop")]
+AGAIN += [(name, PATIENT) for name in ("join", "self-loop")]
+
+
+@pytest.mark.parametrize(("name", "mode"), AGAIN)
+def test_so_does_the_one_after_a_snapshot_that_was_given_up(name: str, mode: Mode) -> None:
+    assert ModeModel(abandoned()[name], mode).search().cuts > 4
+
+
+class LogsNoBackEdge(ChandyLamportProtocol):
+    """Back-edges are not logged."""
+
+    def handle(self, event: Event) -> list[Command]:
+        return [
+            StartLog(c.number, tuple(i for i in c.channels if i in self.regular))
+            if isinstance(c, StartLog)
+            else c
+            for c in super().handle(event)
+        ]
+
+
+class NeverUnblocks(ChandyLamportProtocol):
+    """Leaves blocked what it has blocked."""
+
+    def handle(self, event: Event) -> list[Command]:
+        return [c for c in super().handle(event) if not isinstance(c, Unblock)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "how"),
+    [
+        (replace(UNALIGNED, hand_lost=True), "join", "lost"),
+        (replace(UNALIGNED, overtaken_lost=True), "join", "lost"),
+        (replace(PATIENT, overtaken_lost=True), "diamond", "lost"),
+        (replace(UNALIGNED, runs_on=True), "join", "doubled"),
+        (replace(UNALIGNED, make=LogsNoBackEdge), "self-loop", "lost"),
+        (replace(UNALIGNED, make=LogsNoBackEdge), "nested", "lost"),
+        (replace(PATIENT, make=partial(NeverUnblocks, patient=True)), "join", "waits for ever"),
+    ],
+)
+def test_a_defect_is_found_out(mode: Mode, name: str, how: str) -> None:
+    with pytest.raises(Violation, match=f"^{how}"):
+        ModeModel(small()[name], mode).search()

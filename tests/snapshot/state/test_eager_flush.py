@@ -1,0 +1,664 @@
+"""What is done ahead of a snapshot: entries written, checksums computed, checkpoints begun."""
+
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+from unittest.mock import Mock, call
+
+import msgpack
+import pytest
+import trio
+import trio.testing
+from rocksdict import Options, Rdict
+
+from penstock.dataflow.errors import StoreError
+from penstock.runtime.system.system import Signal
+from penstock.runtime.task.checkpoint_writer import Cut, Persister
+from penstock.runtime.task.write_scheduler import Patience
+from penstock.snapshot.protocols.events import SnapshotKind
+from penstock.snapshot.state import backend as backend_module
+from penstock.snapshot.state.eager_flush import PrewritePolicy
+from penstock.snapshot.state.rocksdb import checkpoint as checkpoint_module
+from penstock.snapshot.state.rocksdb import database as rocks_module
+from penstock.snapshot.state.rocksdb.version import ManifestReader, UnknownManifestError
+from tests.snapshot.state.test_backend import (
+    GROUPS,
+    PlainCodec,
+    as_rows,
+    contents,
+    drive,
+    fill,
+    make,
+)
+
+__all__ = ["make"]
+
+
+@pytest.fixture
+def no_compactions(monkeypatch):
+    """RocksDB replaces no table files by itself, at a moment that nobody knows."""
+    usual = rocks_module._options
+
+    def options(shared):
+        made = usual(shared)
+        made.set_disable_auto_compactions(True)
+        return made
+
+    monkeypatch.setattr(rocks_module, "_options", options)
+
+
+def amid_prewriting(make):
+    """A backend of 9,000 dirty entries, of which a first slice was written; and the work."""
+    backend = make(inline_threshold=0, slice_seconds=0.0001)
+    make.snapshot(backend, 1)
+    fill(backend, 9000)
+    work = backend.prewrite()
+    next(work)
+    return backend, work
+
+
+def test_prewriting_leaves_little_for_the_next_capture(make):
+    backend = make(inline_threshold=0)
+    make.snapshot(backend, 1)
+    fill(backend, 12000)
+    backend.table("s").delete("k0")
+    drive(backend.prewrite())
+    assert len(backend.table("s").dirty) <= 4096
+    expected = {f"k{i}": i for i in range(1, 12000)}
+    assert contents(backend) == expected
+    assert contents(make.restored(make.snapshot(backend, 2))) == expected
+
+
+def test_prewriting_does_nothing_without_rocksdb_or_with_a_capture_pending(make):
+    backend = make()
+    fill(backend, 9000)
+    assert list(backend.prewrite()) == []
+    backend = make(inline_threshold=0)
+    make.snapshot(backend, 1)
+    fill(backend, 9000)
+    backend.capture(2)
+    fill(backend, 9000)
+    assert list(backend.prewrite()) == []
+
+
+def test_a_capture_may_come_amid_prewriting(make):
+    backend, work = amid_prewriting(make)
+    capture = backend.capture(2)
+    fill(backend, 9000, lambda i: -i)
+    assert list(work) == []
+    handle, _ = drive(capture.write(make.root / "2"))
+    assert contents(make.restored(handle)) == {f"k{i}": i for i in range(9000)}
+    assert contents(backend) == {f"k{i}": -i for i in range(9000)}
+
+
+def test_prewriting_may_be_given_up(make):
+    backend, work = amid_prewriting(make)
+    work.close()
+    table = backend.table("s")
+    assert 4096 < len(table.dirty) < 9000
+    table.put("k0", "again")
+    expected = {f"k{i}": i for i in range(9000)} | {"k0": "again"}
+    assert contents(backend) == expected
+    assert contents(make.restored(make.snapshot(backend, 2))) == expected
+
+
+@pytest.mark.usefixtures("no_compactions")
+def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeypatch):
+    computed = []
+    real = checkpoint_module._checksum
+    monkeypatch.setattr(
+        checkpoint_module, "_checksum", lambda path: computed.append(path.name) or real(path)
+    )
+    backend = make(inline_threshold=0)
+    table = backend.table("s")
+    expected = {}
+    for number in range(1, 5):
+        for i in range(12_000):
+            expected[f"key{i}"] = f"{number} {random.random()}" * 10
+            table.put(f"key{i}", expected[f"key{i}"])
+        drive(backend.prewrite())
+        if backend.store is not None:
+            # RocksDB does it in the background, and takes its time.
+            backend.store.flush()
+        ahead = 0
+        while drive(backend.sum_ahead()):
+            ahead += 1
+        # Before the first snapshot there are no files.
+        assert bool(ahead) == (number > 1)
+        assert not backend.wants_sums
+        before = len(computed)
+        handle = make.snapshot(backend, number)
+        assert len(set(computed)) == len(computed)
+        assert ahead == 0 or len(computed) - before < len(handle.files)
+        for file in handle.files:
+            assert file.checksum == real(make.root / file.name)
+        assert contents(make.restored(handle)) == expected
+
+
+@pytest.mark.parametrize("error", [None, UnknownManifestError("what is this", Path("MANIFEST"))])
+def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch, error):
+    backend = make(inline_threshold=0)
+    fill(backend, 12_000)
+    make.snapshot(backend, 1)
+    with monkeypatch.context() as patch:
+        if error is None:
+            # A compaction has removed it since.
+            patch.setattr(backend.store, "tables", lambda: ["999999.sst"])
+        else:
+            patch.setattr(ManifestReader, "read", Mock(side_effect=error))
+        assert not drive(backend.sum_ahead())
+    fill(backend, 12_000, lambda i: -i)
+    assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend)
+
+
+def announced(make):
+    """A backend that was told that a snapshot is due, and what it holds."""
+    backend = make(inline_threshold=0)
+    fill(backend, 12_000)
+    make.snapshot(backend, 1)
+    fill(backend, 12_000, lambda i: -i)
+    assert not backend.wants_checkpoint
+    backend.prepare(2, 0.0, target(make))
+    return backend, {f"k{i}": -i for i in range(12_000)}
+
+
+def target(make, number=2):
+    """Where the files of a snapshot are to be."""
+    return make.root / str(number)
+
+
+def finished(make, backend, number=2):
+    """The handle of a snapshot in that folder."""
+    handle, size = drive(backend.capture(number).write(target(make, number)))
+    assert size.total == sum(file.size for file in handle.files)
+    for file in handle.files:
+        path = make.root / file.name
+        assert path.stat().st_size == file.size
+        assert checkpoint_module._checksum(path) == file.checksum
+    names = {path.name for path in target(make, number).iterdir()}
+    assert names == {Path(file.name).name for file in handle.files}
+    return handle
+
+
+def logs(handle):
+    """The sizes of a handle's logs."""
+    return [file.size for file in handle.files if file.name.endswith(".log")]
+
+
+def files_of(handle):
+    return {Path(file.name).name for file in handle.files}
+
+
+def test_a_snapshot_that_was_announced_adds_a_log_to_a_checkpoint_that_is_there(make):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    assert backend.wants_checkpoint
+    drive(backend.checkpoint_ahead())
+    assert not backend.wants_checkpoint
+    begun = {path.name: path.read_bytes() for path in target(make).iterdir()}
+    assert [name for name, data in begun.items() if not data] == [*backend_logs(backend)]
+    fill(backend, 100, lambda i: i)
+    handle = finished(make, backend)
+    assert logs(handle) and all(logs(handle))
+    assert files_of(handle) == begun.keys()
+    for name, data in begun.items():
+        assert not data or (target(make) / name).read_bytes() == data
+    expected |= {f"k{i}": i for i in range(100)}
+    restored = make.restored(handle)
+    assert contents(restored) == expected
+    # The next one is as any other, and so is that of who was restored.
+    for each in (backend, restored):
+        fill(each, 50, lambda i: -7)
+        handle = make.snapshot(each, 3)
+        assert not any(logs(handle))
+        assert contents(make.restored(handle)) == expected | {f"k{i}": -7 for i in range(50)}
+
+
+def test_what_takes_longer_is_begun_sooner(make, monkeypatch):
+    now = [0.0]
+    backend = make(inline_threshold=0, clock=lambda: now[0])
+    fill(backend, 12_000)
+    make.snapshot(backend, 1)
+    real = backend.files.begin
+
+    def slowly(*arguments):
+        real(*arguments)
+        now[0] += 0.1
+
+    monkeypatch.setattr(backend.files, "begin", slowly)
+    leads = []
+    for number in range(2, 12):
+        fill(backend, 100, lambda i, n=number: i * n)
+        due = now[0] + 1.0
+        backend.prepare(number, 1.0, target(make, number))
+        while not backend.wants_checkpoint:
+            now[0] += 0.001
+        leads.append(due - now[0])
+        drive(backend.checkpoint_ahead())
+        assert logs(finished(make, backend, number))
+    assert leads == sorted(leads)
+    # It is done shortly before the snapshot is due in any case.
+    assert 0.04 < leads[0] < 0.06 and 0.1 < leads[-1] < 0.2
+    assert contents(make.restored(make.snapshot(backend, 12))) == contents(backend)
+
+
+def backend_logs(backend):
+    return {path.name for path in backend.store.folder.glob("*.log")}
+
+
+def test_a_log_is_opened_by_plain_rocksdict_and_restored_at_another_parallelism(make, tmp_path):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    fill(backend, 10, lambda i: i)
+    backend.table("s").delete("k7")
+    handle = finished(make, backend)
+    assert all(logs(handle))
+    expected |= {f"k{i}": i for i in range(10)}
+    del expected["k7"]
+    shutil.copytree(target(make), tmp_path / "copy")
+    database = Rdict(str(tmp_path / "copy"), Options(raw_mode=True))
+    found = {}
+    for value in database.values():
+        keys, values, deleted = map(PlainCodec().decode_batch, msgpack.unpackb(value))
+        found.update(zip(keys, values, strict=True))
+        for each in deleted:
+            del found[each]
+    database.close()
+    assert found == expected
+    half = GROUPS // 2
+    parts = [make.restored(handle, groups=g) for g in (range(half), range(half, GROUPS))]
+    assert contents(parts[0]) | contents(parts[1]) == expected
+    assert all(map(contents, parts))
+
+
+def test_a_snapshot_of_rows_adds_a_log_too(make):
+    backend = make(inline_threshold=0)
+    fill(backend, 2000)
+    as_rows(backend)
+    make.snapshot(backend, 1)
+    backend.prepare(2, 0.0, target(make))
+    drive(backend.checkpoint_ahead())
+    fill(backend, 100, lambda i: -i)
+    backend.table("s").delete("k1500")
+    handle = finished(make, backend)
+    assert all(logs(handle)) and logs(handle)
+    expected = {f"k{i}": i for i in range(100, 2000) if i != 1500}
+    assert contents(make.restored(handle)) == expected | {f"k{i}": -i for i in range(100)}
+
+
+@pytest.mark.usefixtures("no_compactions")
+def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
+    backend, _ = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    # More than a write buffer holds, so that RocksDB makes a table file and begins another log.
+    fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
+    handle = finished(make, backend)
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == contents(backend)
+    # So much is not to be expected to fit next time either, and what is there is flushed only.
+    fill(backend, 12_000, lambda i: random.Random(-i).randbytes(100).hex())
+    backend._policy = PrewritePolicy()  # it has learnt that all was for nothing
+    backend.prepare(3, 0.0, target(make, 3))
+    assert not backend.wants_checkpoint
+    drive(backend.prewrite())
+    tables = set(backend.store.tables())
+    assert backend.wants_checkpoint
+    drive(backend.checkpoint_ahead())
+    assert not target(make, 3).exists()
+    new = set(backend.store.tables()) - tables
+    assert new
+    fill(backend, 100, lambda i: i)
+    handle = finished(make, backend, 3)
+    assert new <= files_of(handle)
+    assert contents(make.restored(handle)) == contents(backend)
+    # Little had to be written then, so that they are begun ahead again, but for one.
+    for number in (4, 5):
+        backend.prepare(number, 0.0, target(make, number))
+        drive(backend.checkpoint_ahead())
+        assert target(make, number).exists() == (number == 5)
+        assert contents(make.restored(finished(make, backend, number))) == contents(backend)
+
+
+def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
+    backend, _ = announced(make)
+    (first,) = make.root.glob("1-*")
+    before = {path.name for path in first.iterdir()}
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
+    handle, size = drive(backend.capture(2).write(target(make)))
+    assert not logs(handle)
+    tables = [file for file in handle.files if file.name.endswith(".sst")]
+    new = sum(file.size for file in tables if Path(file.name).name not in before)
+    assert 0 < new <= size.new
+
+
+@pytest.mark.parametrize("other", [3, None])
+def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, other):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    capture = backend.capture(other or 2)
+    if other is None:
+        capture.abort()
+        assert drive(capture.write(None)) is None
+    else:
+        handle, _ = drive(capture.write(target(make, other)))
+        assert not logs(handle) and contents(make.restored(handle)) == expected
+    assert not target(make).exists()
+    fill(backend, 10)
+    handle = finished(make, backend, 4)
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == expected | {f"k{i}": i for i in range(10)}
+
+
+def test_what_was_begun_for_blocks_is_in_no_snapshot_of_rows(make):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    handle = finished(make, as_rows(backend))
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == expected
+
+
+def test_a_snapshot_that_is_announced_after_it_was_taken_is_left_as_it_is(make):
+    """Its barrier comes on another way than the announcement."""
+    backend, expected = announced(make)
+    handle = finished(make, backend)
+    backend.prepare(2, 0.0, target(make))
+    assert not backend.wants_checkpoint
+    drive(backend.checkpoint_ahead())
+    backend.files.begin(backend.store, target(make))
+    assert not backend.files.begun
+    assert contents(make.restored(handle)) == expected
+
+
+def test_a_checkpoint_by_rocksdb_itself_may_be_begun_too(make, monkeypatch):
+    backend, expected = announced(make)
+    monkeypatch.setattr(ManifestReader, "read", Mock(side_effect=UnknownManifestError("?", "M")))
+    drive(backend.checkpoint_ahead())
+    fill(backend, 10, lambda i: i)
+    handle = finished(make, backend)
+    assert all(logs(handle)) and logs(handle)
+    assert contents(make.restored(handle)) == expected | {f"k{i}": i for i in range(10)}
+
+
+def test_after_logs_that_lacked_something_checkpoints_are_begun_less_often(make, monkeypatch):
+    backend, _ = announced(make)
+    monkeypatch.setattr(backend_module, "MAX_LOG_BYTES", 2**30)
+    begun = []
+    for number in range(2, 20):
+        backend.prepare(number, 0.0, target(make, number))
+        drive(backend.checkpoint_ahead())
+        begun.append(backend.files.begun)
+        if begun[-1] and number < 10:
+            monkeypatch.setattr(backend.store, "_newest_log", lambda: "another.log")
+        handle = finished(make, backend, number)
+        assert contents(make.restored(handle)) == contents(backend)
+        monkeypatch.undo()
+    assert begun[:8] == [True, False, True, False, False, True, False, False]
+    assert all(begun[-5:])
+
+
+def test_one_large_interval_does_not_keep_later_ones_from_being_begun(make):
+    backend, _ = announced(make)
+    backend._late_bytes = 2**30
+    for number in (2, 3):
+        fill(backend, 10, lambda i, n=number: i * n)
+        backend.prepare(number, 0.0, target(make, number))
+        if backend.wants_checkpoint:
+            drive(backend.checkpoint_ahead())
+        begun = backend.files.begun
+        finished(make, backend, number)
+    assert begun
+
+
+def test_the_newest_log_is_the_one_with_the_highest_number(make):
+    backend, _ = announced(make)
+    for name in ("999999.log", "1000001.log"):
+        (backend.store.folder / name).touch()
+    assert backend.store._newest_log() == "1000001.log"
+
+
+def test_a_checkpoint_is_not_begun_long_before(make):
+    backend, _ = announced(make)
+    backend.prepare(2, 60.0, target(make))
+    drive(backend.prewrite())
+    assert not backend.wants_checkpoint
+
+
+def test_it_is_begun_again_if_it_is_announced_again(make):
+    backend, expected = announced(make)
+    for _ in range(2):
+        backend.prepare(2, 0.0, target(make))
+        drive(backend.checkpoint_ahead())
+        drive(backend.prewrite())
+    assert contents(make.restored(finished(make, backend))) == expected
+
+
+def test_a_capture_may_come_while_a_checkpoint_is_begun(make):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    work = backend.checkpoint_ahead()
+    begin = next(work)
+    capture = backend.capture(2)
+    fill(backend, 12_000)
+    begin()
+    assert list(work) == []
+    handle, _ = drive(capture.write(target(make)))
+    assert logs(handle)
+    assert contents(make.restored(handle)) == expected
+    assert not backend.wants_checkpoint
+
+
+def break_sync(patch, backend):
+    patch.setattr(checkpoint_module, "_fsync", Mock(side_effect=OSError("no")))
+
+
+def break_flush(patch, backend):
+    patch.setattr(backend.store, "_database", Mock(flush=Mock(side_effect=Exception("no"))))
+
+
+def break_log(patch, backend):
+    patch.setattr(backend.store, "_newest_log", Mock(side_effect=OSError("no")))
+
+
+@pytest.mark.parametrize("damage", [break_sync, break_flush, break_log])
+@pytest.mark.parametrize("little", [True, False])
+def test_what_fails_ahead_is_left_to_the_snapshot(make, monkeypatch, damage, little):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    with monkeypatch.context() as patch:
+        patch.setattr(backend_module, "MAX_LOG_BYTES", 2**30 if little else -1)
+        damage(patch, backend)
+        drive(backend.checkpoint_ahead())
+    check_ordinary(make, backend, expected)
+
+
+def check_ordinary(make, backend, expected):
+    """The checkpoint that is made now has no log."""
+    handle = finished(make, backend)
+    assert not logs(handle)
+    assert contents(make.restored(handle)) == expected
+
+
+def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
+    backend, expected = announced(make)
+    drive(backend.prewrite())
+    drive(backend.checkpoint_ahead())
+    for name in backend_logs(backend):
+        (backend.store.folder / name).unlink()
+    check_ordinary(make, backend, expected)
+
+
+def test_a_log_that_was_cut_is_refused(make):
+    backend, _ = announced(make)
+    drive(backend.checkpoint_ahead())
+    handle = finished(make, backend)
+    (size,) = logs(handle)
+    (log,) = target(make).glob("*.log")
+    os.truncate(log, size - 10)
+    with pytest.raises(StoreError, match="cannot open"):
+        make.restored(handle)
+
+
+def test_what_is_written_for_nothing_long_before_a_snapshot_is_still_written_shortly_before():
+    policy = PrewritePolicy()
+    for _ in range(4):
+        if policy.allowed:
+            policy.wrote(0, [1, 2, 3])
+        policy.prepare()
+        assert policy.allowed
+        policy.wrote(0, [4, 5, 6])
+        policy.captured(lambda _, key: key <= 3)
+    assert not policy.allowed
+    policy.prepare()
+    policy.wrote(0, [4])
+    policy.captured(lambda _, key: True)
+    policy.prepare()
+    assert not policy.allowed
+
+
+def quiet_while(condition):
+    patience = Mock(spec=Patience)
+    patience.quiet = condition
+    return patience
+
+
+def persister_of(backend, patience=None):
+    return Persister(
+        subtask=0,
+        lineage="l",
+        attempt=1,
+        backends={"uid": backend},
+        reporter=Mock(),
+        paths=Mock(),
+        clock=time.monotonic,
+        patience=patience or quiet_while(lambda: True),
+    )
+
+
+# Which of two that are runnable trio runs first is a matter of chance, so many times.
+@pytest.mark.parametrize("turn", range(30))
+def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
+    slices, waiting, wake = [], True, Signal()
+
+    def prewrite():
+        for number in range(5):
+            slices.append(number)
+            wake.set()
+            yield None
+
+    async def sleeper():
+        nonlocal waiting
+        await wake.wait()
+        waiting = False
+        for _ in range(9):
+            await trio.lowlevel.checkpoint()
+
+    async def work():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper)
+            await trio.testing.wait_all_tasks_blocked()
+            await persister.work(None, trio.lowlevel.checkpoint)
+
+    backend = Mock(must_relieve=False, wants_prewrite=True, prewrite=prewrite)
+    persister = persister_of(backend, quiet_while(lambda: waiting))
+    persister.idle = True
+    trio.run(work)
+    assert slices == [0]
+
+
+def busy_with(backend):
+    """The persister of a task that is never idle, and its clock."""
+    now = [0.0]
+    persister = persister_of(backend, quiet_while(lambda: False))
+    persister._clock = lambda: now[0]
+    return persister, now
+
+
+def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer():
+    written = []
+
+    def prewrite():
+        for number in range(5):
+            written.append(number)
+            now[0] += 0.1
+            yield None
+
+    backend = Mock(must_relieve=False, wants_prewrite=True, prewrite=prewrite)
+    backend.wants_checkpoint = False
+    persister, now = busy_with(backend)
+    assert not persister.has_work()
+    persister.prepare(7, 0.15)
+    backend.prepare.assert_called_once_with(7, 0.15, persister._paths.task.return_value)
+    persister._paths.task.assert_called_once_with(7, "uid", 0, 1)
+    assert persister.has_work()
+    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    # 0.15 seconds, and 0.1 by which it may be late.
+    assert written == [0, 1, 2]
+    assert not persister.has_work()
+
+
+def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_announced():
+    backend = Mock(must_relieve=False, wants_prewrite=False, wants_sums=True)
+    backend.wants_checkpoint = True
+    backend.checkpoint_ahead = Mock(return_value=(_ for _ in ()))
+    backend.sum_ahead = Mock(return_value=(_ for _ in ()))
+    persister, _ = busy_with(backend)
+    assert not persister.has_work()
+    persister.prepare(7, 0.15)
+    for _ in range(2):
+        assert persister.has_work()
+        trio.run(persister.work, None, trio.lowlevel.checkpoint)
+        backend.wants_checkpoint = False
+    assert backend.checkpoint_ahead.call_count == backend.sum_ahead.call_count == 1
+    persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid"))
+    assert not persister._is_due()
+
+
+def test_records_go_before_the_next_slice_of_a_snapshot():
+    slices: list[int] = []
+
+    def write(folder):
+        del folder
+        for number in range(3):
+            slices.append(number)
+            yield None
+
+    backend = Mock(must_relieve=False)
+    persister = persister_of(backend, patience := Mock(spec=Patience))
+    persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
+    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    assert slices == [0, 1, 2]
+    patience.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
+    assert persister._reporter.acknowledge.call_count == 1
+
+    # But not if those of the task itself can't go on before it is written.
+    backend.must_relieve = True
+    persister.add(Cut(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
+    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    assert slices == [0, 1, 2] * 2
+    assert patience.after_slice.await_count == 3
+
+
+def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
+    monkeypatch.setattr(backend_module, "SUM_AHEAD_BYTES", 0)
+    backend = make(inline_threshold=0)
+    make.snapshot(backend, 1)
+    persister = persister_of(backend)
+    asked = Mock(side_effect=[True, True, False])
+    monkeypatch.setattr(backend.files, "sum_ahead", asked)
+
+    async def offload(call):
+        return call()
+
+    assert not persister.has_work()
+    persister.idle = True
+    assert persister.has_work()
+    trio.run(persister.work, offload, trio.lowlevel.checkpoint)
+    assert asked.call_count == 3
