@@ -23,7 +23,7 @@ from penstock.runtime.codegen.inliner import inlined, was_inlined
 from penstock.runtime.network.elements import Barrier, Batch, Element
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.recorded_channel import EdgeIdentity
-from penstock.runtime.operators.record_loops import route_records
+from penstock.runtime.network.routing_loop import route_records
 from penstock.runtime.serialization.record_batch import ColumnPending, Pending, Records
 
 __all__ = [

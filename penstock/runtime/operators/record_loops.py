@@ -9,12 +9,12 @@ default, and may be None. `nothing` is empty, and raises `TypeError` if it is as
 hash: an empty dict does, and makes no number of the hash, as `hash` would. It is None, which
 raises always, where a hash does not say whether a value can change.
 
-Who handles what they raise is in `operators.py` and `output.py`.
+The operators handle what the loops raise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.dataflow.reuse import own, own_local
@@ -30,7 +30,6 @@ __all__ = [
     "own_map_records",
     "process_records",
     "reduce_records",
-    "route_records",
 ]
 
 Copied = Callable[[Any], Any]
@@ -185,11 +184,3 @@ def process_records(
                 emitted = copied(emitted)
             out.append(emitted)
     return out
-
-
-def route_records(
-    key_of: Callable[[Any], Any], iterator: Iterator[Any], pending: Mapping[Any, Any]
-) -> None:
-    """Append each record to the `records` of what is pending for its key."""
-    for record in iterator:
-        pending[key_of(record)].records.append(record)
