@@ -161,7 +161,7 @@ class Aims:
 
     def _watch_jobmanager(self) -> None:
         from penstock.connectors.file_sink import FileCommitter
-        from penstock.runtime.jobmanager.execution_attempt import Attempt
+        from penstock.runtime.jobmanager.attempt.execution_attempt import Attempt
         from penstock.runtime.jobmanager.jobmanager import JobManager
 
         def start(call: Callable, attempt: Any) -> None:

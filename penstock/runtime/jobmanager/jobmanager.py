@@ -26,14 +26,14 @@ from penstock.dataflow.sink import Committable
 from penstock.dataflow.version import VERSION
 from penstock.runtime.control.failures import describe
 from penstock.runtime.control.job_code import unpack
-from penstock.runtime.jobmanager.execution_attempt import Attempt
-from penstock.runtime.jobmanager.job_history import JobHistory
-from penstock.runtime.jobmanager.job_metrics import JobMetrics
-from penstock.runtime.jobmanager.pending_commits import Commits
-from penstock.runtime.jobmanager.record_classes import RecordTypes
+from penstock.runtime.jobmanager.attempt.execution_attempt import Attempt
+from penstock.runtime.jobmanager.attempt.split_assigner import input_positions, rescaled
+from penstock.runtime.jobmanager.reporting.job_history import JobHistory
+from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
 from penstock.runtime.jobmanager.restart_backoff import DEFAULT, Restarts
-from penstock.runtime.jobmanager.restored_output import take_over_output
-from penstock.runtime.jobmanager.split_assigner import input_positions, rescaled
+from penstock.runtime.jobmanager.snapshots.pending_commits import Commits
+from penstock.runtime.jobmanager.snapshots.record_classes import RecordTypes
+from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import World
 from penstock.snapshot.coordination.restore_decision import (

@@ -25,8 +25,8 @@ from penstock.runtime.control.failures import describe
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import build_from_map, pack_event
 from penstock.runtime.control.requests import decode_job, decode_order
-from penstock.runtime.jobmanager.job_log import JobLog
 from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.reporting.job_log import JobLog
 from penstock.runtime.system.system import Signal, World, real_world
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.errors import is_user_error

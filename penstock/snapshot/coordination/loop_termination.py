@@ -38,7 +38,7 @@ ended until the loop is closed, the watch asks for them: soon at first, ever lat
 comes of it. Each loop is looked at by itself, so one that has ended is closed though a source
 elsewhere never ends. A loop behind another sees its outside end when the other has been closed.
 
-Sans-IO, as all protocols here; the driver is `penstock.runtime.jobmanager.execution_attempt`.
+Sans-IO, as all protocols here; the driver is in `penstock.runtime.jobmanager.attempt`.
 """
 
 from __future__ import annotations

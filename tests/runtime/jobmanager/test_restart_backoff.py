@@ -22,13 +22,13 @@ from penstock.dataflow.errors import (
 )
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import failure_of
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection, WorkerLost
 from penstock.runtime.jobmanager.restart_backoff import (
     DEFAULT,
     MAX_FAILURES_AT_START,
     MAX_REPEATS,
     Restarts,
 )
-from penstock.runtime.jobmanager.worker_connection import WorkerConnection, WorkerLost
 from penstock.runtime.system.system import ProcessHandle
 
 RECOVERABLE, ENVIRONMENT, NON_RECOVERABLE = Recoverability

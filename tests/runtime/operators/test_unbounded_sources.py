@@ -30,8 +30,8 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.jobmanager.attempt.split_assigner import SplitDealer
 from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
-from penstock.runtime.jobmanager.split_assigner import SplitDealer
 from penstock.runtime.minicluster.minicluster import _World
 from penstock.runtime.operators.multiplexed_source import MultiplexedFeed
 from penstock.runtime.system.memory_connection import MemoryNetwork

@@ -16,7 +16,7 @@ from penstock import MapFunction, ProcessFunction, StreamExecutionEnvironment
 from penstock.cli import main
 from penstock.cli.options import JobOptions
 from penstock.dataflow.errors import GraphError
-from penstock.runtime.jobmanager.job_log import JobLog
+from penstock.runtime.jobmanager.reporting.job_log import JobLog
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.process_logging import (
     LoggingConfig,

@@ -28,7 +28,7 @@ from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import ValueStateDescriptor
 from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
-from penstock.runtime.jobmanager.record_classes import RecordTypes
+from penstock.runtime.jobmanager.snapshots.record_classes import RecordTypes
 from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.snapshot.coordination.restore_decision import Verdict
 from penstock.snapshot.metadata.annotations import includes, text_of

@@ -28,10 +28,10 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import failure_of, first_of, pinned
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
-from penstock.runtime.jobmanager.pending_snapshot import PendingSnapshot
-from penstock.runtime.jobmanager.snapshot_delays import Delays
-from penstock.runtime.jobmanager.split_assigner import SplitDealer
-from penstock.runtime.jobmanager.worker_connection import WorkerConnection, WorkerLost
+from penstock.runtime.jobmanager.attempt.split_assigner import SplitDealer
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection, WorkerLost
+from penstock.runtime.jobmanager.reporting.snapshot_delays import Delays
+from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
 from penstock.runtime.system.system import Signal, WorkerSpec
 from penstock.snapshot.coordination import coordinator as c
 from penstock.snapshot.coordination import loop_termination as t

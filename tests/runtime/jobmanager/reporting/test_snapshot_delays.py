@@ -7,7 +7,7 @@ import pytest
 from penstock import StreamExecutionEnvironment
 from penstock.cli.progress import Lines
 from penstock.dataflow.graph.compile import compile_graph
-from penstock.runtime.jobmanager.snapshot_delays import Delays
+from penstock.runtime.jobmanager.reporting.snapshot_delays import Delays
 
 
 @pytest.fixture

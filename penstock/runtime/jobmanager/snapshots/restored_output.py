@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.dataflow.errors import GraphError, StoreError
-from penstock.runtime.jobmanager.pending_commits import Commits
+from penstock.runtime.jobmanager.snapshots.pending_commits import Commits
 from penstock.snapshot.coordination.restore_decision import pending_committables
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.confirmed_output import unconfirmed

@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import JobError, PenstockError
-from penstock.runtime.jobmanager.execution_attempt import Attempt
-from penstock.runtime.jobmanager.worker_connection import WorkerLost
+from penstock.runtime.jobmanager.attempt.execution_attempt import Attempt
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 
 BROKEN = JobError("a data connection was closed by the other end")
 LOST = WorkerLost("worker 1 (pid 7) lost its connection")
