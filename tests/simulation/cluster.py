@@ -21,7 +21,8 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.system.system import seed_scheduler
 from penstock.runtime.task import checkpoint_writer as persist
 from penstock.snapshot.storage.filesystem import Files, MemoryFiles
@@ -218,7 +219,7 @@ class Simulation:
                 job = JobManager(
                     self.job.blob,
                     self.machine.world(process),
-                    JobOptions(resume=resume),
+                    JobSettings(resume=resume),
                     lambda event: self._observe(process, event),
                     lambda root: Store(root, self.files, trio.current_time),
                 )

@@ -14,7 +14,8 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.job_code import JobCode, pack, record_classes
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.system.system import seed_scheduler
 from tests.simulation.processes import Machine
 
@@ -53,7 +54,7 @@ def run_program(
     blob: bytes,
     *,
     seed: int = 1,
-    options: JobOptions | None = None,
+    options: JobSettings | None = None,
     script: Script | None = None,
     delay: float = 0.001,
     deadline: float = 60.0,
@@ -87,7 +88,7 @@ def run_program(
 
             async def run() -> None:
                 world = machine.world(process)
-                job = JobManager(blob, world, options or JobOptions(), ran.events.append)
+                job = JobManager(blob, world, options or JobSettings(), ran.events.append)
                 if script is not None:
                     nursery.start_soon(watched, script, job)
                 try:

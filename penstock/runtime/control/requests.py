@@ -76,7 +76,7 @@ class JobRequest:
         code: the job's code, packed.
         search_path: `sys.path` of the program.
         host: the address to listen on with TCP; None for Unix sockets.
-        options: the fields of `JobOptions`.
+        options: the fields of `JobSettings`.
     """
 
     code: bytes

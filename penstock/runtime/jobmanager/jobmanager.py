@@ -11,7 +11,7 @@ import contextlib
 import pickle
 import secrets
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from penstock.runtime.control.failures import describe
 from penstock.runtime.control.job_code import unpack
 from penstock.runtime.jobmanager.attempt.execution_attempt import Attempt
 from penstock.runtime.jobmanager.attempt.split_assigner import input_positions, rescaled
+from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.reporting.job_history import JobHistory
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
 from penstock.runtime.jobmanager.restart_backoff import DEFAULT, Restarts
@@ -63,53 +64,12 @@ from penstock.snapshot.storage.ownership import remove_attempts, remove_parent, 
 from penstock.snapshot.storage.store import Store
 from penstock.snapshot.storage.temporary_folder import TemporaryFolder
 
-__all__ = ["JobManager", "JobOptions", "JobOutcome"]
+__all__ = ["JobManager"]
 
 #: How many snapshot numbers are reserved at a time; each time is one fsync.
 RESERVE = 64
 #: How often sinks commit in a job without an interval that hands results to its client.
 COMMIT_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class JobOptions:
-    """How a job is to be run.
-
-    Arguments:
-        resume: None, "newest", a snapshot's number, or the path of a snapshot or job folder.
-        fork: resuming from another than the newest snapshot is meant.
-        allow_dropped: state of operators that the program no longer has may be dropped.
-        collecting: commit often even if no snapshots are kept.
-        shown: the client shows the progress where the job's log goes.
-    """
-
-    resume: str | int | None = None
-    fork: bool = False
-    allow_dropped: bool = False
-    collecting: bool = False
-    shown: bool = False
-
-
-@dataclass(frozen=True)
-class JobOutcome:
-    """How a job ended, if it did not fail.
-
-    Arguments:
-        stopped: it was stopped before its input had ended.
-        restarts, snapshots: the last hundred of each; operators, loops: for the report.
-        totals: sums over all restarts and snapshots.
-        lineage: of its snapshots.
-        peak_bytes: highest resident memory of each worker.
-    """
-
-    stopped: bool
-    restarts: list[dict[str, Any]]
-    snapshots: list[dict[str, Any]]
-    operators: list[dict[str, Any]]
-    lineage: str
-    peak_bytes: list[int]
-    loops: list[dict[str, Any]]
-    totals: dict[str, Any]
 
 
 class JobManager:
@@ -127,7 +87,7 @@ class JobManager:
         self,
         blob: bytes,
         world: World,
-        options: JobOptions,
+        options: JobSettings,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
         store: Callable[[Path], Store] = Store,
     ) -> None:

@@ -25,7 +25,8 @@ from penstock.runtime.control.failures import describe
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import build_from_map, pack_event
 from penstock.runtime.control.requests import decode_job, decode_order
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
 from penstock.runtime.system.system import Signal, World, real_world
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
@@ -100,7 +101,7 @@ class JobServer:
             return 2
         try:
             job = decode_job(request)
-            options = build_from_map(JobOptions, job.options)
+            options = build_from_map(JobSettings, job.options)
         except ProtocolError as error:
             await self._frames.send(pack_event({"event": "failed", **describe(error)}))
             return 2

@@ -13,7 +13,7 @@ import trio.testing
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.jobmanager import process as jobprocess
-from penstock.runtime.jobmanager.jobmanager import JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.process import (
     LEAVE_SECONDS,
     ORPHAN_SECONDS,
@@ -69,7 +69,7 @@ class Client:
             await self.server._frames.aclose()
 
         nursery.start_soon(serve)
-        options = asdict(JobOptions())
+        options = asdict(JobSettings())
         await self.frames.send(encode_job(JobRequest(b"", [], None, options)))
 
     async def read(self) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
-from penstock.runtime.jobmanager.jobmanager import JobOptions, JobOutcome
+from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import Events, Ran, program, run_program
 
@@ -181,7 +181,7 @@ def test_collected_results_come_once_though_the_job_is_restarted_without_checkpo
         next(p for p in machine.processes if p.name.startswith("worker")).kill()
 
     settings = JobConfig(name="job", restart=RestartStrategies.fixed_delay_restart(3, 0))
-    ran = run_program(program(build, settings), options=JobOptions(collecting=True), script=script)
+    ran = run_program(program(build, settings), options=JobSettings(collecting=True), script=script)
     assert isinstance(ran.outcome, JobOutcome), ran
     assert len(told(ran, "restarting")) == 1
     assert sorted(LEDGERS[61].output().elements()) == list(range(200))

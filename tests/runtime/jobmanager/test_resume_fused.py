@@ -20,7 +20,8 @@ from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.runtime.control.job_code import unpack
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import program, run_program
 
@@ -79,7 +80,7 @@ def test_records_in_flight_come_back_to_an_operator_that_would_be_fused(
         try:
             ran = run_program(program(before, first), seed=seed, script=stop)
             in_flight += ran.outcome.snapshots[-1]["log_records"]
-            options = JobOptions(resume="newest")
+            options = JobSettings(resume="newest")
             ran = run_program(program(after, second), seed=seed, options=options)
             assert not isinstance(ran.outcome, Exception), ran.outcome
             assert LEDGERS[LEDGER].output() == Counter(range(RECORDS))

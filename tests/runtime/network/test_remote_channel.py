@@ -33,7 +33,8 @@ from penstock.runtime.control.requests import (
 )
 from penstock.runtime.dispatcher.dispatcher import Daemon
 from penstock.runtime.dispatcher.job_registry import StateFolder
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOutcome
+from penstock.runtime.jobmanager.job_settings import JobOutcome
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.remote_channel import (

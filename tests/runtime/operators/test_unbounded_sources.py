@@ -31,7 +31,8 @@ from penstock.dataflow.source import (
 )
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitDealer
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.minicluster.minicluster import _World
 from penstock.runtime.operators.multiplexed_source import MultiplexedFeed
 from penstock.runtime.system.memory_connection import MemoryNetwork
@@ -199,7 +200,7 @@ def run(folder: Path, parallelism: int, source: Endless, seed: int, resume: bool
     )
     config = replace(config, checkpoint_interval_seconds=0.1)
     before = splits_of(LEDGERS[LEDGER])
-    options = JobOptions(resume="newest" if resume else None)
+    options = JobSettings(resume="newest" if resume else None)
     return run_program(program(build, config), seed=seed, options=options, script=stop, delay=0.01)
 
 

@@ -34,7 +34,7 @@ from penstock.dataflow.source import (
     Split,
     SplitEnumerator,
 )
-from penstock.runtime.jobmanager.jobmanager import JobOutcome
+from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.taskmanager import task_factory
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import program, run_program

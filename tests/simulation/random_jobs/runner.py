@@ -15,7 +15,8 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import GraphError, PenstockError
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.restart_backoff import MAX_FAILURES_AT_START
 from penstock.runtime.system.system import seed_scheduler
 from penstock.snapshot.storage.store import Store
@@ -283,7 +284,7 @@ class _Run:
         self._job = JobManager(
             blob,
             self._machine.world(self._process),
-            JobOptions(resume="newest" if resume else None),
+            JobSettings(resume="newest" if resume else None),
             self._observe,
             lambda root: Store(root, files, trio.current_time),
         )

@@ -27,7 +27,8 @@ from penstock.connectors.spark.saved_state import find_state, read_part
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import ValueStateDescriptor
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordTypes
 from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.snapshot.coordination.restore_decision import Verdict
@@ -346,7 +347,7 @@ def run(make: Callable[[int], Any], folder: Path, **options: Any) -> set[str]:
         checkpoint_interval_seconds=0.05,
         inline_threshold=options.pop("inline_threshold", 1 << 20),
     )
-    ran = run_program(program(build, config), options=JobOptions(**options), script=stop)
+    ran = run_program(program(build, config), options=JobSettings(**options), script=stop)
     assert not ran.crashes
     if isinstance(ran.outcome, PenstockError):
         raise ran.outcome

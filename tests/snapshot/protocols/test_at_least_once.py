@@ -19,7 +19,8 @@ from penstock.connectors import GeneratorSource
 from penstock.dataflow.config import CheckpointingMode, JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.snapshot.protocols.aligned import Phase
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.protocols.events import (
@@ -282,7 +283,7 @@ def test_a_job_with_a_loop_that_is_stopped_in_order_doubles_nothing(
     stops, stopped = 0, True
     try:
         while stopped:
-            options = JobOptions(resume="newest" if stops else None)
+            options = JobSettings(resume="newest" if stops else None)
             blob = program(hops, config)
             ran = run_program(blob, seed=seed + stops, options=options, script=stop, delay=0.004)
             assert not ran.hung and not ran.crashes

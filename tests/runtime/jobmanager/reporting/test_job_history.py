@@ -14,7 +14,7 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.runtime.control.messages import Metrics
-from penstock.runtime.jobmanager.jobmanager import JobOutcome
+from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.process import MAX_BEHIND, JobServer
 from penstock.runtime.jobmanager.reporting import job_history
 from penstock.runtime.jobmanager.reporting.job_history import KEPT, JobHistory

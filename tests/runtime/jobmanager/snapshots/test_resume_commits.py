@@ -20,13 +20,14 @@ from penstock.connectors import FileSink, GeneratorSource
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import GraphError, JobError, PenstockError, StoreError
-from penstock.runtime.jobmanager.jobmanager import JobManager, JobOptions, JobOutcome
+from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
+from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.snapshot.storage.store import Store
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.processes import Killed, Machine
 from tests.simulation.run_program import Build, Events, Ran, program, run_program
 
-NEWEST = JobOptions(resume="newest")
+NEWEST = JobSettings(resume="newest")
 NUMBER = 4004
 
 
@@ -180,14 +181,14 @@ def test_a_fork_publishes_what_its_snapshot_holds_unpublished(
     assert ran.outcome is None and len(ledger.staged) == 1
     first = Path(str(config.checkpoint_dir))
     forked = replace(config, checkpoint_dir=str(tmp_path / "fork"))
-    options = JobOptions(resume=str(first), fork=True)
+    options = JobSettings(resume=str(first), fork=True)
     if not elsewhere:
         # An older snapshot, so that the newest one's output is produced again.
         store = Store(first)
         newest = store.newest()
         assert newest is not None
         before = max(i.number for i in store.list() if i.published and i.number < newest.number)
-        forked, options = config, JobOptions(resume=int(before), fork=True)
+        forked, options = config, JobSettings(resume=int(before), fork=True)
     outcome(run_program(program(to_ledger(count=count), forked), options=options))
     assert ledger.output() == dict.fromkeys(range(count), 1)
     # The record of what the fork has published is its own, so this publishes nothing again.
@@ -224,7 +225,7 @@ def test_a_fork_outlives_the_snapshot_that_it_started_from(
         kept.append(parent.exists())
 
     forked = replace(config, checkpoint_dir=str(tmp_path / "fork"))
-    options = JobOptions(resume=str(first), fork=True)
+    options = JobSettings(resume=str(first), fork=True)
     ran = run_program(program(build, forked), options=options, script=lose_the_parent)
     assert outcome(ran).restarts and kept == [True, False]
     assert ledger.output() == {(k, n): 1 for k in range(7) for n in range(1, 43 + (k < 6))}
@@ -254,7 +255,7 @@ def test_a_newest_snapshot_that_is_gone_is_noticed(
     store = Store(Path(str(config.checkpoint_dir)))
     before = max(info.number for info in store.list() if info.complete)
     for request in ("newest", before, None):
-        failed = error(run_program(blob, options=JobOptions(resume=request)))
+        failed = error(run_program(blob, options=JobSettings(resume=request)))
         assert f"{lost}" in str(failed), failed
     # Its files stay until somebody decides: the manifest may be put back.
     assert store.paths.snapshot(lost).exists() == (how == "manifest")
@@ -272,7 +273,7 @@ def test_a_newest_snapshot_that_is_gone_is_noticed(
         await trio.sleep(1)
         job.stop()
 
-    ran = run_program(blob, options=JobOptions(resume=before, fork=True), script=kill_a_worker)
+    ran = run_program(blob, options=JobSettings(resume=before, fork=True), script=kill_a_worker)
     assert outcome(ran).restarts
     assert f"output of the later snapshots {lost} exists" in told(ran)
     newest = store.newest()
