@@ -26,7 +26,7 @@ from penstock.snapshot.coordination.loop_termination import LoopStatus
 from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
-from penstock.snapshot.state import Capture, KeyedBackend
+from penstock.snapshot.state import KeyedBackend, StateSnapshot
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log
 
 __all__ = ["Acknowledgement", "Cut", "Persister", "Reporter", "drive"]
@@ -68,7 +68,7 @@ class Cut:
     ended: int = 0
     emitted: bool = False
     outside_ended: bool | None = None
-    captures: dict[str, Capture] = field(default_factory=dict)
+    captures: dict[str, StateSnapshot] = field(default_factory=dict)
     small: dict[str, Any] = field(default_factory=dict)
     staged: dict[str, Callable[[], list[Any]]] = field(default_factory=dict)
     aligned_seconds: float = 0.0

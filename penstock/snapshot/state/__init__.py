@@ -16,12 +16,12 @@ from penstock.snapshot.state.backend import KeyedBackend
 from penstock.snapshot.state.entries import MISSING, TOMBSTONE, ValueCodec, Work
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.database import SharedMemory
-from penstock.snapshot.state.state_snapshot import Capture
+from penstock.snapshot.state.state_snapshot import StateSnapshot
 
 __all__ = [
     "MISSING",
     "TOMBSTONE",
-    "Capture",
+    "StateSnapshot",
     "KeyedBackend",
     "KeyedTable",
     "SharedMemory",

@@ -54,7 +54,7 @@ from penstock.snapshot.state.rocksdb.rows import (
     original_key,
     value_offset,
 )
-from penstock.snapshot.state.state_snapshot import Capture
+from penstock.snapshot.state.state_snapshot import StateSnapshot
 
 __all__ = ["KeyedBackend"]
 
@@ -116,7 +116,7 @@ class KeyedBackend:
         self.inline_threshold = inline_threshold
         self.memory_budget = memory_budget
         self.tables: list[KeyedTable] = []
-        self.captures: deque[Capture] = deque()
+        self.captures: deque[StateSnapshot] = deque()
         self.store: RocksStore | None = None
         # None: there is no RocksDB, or it holds rows.
         self.blocks: Blocks | None = None
@@ -154,7 +154,7 @@ class KeyedBackend:
 
     # --- snapshots ---
 
-    def capture(self, number: int) -> Capture:
+    def capture(self, number: int) -> StateSnapshot:
         """Takes the state as it is for snapshot `number`.
 
         At once when RocksDB is open, but for tables by position, which take 20 ns an entry.
@@ -180,7 +180,7 @@ class KeyedBackend:
                     turnover.add(table)
         self._policy.captured(_written_again(maps, lists))
         self._ahead = None
-        capture = Capture(self, number, maps, lists, turnover)
+        capture = StateSnapshot(self, number, maps, lists, turnover)
         self.captures.append(capture)
         return capture
 
@@ -217,7 +217,7 @@ class KeyedBackend:
         Arguments:
             number: of the snapshot; its barrier may have been here before.
             seconds: from now.
-            target: as of `Capture.write`.
+            target: as of `StateSnapshot.write`.
         """
         if number <= self._last_number:
             return

@@ -27,13 +27,13 @@ from penstock.snapshot.state.keyed_table import KeyedTable
 if TYPE_CHECKING:
     from penstock.snapshot.state.backend import KeyedBackend
 
-__all__ = ["Capture"]
+__all__ = ["StateSnapshot"]
 
 # What msgpack adds to an inline entry: a list and two byte strings.
 INLINE_ENTRY_BYTES = 6
 
 
-class Capture:
+class StateSnapshot:
     """What `KeyedBackend.capture` returns; the runtime drives `write` to its end.
 
     Arguments:

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import KeyedHandle
-from penstock.snapshot.state import MISSING, Capture, KeyedBackend
+from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
 from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state import entries as values_module
 from penstock.snapshot.state import keyed_table as tables_module
@@ -136,7 +136,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
     def begin(self, model, backend: KeyedBackend) -> None:
         self.model = model
         self.backend = backend
-        self.pending: list[tuple[Capture, dict[str, dict[Any, Any]]]] = []
+        self.pending: list[tuple[StateSnapshot, dict[str, dict[Any, Any]]]] = []
         self.active: Driver | None = None
         self.writing = False
         self.ahead: Driver | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import SnapshotBytes
-from penstock.snapshot.state import MISSING, Capture, KeyedBackend
+from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
 from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state import dense_table as positions_module
 from penstock.snapshot.state import keyed_table as tables_module
@@ -81,7 +81,7 @@ class Walk:
         count = self.chance.choice([3, 8, 20])
         self.keys = self.chance.choice([range(count), [f"k{i}" for i in range(count)]])
         self.expected: dict[int, list[dict]] = {}
-        self.pending: list[Capture] = []
+        self.pending: list[StateSnapshot] = []
         self.work, self.step = None, None
         self.overlapping = self.begun = self.ended = 0
 
