@@ -246,7 +246,7 @@ class Persister:
         if self.pending:
             return True
         backends = self._backends.values()
-        if any(backend.must_relieve for backend in backends):
+        if any(backend.over_memory_limit for backend in backends):
             return True
         due = self._is_due()
         if not (due or self.idle):
@@ -261,7 +261,7 @@ class Persister:
         return self._clock() < self._due + LATE_SECONDS and not self._cuts
 
     async def work(self, offload: Offload, pause: Callable[[], Awaitable[None]]) -> None:
-        """Do what there is to do now: a cut, relief of memory, or something ahead of a cut."""
+        """Do what there is to do now: a cut, eviction, or something ahead of a cut."""
         if self._log_is_complete():
             await self._acknowledge(self._logging[0], offload, pause)
             self._logging.popleft()
@@ -271,15 +271,15 @@ class Persister:
             await self._persist(cut, offload, pause)
             if cut.logging or self._logging:
                 # The barrier has yet to come round a loop, which takes as long as it takes.
-                # Memory can be relieved meanwhile, or the loop might wait for just that.
+                # Entries can be evicted meanwhile, or the loop might wait for just that.
                 self._logging.append(cut)
             else:
                 await self._acknowledge(cut, offload, pause)
             self._cuts.popleft()
             return
         for backend in self._backends.values():
-            if backend.must_relieve:
-                await drive(backend.relieve(), offload, pause)
+            if backend.over_memory_limit:
+                await drive(backend.evict(), offload, pause)
             elif backend.wants_checkpoint and self._is_due():
                 await drive(backend.checkpoint_ahead(), offload, pause)
             elif backend.wants_prewrite and (self.idle or self._is_due()):
@@ -301,7 +301,7 @@ class Persister:
                         break
 
     async def _after_slice(self, pause: Callable[[], Awaitable[None]]) -> None:
-        if any(backend.must_relieve for backend in self._backends.values()):
+        if any(backend.over_memory_limit for backend in self._backends.values()):
             # Our own task's records wait for just this to be written.
             await pause()
         else:

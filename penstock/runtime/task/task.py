@@ -248,7 +248,7 @@ class Task:
             if clear:
                 self._process_slice()
             return clear
-        if self.backends and any(backend.must_relieve for backend in self.backends.values()):
+        if self.backends and any(backend.over_memory_limit for backend in self.backends.values()):
             return False
         if not clear:
             # A barrier needs no room in the outputs: it waits there behind the records.
@@ -567,7 +567,7 @@ class Task:
 
     def _can_go_on(self) -> bool:
         """Whether there is something to take after a flush that was not there before it."""
-        blocked = any(backend.must_relieve for backend in self.backends.values())
+        blocked = any(backend.over_memory_limit for backend in self.backends.values())
         has_work = bool(self._rest) or self.gate.ready or self.ending.running
         if self._inbox or self._events:
             obeying = bool(self._inbox) and self._may_obey()

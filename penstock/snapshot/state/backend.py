@@ -139,7 +139,7 @@ class KeyedBackend:
         # Whether that was done, and how much was written between then and the snapshot's end.
         self._came_ahead = False
         self._late_bytes = 0
-        # So often `must_relieve` need not look.
+        # So often `over_memory_limit` need not look.
         self._calm = 0
 
     def table(self, name: str) -> KeyedTable:
@@ -376,10 +376,10 @@ class KeyedBackend:
         return self.hot_bytes() > self.hot_budget()
 
     @property
-    def must_relieve(self) -> bool:
-        """Whether to process no more records until memory is relieved; to be asked at each batch.
+    def over_memory_limit(self) -> bool:
+        """Whether to process no more records until entries are evicted; to be asked at each batch.
 
-        Captures that are pending are driven to their end first, then `relieve`.
+        Captures that are pending are driven to their end first, then `evict`.
         """
         if self._calm:
             self._calm -= 1
@@ -392,7 +392,7 @@ class KeyedBackend:
         self._calm = min(MOST_UNWATCHED, int(room / (BATCH_ENTRIES * entry)))
         return False
 
-    def relieve(self) -> Work[None]:
+    def evict(self) -> Work[None]:
         """Brings memory back within three quarters of the budget.
 
         Evicts clean entries; when those are gone, writes dirty ones and evicts them. Ends early

@@ -476,7 +476,7 @@ def test_only_clean_entries_are_evicted_and_they_are_found_again(make):
     backend = make(inline_threshold=0, memory_budget=200_000)
     table = backend.table("s")
     fill(backend, 1000)
-    drive(backend.relieve())
+    drive(backend.evict())
     for i in range(500):
         table.put(f"k{i}", -i)
     assert backend.over_budget()
@@ -495,10 +495,10 @@ def test_nothing_is_cold_before_rocksdb_holds_rows(make):
     backend = make(inline_threshold=0, memory_budget=50_000)
     fill(backend, 1000)
     make.snapshot(backend, 1)
-    assert backend.must_relieve
+    assert backend.over_memory_limit
     assert not backend.cold_possible
-    drive(backend.relieve())
-    assert not backend.must_relieve
+    drive(backend.evict())
+    assert not backend.over_memory_limit
     assert backend.cold_possible
     assert contents(backend) == {f"k{i}": i for i in range(1000)}
 
@@ -550,12 +550,12 @@ def test_relief_waits_for_a_pending_capture(make):
     backend = make(inline_threshold=0, memory_budget=50_000)
     fill(backend, 1000)
     capture = backend.capture(1)
-    assert backend.must_relieve
-    drive(backend.relieve())
-    assert backend.must_relieve
+    assert backend.over_memory_limit
+    drive(backend.evict())
+    assert backend.over_memory_limit
     drive(capture.write(make.root / "1"))
-    drive(backend.relieve())
-    assert not backend.must_relieve
+    drive(backend.evict())
+    assert not backend.over_memory_limit
 
 
 def test_a_small_state_over_budget_goes_to_rocksdb_whole(make):
@@ -564,7 +564,7 @@ def test_a_small_state_over_budget_goes_to_rocksdb_whole(make):
     make.snapshot(backend, 1)
     for i in range(100, 1000):
         backend.table("s").put(f"k{i}", i)
-    drive(backend.relieve())
+    drive(backend.evict())
     expected = {f"k{i}": i for i in range(1000)}
     assert contents(backend) == expected
     handle = make.snapshot(backend, 2)
@@ -579,10 +579,10 @@ def test_a_state_ten_times_its_budget_runs(make):
     for i in range(20000):
         table.put(i, (i, "x" * 20))
         if i % 500 == 499:
-            if backend.must_relieve:
-                drive(backend.relieve())
+            if backend.over_memory_limit:
+                drive(backend.evict())
             largest = max(largest, backend.hot_bytes())
-            assert not backend.must_relieve
+            assert not backend.over_memory_limit
     assert backend.hot_bytes() < 500_000
     assert all(table.get(i)[0] == i for i in range(0, 20000, 97))
     assert len(contents(make.restored(make.snapshot(backend, 1)))) == 20000

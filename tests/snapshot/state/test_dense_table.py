@@ -465,7 +465,7 @@ def test_a_barrier_amid_the_move_to_rows_takes_everything(make, monkeypatch, sna
         fill(backend, COUNT, lambda i, n=number: (i, n))
         make.snapshot(backend, number)
     backend.memory_budget = 100_000
-    work = backend.relieve()
+    work = backend.evict()
     step = next(work)
     capture = backend.capture(8)
     with pytest.raises(StopIteration):

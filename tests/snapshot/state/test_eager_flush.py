@@ -566,7 +566,7 @@ def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
             await trio.testing.wait_all_tasks_blocked()
             await persister.work(None, trio.lowlevel.checkpoint)
 
-    backend = Mock(must_relieve=False, wants_prewrite=True, prewrite=prewrite)
+    backend = Mock(over_memory_limit=False, wants_prewrite=True, prewrite=prewrite)
     persister = persister_of(backend, quiet_while(lambda: waiting))
     persister.idle = True
     trio.run(work)
@@ -590,7 +590,7 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
             now[0] += 0.1
             yield None
 
-    backend = Mock(must_relieve=False, wants_prewrite=True, prewrite=prewrite)
+    backend = Mock(over_memory_limit=False, wants_prewrite=True, prewrite=prewrite)
     backend.wants_checkpoint = False
     persister, now = busy_with(backend)
     assert not persister.has_work()
@@ -605,7 +605,7 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
 
 
 def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_announced():
-    backend = Mock(must_relieve=False, wants_prewrite=False, wants_sums=True)
+    backend = Mock(over_memory_limit=False, wants_prewrite=False, wants_sums=True)
     backend.wants_checkpoint = True
     backend.checkpoint_ahead = Mock(return_value=(_ for _ in ()))
     backend.sum_ahead = Mock(return_value=(_ for _ in ()))
@@ -630,7 +630,7 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
             slices.append(number)
             yield None
 
-    backend = Mock(must_relieve=False)
+    backend = Mock(over_memory_limit=False)
     persister = persister_of(backend, patience := Mock(spec=Patience))
     persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
     trio.run(persister.work, None, trio.lowlevel.checkpoint)
@@ -639,7 +639,7 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
     assert persister._reporter.acknowledge.call_count == 1
 
     # But not if those of the task itself can't go on before it is written.
-    backend.must_relieve = True
+    backend.over_memory_limit = True
     persister.add(Cut(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
     trio.run(persister.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2] * 2

@@ -283,8 +283,8 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.active is None and not self.pending)
     @rule(steps=st.integers(0, 10))
-    def relieve(self, steps):
-        self.active = Driver(self.backend.relieve())
+    def evict(self, steps):
+        self.active = Driver(self.backend.evict())
         while steps and not self.active.done:
             self.active.advance()
             steps -= 1

@@ -203,7 +203,7 @@ def test_a_capture_taken_while_rows_replace_blocks_has_everything(make):
     backend = make(inline_threshold=0, memory_budget=50_000)
     fill(backend, 1000)
     make.snapshot(backend, 1)
-    work = backend.relieve()
+    work = backend.evict()
     step = next(work)
     backend.table("s").put("k5", "new")
     capture = backend.capture(2)
@@ -215,7 +215,7 @@ def test_a_capture_taken_while_rows_replace_blocks_has_everything(make):
     expected = {f"k{i}": i for i in range(1000)} | {"k5": "new"}
     assert contents(make.restored(handle)) == expected
     assert contents(backend) == expected | {"k6": "newer"}
-    drive(backend.relieve())
+    drive(backend.evict())
     assert contents(make.restored(make.snapshot(backend, 3))) == expected | {"k6": "newer"}
 
 
