@@ -253,7 +253,7 @@ class Persister:
             return False
         if due and any(backend.wants_checkpoint for backend in backends):
             return True
-        ahead = any(backend.wants_prewrite or backend.wants_sums for backend in backends)
+        ahead = any(backend.wants_eager_flush or backend.wants_sums for backend in backends)
         return ahead and (due or self._patience.quiet())
 
     def _is_due(self) -> bool:
@@ -282,9 +282,9 @@ class Persister:
                 await drive(backend.evict(), offload, pause)
             elif backend.wants_checkpoint and self._is_due():
                 await drive(backend.checkpoint_ahead(), offload, pause)
-            elif backend.wants_prewrite and (self.idle or self._is_due()):
+            elif backend.wants_eager_flush and (self.idle or self._is_due()):
                 # It may be given up after any slice, and is when the task has records again.
-                for _ in backend.prewrite():
+                for _ in backend.flush_eagerly():
                     await pause()
                     if self._is_due():
                         if backend.wants_checkpoint:

@@ -27,7 +27,7 @@ from typing import Any
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state.dense_table import Positions
-from penstock.snapshot.state.eager_flush import PrewritePolicy
+from penstock.snapshot.state.eager_flush import EagerFlushPolicy
 from penstock.snapshot.state.entries import (
     MAX_SLICE_ENTRIES,
     MISSING,
@@ -59,7 +59,7 @@ from penstock.snapshot.state.state_snapshot import StateSnapshot
 __all__ = ["KeyedBackend"]
 
 # With fewer dirty entries than this, writing ahead would save less than a millisecond or two.
-PREWRITE_ENTRIES = 1024
+EAGER_FLUSH_ENTRIES = 1024
 #: A checkpoint is begun, or what was written ahead is flushed, so long before its snapshot is due,
 #: and 1.5 times what it takes: blocks are written ahead again between that and the barrier, and
 #: the log has room for them.
@@ -132,7 +132,7 @@ class KeyedBackend:
         self._offloading = False
         # Whether an entry may be in RocksDB only.
         self.cold_possible = False
-        self._policy = PrewritePolicy()
+        self._policy = EagerFlushPolicy()
         # When to do what can be done ahead of a snapshot that was announced, and its folder.
         self._ahead: tuple[float, Path] | None = None
         self._ahead_takes = AHEAD_TAKES_SECONDS
@@ -185,26 +185,26 @@ class KeyedBackend:
         return capture
 
     @property
-    def wants_prewrite(self) -> bool:
-        """Whether `prewrite` would write something now."""
-        return self._may_prewrite() and (self._passing() is not None or self._many_dirty())
+    def wants_eager_flush(self) -> bool:
+        """Whether `flush_eagerly` would write something now."""
+        return self._may_flush_eagerly() and (self._passing() is not None or self._many_dirty())
 
-    def _may_prewrite(self) -> bool:
+    def _may_flush_eagerly(self) -> bool:
         return self.store is not None and not self.captures and self._policy.allowed
 
     def _many_dirty(self) -> bool:
-        return sum(len(table.dirty) for table in self._with_levels()) > PREWRITE_ENTRIES
+        return sum(len(table.dirty) for table in self._with_levels()) > EAGER_FLUSH_ENTRIES
 
-    def prewrite(self) -> Work[None]:
+    def flush_eagerly(self) -> Work[None]:
         """Writes the oldest dirty entries ahead, while the task is idle; yields None only.
 
         So that the next snapshot finds most of them written. May be given up at any step; ends by
         itself when little is left, when a capture was taken, or while RocksDB isn't open.
         """
         passing = self._passing()
-        if passing is not None and self._may_prewrite():
-            yield from self._prewrite_blocks(*passing)
-        while self._may_prewrite() and self._many_dirty():
+        if passing is not None and self._may_flush_eagerly():
+            yield from self._flush_blocks_eagerly(*passing)
+        while self._may_flush_eagerly() and self._many_dirty():
             table = max(self._with_levels(), key=lambda table: len(table.dirty))
             if not self._policy.may_write(table.table_id, next(iter(table.dirty))):
                 return
@@ -284,7 +284,7 @@ class KeyedBackend:
                 return table, table.positions
         return None
 
-    def _prewrite_blocks(self, table: KeyedTable, positions: Positions) -> Work[None]:
+    def _flush_blocks_eagerly(self, table: KeyedTable, positions: Positions) -> Work[None]:
         assert self.blocks is not None
         for block in positions.settled(table.dirty, self._clock()):
             if block is not None:

@@ -14,7 +14,7 @@ from itertools import islice
 
 from penstock.snapshot.state.backoff import Backoff
 
-__all__ = ["PASSES", "PrewritePolicy"]
+__all__ = ["PASSES", "EagerFlushPolicy"]
 
 #: What has changed again after this many writes is left alone until the snapshot.
 PASSES = 2
@@ -52,7 +52,7 @@ class _Brake:
         self.written = {}
 
 
-class PrewritePolicy:
+class EagerFlushPolicy:
     """Decides for one backend, from what became of the entries that were written ahead.
 
     What is written shortly before a snapshot is judged by itself: less of it changes again.

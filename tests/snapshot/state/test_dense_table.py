@@ -300,7 +300,7 @@ def test_blocks_that_have_changed_are_written_ahead(make, busy):
     table = busy.table("s")
     size = table.positions.size
     fill(busy, size + size // 2, lambda i: (i, "a"))
-    drive(busy.prewrite())
+    drive(busy.flush_eagerly())
     before = stored(busy)
     assert [values[0][1] for _, values, _ in before.values()] == ["a", 3, 3]
     # What was written ahead is not written again, and is no part of a snapshot that lacks it.
@@ -317,7 +317,7 @@ def test_writing_ahead_goes_on_where_it_was_left(make, monkeypatch):
         make.snapshot(backend, number)
     fill(backend, COUNT, lambda i: (i, "a"))
     for ahead in (1, 2):
-        work = backend.prewrite()
+        work = backend.flush_eagerly()
         assert next(work) is None
         work.close()
         assert [v[0][1] for _, v, _ in stored(backend).values()].count("a") == ahead
@@ -331,7 +331,7 @@ def test_writing_everything_ahead_is_no_sign_that_little_changes(make, busy):
     for number in range(4, 9):
         for key in keys:
             table.put(key, number)
-        drive(busy.prewrite())
+        drive(busy.flush_eagerly())
         handle = make.snapshot(busy, number)
         assert table.positions is not None
         assert contents(make.restored(handle)) == contents(busy)
@@ -346,7 +346,7 @@ def test_a_block_that_goes_on_changing_is_left_alone(busy, monkeypatch):
     monkeypatch.setattr(busy.store, "write", lambda batch: (written.append(1), real(batch)))
     for turn in range(20):
         fill(busy, size, lambda i, turn=turn: (i, "a", turn))
-        drive(busy.prewrite())
+        drive(busy.flush_eagerly())
     assert len(written) == 2
 
 
@@ -355,10 +355,10 @@ def test_a_block_that_is_left_alone_keeps_no_other_from_being_written(busy, monk
     size = busy.table("s").positions.size
     for turn in range(4):
         fill(busy, size, lambda i, turn=turn: (i, "a", turn))
-        drive(busy.prewrite())
+        drive(busy.flush_eagerly())
     # The first block has had its turns.
     fill(busy, 2 * size, lambda i: (i, "b"))
-    drive(busy.prewrite())
+    drive(busy.flush_eagerly())
     firsts = [values[0][1] for _, values, _ in stored(busy).values()]
     assert firsts == ["a", "b", 3]
 
@@ -369,7 +369,7 @@ def test_a_block_of_which_a_part_changed_is_written_ahead_when_it_is_still(busy,
     keys = list(table.dirty)[: table.positions.size]
 
     def look():
-        drive(busy.prewrite())
+        drive(busy.flush_eagerly())
         return min(stored(busy).items())[1][1][-1][1]
 
     for key in keys[len(keys) // 2 :]:
@@ -393,10 +393,10 @@ def test_a_block_of_which_nearly_all_changed_is_written_ahead_when_it_is_still(b
     fill(busy, size, lambda i: (i, "a"))
     table.put("k1", (1, 3))
     table.positions.written[1] = table.dirty["k1"]
-    drive(busy.prewrite())
+    drive(busy.flush_eagerly())
     assert not written
     table.put("k1", (1, "a"))
-    drive(busy.prewrite())
+    drive(busy.flush_eagerly())
     assert len(written) == 1
 
 
@@ -404,7 +404,7 @@ def test_the_last_block_is_written_ahead_though_it_is_not_full(make, busy):
     table = busy.table("s")
     assert COUNT % table.positions.size
     fill(busy, COUNT, lambda i: (i, "a"))
-    drive(busy.prewrite())
+    drive(busy.flush_eagerly())
     assert all(values[-1][1] == "a" for _, values, _ in stored(busy).values())
     # More keys come, and it is written again.
     fill(busy, COUNT + 1, lambda i: (i, "a"))
@@ -426,7 +426,7 @@ def test_no_entry_of_a_block_is_written_ahead_more_than_twice_for_a_change(busy,
         for key in halves[turn % 2]:
             table.put(key, (key, turn))
         for _ in range(3):  # until it is known to be still
-            drive(busy.prewrite())
+            drive(busy.flush_eagerly())
     assert len(written) == 4
 
 
@@ -435,7 +435,7 @@ def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):
     backend.table("s").expect_immutable()
     for number in range(1, 6):
         fill(backend, COUNT, lambda i, n=number: (i, n))
-        drive(backend.prewrite())
+        drive(backend.flush_eagerly())
         handle = make.snapshot(backend, number)
         assert contents(make.restored(handle)) == contents(backend)
     assert backend.table("s").positions is not None
@@ -450,8 +450,8 @@ def test_what_was_written_ahead_and_changed_again_counts_once(make):
     for number in range(2, 6):
         for turn in range(2):
             fill(backend, 1600, lambda i, n=number, t=turn: (i, n, t))
-            assert backend.wants_prewrite or turn
-            drive(backend.prewrite())
+            assert backend.wants_eager_flush or turn
+            drive(backend.flush_eagerly())
         make.snapshot(backend, number)
         assert table.positions is None
 

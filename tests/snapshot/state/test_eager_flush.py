@@ -19,7 +19,7 @@ from penstock.runtime.task.checkpoint_writer import Cut, Persister
 from penstock.runtime.task.write_scheduler import Patience
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import backend as backend_module
-from penstock.snapshot.state.eager_flush import PrewritePolicy
+from penstock.snapshot.state.eager_flush import EagerFlushPolicy
 from penstock.snapshot.state.rocksdb import checkpoint as checkpoint_module
 from penstock.snapshot.state.rocksdb import database as rocks_module
 from penstock.snapshot.state.rocksdb.version import ManifestReader, UnknownManifestError
@@ -54,7 +54,7 @@ def amid_prewriting(make):
     backend = make(inline_threshold=0, slice_seconds=0.0001)
     make.snapshot(backend, 1)
     fill(backend, 9000)
-    work = backend.prewrite()
+    work = backend.flush_eagerly()
     next(work)
     return backend, work
 
@@ -64,7 +64,7 @@ def test_prewriting_leaves_little_for_the_next_capture(make):
     make.snapshot(backend, 1)
     fill(backend, 12000)
     backend.table("s").delete("k0")
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     assert len(backend.table("s").dirty) <= 4096
     expected = {f"k{i}": i for i in range(1, 12000)}
     assert contents(backend) == expected
@@ -74,13 +74,13 @@ def test_prewriting_leaves_little_for_the_next_capture(make):
 def test_prewriting_does_nothing_without_rocksdb_or_with_a_capture_pending(make):
     backend = make()
     fill(backend, 9000)
-    assert list(backend.prewrite()) == []
+    assert list(backend.flush_eagerly()) == []
     backend = make(inline_threshold=0)
     make.snapshot(backend, 1)
     fill(backend, 9000)
     backend.capture(2)
     fill(backend, 9000)
-    assert list(backend.prewrite()) == []
+    assert list(backend.flush_eagerly()) == []
 
 
 def test_a_capture_may_come_amid_prewriting(make):
@@ -118,7 +118,7 @@ def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeyp
         for i in range(12_000):
             expected[f"key{i}"] = f"{number} {random.random()}" * 10
             table.put(f"key{i}", expected[f"key{i}"])
-        drive(backend.prewrite())
+        drive(backend.flush_eagerly())
         if backend.store is not None:
             # RocksDB does it in the background, and takes its time.
             backend.store.flush()
@@ -193,7 +193,7 @@ def files_of(handle):
 
 def test_a_snapshot_that_was_announced_adds_a_log_to_a_checkpoint_that_is_there(make):
     backend, expected = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     assert backend.wants_checkpoint
     drive(backend.checkpoint_ahead())
     assert not backend.wants_checkpoint
@@ -250,7 +250,7 @@ def backend_logs(backend):
 
 def test_a_log_is_opened_by_plain_rocksdict_and_restored_at_another_parallelism(make, tmp_path):
     backend, expected = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     drive(backend.checkpoint_ahead())
     fill(backend, 10, lambda i: i)
     backend.table("s").delete("k7")
@@ -292,7 +292,7 @@ def test_a_snapshot_of_rows_adds_a_log_too(make):
 @pytest.mark.usefixtures("no_compactions")
 def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     backend, _ = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     drive(backend.checkpoint_ahead())
     # More than a write buffer holds, so that RocksDB makes a table file and begins another log.
     fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
@@ -301,10 +301,10 @@ def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     assert contents(make.restored(handle)) == contents(backend)
     # So much is not to be expected to fit next time either, and what is there is flushed only.
     fill(backend, 12_000, lambda i: random.Random(-i).randbytes(100).hex())
-    backend._policy = PrewritePolicy()  # it has learnt that all was for nothing
+    backend._policy = EagerFlushPolicy()  # it has learnt that all was for nothing
     backend.prepare(3, 0.0, target(make, 3))
     assert not backend.wants_checkpoint
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     tables = set(backend.store.tables())
     assert backend.wants_checkpoint
     drive(backend.checkpoint_ahead())
@@ -327,7 +327,7 @@ def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
     backend, _ = announced(make)
     (first,) = make.root.glob("1-*")
     before = {path.name for path in first.iterdir()}
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     drive(backend.checkpoint_ahead())
     fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
     handle, size = drive(backend.capture(2).write(target(make)))
@@ -340,7 +340,7 @@ def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
 @pytest.mark.parametrize("other", [3, None])
 def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, other):
     backend, expected = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     drive(backend.checkpoint_ahead())
     capture = backend.capture(other or 2)
     if other is None:
@@ -358,7 +358,7 @@ def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, o
 
 def test_what_was_begun_for_blocks_is_in_no_snapshot_of_rows(make):
     backend, expected = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     drive(backend.checkpoint_ahead())
     handle = finished(make, as_rows(backend))
     assert not logs(handle)
@@ -427,7 +427,7 @@ def test_the_newest_log_is_the_one_with_the_highest_number(make):
 def test_a_checkpoint_is_not_begun_long_before(make):
     backend, _ = announced(make)
     backend.prepare(2, 60.0, target(make))
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     assert not backend.wants_checkpoint
 
 
@@ -436,13 +436,13 @@ def test_it_is_begun_again_if_it_is_announced_again(make):
     for _ in range(2):
         backend.prepare(2, 0.0, target(make))
         drive(backend.checkpoint_ahead())
-        drive(backend.prewrite())
+        drive(backend.flush_eagerly())
     assert contents(make.restored(finished(make, backend))) == expected
 
 
 def test_a_capture_may_come_while_a_checkpoint_is_begun(make):
     backend, expected = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     work = backend.checkpoint_ahead()
     begin = next(work)
     capture = backend.capture(2)
@@ -471,7 +471,7 @@ def break_log(patch, backend):
 @pytest.mark.parametrize("little", [True, False])
 def test_what_fails_ahead_is_left_to_the_snapshot(make, monkeypatch, damage, little):
     backend, expected = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     with monkeypatch.context() as patch:
         patch.setattr(backend_module, "MAX_LOG_BYTES", 2**30 if little else -1)
         damage(patch, backend)
@@ -488,7 +488,7 @@ def check_ordinary(make, backend, expected):
 
 def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
     backend, expected = announced(make)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     drive(backend.checkpoint_ahead())
     for name in backend_logs(backend):
         (backend.store.folder / name).unlink()
@@ -507,7 +507,7 @@ def test_a_log_that_was_cut_is_refused(make):
 
 
 def test_what_is_written_for_nothing_long_before_a_snapshot_is_still_written_shortly_before():
-    policy = PrewritePolicy()
+    policy = EagerFlushPolicy()
     for _ in range(4):
         if policy.allowed:
             policy.wrote(0, [1, 2, 3])
@@ -547,7 +547,7 @@ def persister_of(backend, patience=None):
 def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
     slices, waiting, wake = [], True, Signal()
 
-    def prewrite():
+    def flush_eagerly():
         for number in range(5):
             slices.append(number)
             wake.set()
@@ -566,7 +566,7 @@ def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
             await trio.testing.wait_all_tasks_blocked()
             await persister.work(None, trio.lowlevel.checkpoint)
 
-    backend = Mock(over_memory_limit=False, wants_prewrite=True, prewrite=prewrite)
+    backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
     persister = persister_of(backend, quiet_while(lambda: waiting))
     persister.idle = True
     trio.run(work)
@@ -584,13 +584,13 @@ def busy_with(backend):
 def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer():
     written = []
 
-    def prewrite():
+    def flush_eagerly():
         for number in range(5):
             written.append(number)
             now[0] += 0.1
             yield None
 
-    backend = Mock(over_memory_limit=False, wants_prewrite=True, prewrite=prewrite)
+    backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
     backend.wants_checkpoint = False
     persister, now = busy_with(backend)
     assert not persister.has_work()
@@ -605,7 +605,7 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
 
 
 def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_announced():
-    backend = Mock(over_memory_limit=False, wants_prewrite=False, wants_sums=True)
+    backend = Mock(over_memory_limit=False, wants_eager_flush=False, wants_sums=True)
     backend.wants_checkpoint = True
     backend.checkpoint_ahead = Mock(return_value=(_ for _ in ()))
     backend.sum_ahead = Mock(return_value=(_ for _ in ()))

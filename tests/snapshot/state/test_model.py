@@ -110,7 +110,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
             mock.patch.object(blocks_module, "SLACK_ENTRIES", 0),
             mock.patch.object(blocks_module, "GARBAGE_FACTOR", self.garbage_factor),
             mock.patch.object(values_module, "MAX_SLICE_ENTRIES", 32),
-            mock.patch.object(backend_module, "PREWRITE_ENTRIES", 0),
+            mock.patch.object(backend_module, "EAGER_FLUSH_ENTRIES", 0),
             mock.patch.object(backend_module, "MAX_SLICE_ENTRIES", 32),
         ]
         for patch in self.patches:
@@ -250,9 +250,9 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.active is None)
     @rule(steps=st.integers(1, 4), give_up=st.booleans())
-    def prewrite(self, steps, give_up):
+    def flush_eagerly(self, steps, give_up):
         if self.ahead is None:
-            self.ahead = Driver(self.backend.prewrite())
+            self.ahead = Driver(self.backend.flush_eagerly())
         for _ in range(steps):
             if not self.ahead.done:
                 self.ahead.advance()

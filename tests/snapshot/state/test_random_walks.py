@@ -104,7 +104,7 @@ class Walk:
                 if not self.pending and self.chance.random() < 0.2:
                     if self.chance.random() < 0.5:
                         self.backend.prepare(number, 0.0, self.root / str(number))
-                    drive(self.backend.prewrite())
+                    drive(self.backend.flush_eagerly())
             self.capture(number)
         while self.pending:
             self.write(1000)
@@ -181,7 +181,7 @@ def test_every_checkpoint_is_the_state_at_its_barrier(tmp_path, monkeypatch):
     monkeypatch.setattr(positions_module, "_SAMPLE", 2)
     monkeypatch.setattr(tables_module, "BLOCK_ENTRIES", 3)
     monkeypatch.setattr(tables_module, "SAMPLE_ENTRIES", 2)
-    monkeypatch.setattr(backend_module, "PREWRITE_ENTRIES", 0)
+    monkeypatch.setattr(backend_module, "EAGER_FLUSH_ENTRIES", 0)
     monkeypatch.setattr(backend_module, "RocksStore", MemoryDatabase)
     overlapping = begun = ended = 0
     for seed in range(SEEDS):

@@ -141,7 +141,7 @@ def test_what_was_written_ahead_is_not_written_again(make, tight):
     fill(backend, 9000)
     make.snapshot(backend, 1)
     fill(backend, 9000, lambda i: -i)
-    drive(backend.prewrite())
+    drive(backend.flush_eagerly())
     ahead = len(backend.table("s").clean) - len(backend.table("s").dirty)
     assert ahead > 4000
     handle = make.snapshot(backend, 2)
