@@ -206,7 +206,7 @@ class Persister:
             return
         self._due = self._clock() + seconds
         for uid, backend in self._backends.items():
-            backend.prepare(number, seconds, self._folder(number, uid))
+            backend.announce_snapshot(number, seconds, self._folder(number, uid))
 
     def _folder(self, number: int, uid: str) -> Path:
         """Of the files of an operator's keyed state."""
@@ -251,9 +251,9 @@ class Persister:
         due = self._is_due()
         if not (due or self.idle):
             return False
-        if due and any(backend.wants_checkpoint for backend in backends):
+        if due and any(backend.wants_preparation for backend in backends):
             return True
-        ahead = any(backend.wants_eager_flush or backend.wants_sums for backend in backends)
+        ahead = any(backend.wants_eager_flush or backend.wants_checksums for backend in backends)
         return ahead and (due or self._patience.quiet())
 
     def _is_due(self) -> bool:
@@ -280,14 +280,14 @@ class Persister:
         for backend in self._backends.values():
             if backend.over_memory_limit:
                 await drive(backend.evict(), offload, pause)
-            elif backend.wants_checkpoint and self._is_due():
-                await drive(backend.checkpoint_ahead(), offload, pause)
+            elif backend.wants_preparation and self._is_due():
+                await drive(backend.prepare_checkpoint(), offload, pause)
             elif backend.wants_eager_flush and (self.idle or self._is_due()):
                 # It may be given up after any slice, and is when the task has records again.
                 for _ in backend.flush_eagerly():
                     await pause()
                     if self._is_due():
-                        if backend.wants_checkpoint:
+                        if backend.wants_preparation:
                             break
                         continue
                     # Twice: who has slept until now is awake after the first, and at work after
@@ -295,8 +295,8 @@ class Persister:
                     await pause()
                     if not self.idle or self._cuts or not self._patience.quiet():
                         break
-            elif backend.wants_sums and (self.idle or self._is_due()):
-                while await drive(backend.sum_ahead(), offload, pause):
+            elif backend.wants_checksums and (self.idle or self._is_due()):
+                while await drive(backend.compute_checksum(), offload, pause):
                     if self._cuts or not (self.idle or self._is_due()):
                         break
 

@@ -42,7 +42,7 @@ from penstock.snapshot.state.restore import restore_into
 from penstock.snapshot.state.rocksdb.blocks import Blocks
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.database import (
-    SUM_AHEAD_BYTES,
+    CHECKSUM_BYTES,
     RocksStore,
     SharedMemory,
     new_batch,
@@ -211,7 +211,7 @@ class KeyedBackend:
             self._policy.wrote(table.table_id, self._move_slice(table))
             yield None
 
-    def prepare(self, number: int, seconds: float, target: Path) -> None:
+    def announce_snapshot(self, number: int, seconds: float, target: Path) -> None:
         """A snapshot is due in so many seconds. What is written ahead now is judged by itself.
 
         Arguments:
@@ -229,8 +229,8 @@ class KeyedBackend:
         self._ahead = self._clock() + seconds - lead, target
 
     @property
-    def wants_checkpoint(self) -> bool:
-        """Whether it is time for `checkpoint_ahead`."""
+    def wants_preparation(self) -> bool:
+        """Whether it is time for `prepare_checkpoint`."""
         return (
             self._ahead is not None
             and self.store is not None
@@ -242,7 +242,7 @@ class KeyedBackend:
     def _begins_checkpoint(self) -> bool:
         return self._late_bytes <= MAX_LOG_BYTES
 
-    def checkpoint_ahead(self) -> Work[None]:
+    def prepare_checkpoint(self) -> Work[None]:
         """Makes most of the checkpoint of the snapshot that was announced.
 
         To be driven to its end. If little changes until the snapshot, it adds a log of that; if
@@ -259,22 +259,22 @@ class KeyedBackend:
         self._ahead_takes += (self._clock() - began - self._ahead_takes) / 4
 
     @property
-    def wants_sums(self) -> bool:
-        """Whether `sum_ahead` may have something to do now."""
+    def wants_checksums(self) -> bool:
+        """Whether `compute_checksum` may have something to do now."""
         return (
             self.store is not None
             and not self.captures
-            and self.store.written_bytes >= SUM_AHEAD_BYTES
+            and self.store.written_bytes >= CHECKSUM_BYTES
         )
 
-    def sum_ahead(self) -> Work[bool]:
+    def compute_checksum(self) -> Work[bool]:
         """Computes the checksum of a table file ahead of the next snapshot; False if there is none.
 
         To be driven to its end, which is soon.
         """
         if self.store is None:
             return False
-        summed = yield from self.offload(partial(self.files.sum_ahead, self.store))
+        summed = yield from self.offload(partial(self.files.compute_checksum, self.store))
         return bool(summed)
 
     def _passing(self) -> tuple[KeyedTable, Positions] | None:

@@ -82,7 +82,7 @@ class StateSnapshot:
 
         Arguments:
             target: folder to make for the files; its parent exists. It does not, or is the one
-                that `KeyedBackend.prepare` was told. May be None if the capture is aborted.
+                that `KeyedBackend.announce_snapshot` was told. May be None if the capture is aborted.
 
         Returns:
             The handle and how many bytes are new and linked, or None if aborted.

@@ -123,11 +123,11 @@ def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeyp
             # RocksDB does it in the background, and takes its time.
             backend.store.flush()
         ahead = 0
-        while drive(backend.sum_ahead()):
+        while drive(backend.compute_checksum()):
             ahead += 1
         # Before the first snapshot there are no files.
         assert bool(ahead) == (number > 1)
-        assert not backend.wants_sums
+        assert not backend.wants_checksums
         before = len(computed)
         handle = make.snapshot(backend, number)
         assert len(set(computed)) == len(computed)
@@ -148,7 +148,7 @@ def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch
             patch.setattr(backend.store, "tables", lambda: ["999999.sst"])
         else:
             patch.setattr(ManifestReader, "read", Mock(side_effect=error))
-        assert not drive(backend.sum_ahead())
+        assert not drive(backend.compute_checksum())
     fill(backend, 12_000, lambda i: -i)
     assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend)
 
@@ -159,8 +159,8 @@ def announced(make):
     fill(backend, 12_000)
     make.snapshot(backend, 1)
     fill(backend, 12_000, lambda i: -i)
-    assert not backend.wants_checkpoint
-    backend.prepare(2, 0.0, target(make))
+    assert not backend.wants_preparation
+    backend.announce_snapshot(2, 0.0, target(make))
     return backend, {f"k{i}": -i for i in range(12_000)}
 
 
@@ -194,9 +194,9 @@ def files_of(handle):
 def test_a_snapshot_that_was_announced_adds_a_log_to_a_checkpoint_that_is_there(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
-    assert backend.wants_checkpoint
-    drive(backend.checkpoint_ahead())
-    assert not backend.wants_checkpoint
+    assert backend.wants_preparation
+    drive(backend.prepare_checkpoint())
+    assert not backend.wants_preparation
     begun = {path.name: path.read_bytes() for path in target(make).iterdir()}
     assert [name for name, data in begun.items() if not data] == [*backend_logs(backend)]
     fill(backend, 100, lambda i: i)
@@ -232,11 +232,11 @@ def test_what_takes_longer_is_begun_sooner(make, monkeypatch):
     for number in range(2, 12):
         fill(backend, 100, lambda i, n=number: i * n)
         due = now[0] + 1.0
-        backend.prepare(number, 1.0, target(make, number))
-        while not backend.wants_checkpoint:
+        backend.announce_snapshot(number, 1.0, target(make, number))
+        while not backend.wants_preparation:
             now[0] += 0.001
         leads.append(due - now[0])
-        drive(backend.checkpoint_ahead())
+        drive(backend.prepare_checkpoint())
         assert logs(finished(make, backend, number))
     assert leads == sorted(leads)
     # It is done shortly before the snapshot is due in any case.
@@ -251,7 +251,7 @@ def backend_logs(backend):
 def test_a_log_is_opened_by_plain_rocksdict_and_restored_at_another_parallelism(make, tmp_path):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     fill(backend, 10, lambda i: i)
     backend.table("s").delete("k7")
     handle = finished(make, backend)
@@ -279,8 +279,8 @@ def test_a_snapshot_of_rows_adds_a_log_too(make):
     fill(backend, 2000)
     as_rows(backend)
     make.snapshot(backend, 1)
-    backend.prepare(2, 0.0, target(make))
-    drive(backend.checkpoint_ahead())
+    backend.announce_snapshot(2, 0.0, target(make))
+    drive(backend.prepare_checkpoint())
     fill(backend, 100, lambda i: -i)
     backend.table("s").delete("k1500")
     handle = finished(make, backend)
@@ -293,7 +293,7 @@ def test_a_snapshot_of_rows_adds_a_log_too(make):
 def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     backend, _ = announced(make)
     drive(backend.flush_eagerly())
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     # More than a write buffer holds, so that RocksDB makes a table file and begins another log.
     fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
     handle = finished(make, backend)
@@ -302,12 +302,12 @@ def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     # So much is not to be expected to fit next time either, and what is there is flushed only.
     fill(backend, 12_000, lambda i: random.Random(-i).randbytes(100).hex())
     backend._policy = EagerFlushPolicy()  # it has learnt that all was for nothing
-    backend.prepare(3, 0.0, target(make, 3))
-    assert not backend.wants_checkpoint
+    backend.announce_snapshot(3, 0.0, target(make, 3))
+    assert not backend.wants_preparation
     drive(backend.flush_eagerly())
     tables = set(backend.store.tables())
-    assert backend.wants_checkpoint
-    drive(backend.checkpoint_ahead())
+    assert backend.wants_preparation
+    drive(backend.prepare_checkpoint())
     assert not target(make, 3).exists()
     new = set(backend.store.tables()) - tables
     assert new
@@ -317,8 +317,8 @@ def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     assert contents(make.restored(handle)) == contents(backend)
     # Little had to be written then, so that they are begun ahead again, but for one.
     for number in (4, 5):
-        backend.prepare(number, 0.0, target(make, number))
-        drive(backend.checkpoint_ahead())
+        backend.announce_snapshot(number, 0.0, target(make, number))
+        drive(backend.prepare_checkpoint())
         assert target(make, number).exists() == (number == 5)
         assert contents(make.restored(finished(make, backend, number))) == contents(backend)
 
@@ -328,7 +328,7 @@ def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
     (first,) = make.root.glob("1-*")
     before = {path.name for path in first.iterdir()}
     drive(backend.flush_eagerly())
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     fill(backend, 12_000, lambda i: random.Random(i).randbytes(100).hex())
     handle, size = drive(backend.capture(2).write(target(make)))
     assert not logs(handle)
@@ -341,7 +341,7 @@ def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
 def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, other):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     capture = backend.capture(other or 2)
     if other is None:
         capture.abort()
@@ -359,7 +359,7 @@ def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, o
 def test_what_was_begun_for_blocks_is_in_no_snapshot_of_rows(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     handle = finished(make, as_rows(backend))
     assert not logs(handle)
     assert contents(make.restored(handle)) == expected
@@ -369,9 +369,9 @@ def test_a_snapshot_that_is_announced_after_it_was_taken_is_left_as_it_is(make):
     """Its barrier comes on another way than the announcement."""
     backend, expected = announced(make)
     handle = finished(make, backend)
-    backend.prepare(2, 0.0, target(make))
-    assert not backend.wants_checkpoint
-    drive(backend.checkpoint_ahead())
+    backend.announce_snapshot(2, 0.0, target(make))
+    assert not backend.wants_preparation
+    drive(backend.prepare_checkpoint())
     backend.files.begin(backend.store, target(make))
     assert not backend.files.begun
     assert contents(make.restored(handle)) == expected
@@ -380,7 +380,7 @@ def test_a_snapshot_that_is_announced_after_it_was_taken_is_left_as_it_is(make):
 def test_a_checkpoint_by_rocksdb_itself_may_be_begun_too(make, monkeypatch):
     backend, expected = announced(make)
     monkeypatch.setattr(ManifestReader, "read", Mock(side_effect=UnknownManifestError("?", "M")))
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     fill(backend, 10, lambda i: i)
     handle = finished(make, backend)
     assert all(logs(handle)) and logs(handle)
@@ -392,8 +392,8 @@ def test_after_logs_that_lacked_something_checkpoints_are_begun_less_often(make,
     monkeypatch.setattr(backend_module, "MAX_LOG_BYTES", 2**30)
     begun = []
     for number in range(2, 20):
-        backend.prepare(number, 0.0, target(make, number))
-        drive(backend.checkpoint_ahead())
+        backend.announce_snapshot(number, 0.0, target(make, number))
+        drive(backend.prepare_checkpoint())
         begun.append(backend.files.begun)
         if begun[-1] and number < 10:
             monkeypatch.setattr(backend.store, "_newest_log", lambda: "another.log")
@@ -409,9 +409,9 @@ def test_one_large_interval_does_not_keep_later_ones_from_being_begun(make):
     backend._late_bytes = 2**30
     for number in (2, 3):
         fill(backend, 10, lambda i, n=number: i * n)
-        backend.prepare(number, 0.0, target(make, number))
-        if backend.wants_checkpoint:
-            drive(backend.checkpoint_ahead())
+        backend.announce_snapshot(number, 0.0, target(make, number))
+        if backend.wants_preparation:
+            drive(backend.prepare_checkpoint())
         begun = backend.files.begun
         finished(make, backend, number)
     assert begun
@@ -426,16 +426,16 @@ def test_the_newest_log_is_the_one_with_the_highest_number(make):
 
 def test_a_checkpoint_is_not_begun_long_before(make):
     backend, _ = announced(make)
-    backend.prepare(2, 60.0, target(make))
+    backend.announce_snapshot(2, 60.0, target(make))
     drive(backend.flush_eagerly())
-    assert not backend.wants_checkpoint
+    assert not backend.wants_preparation
 
 
 def test_it_is_begun_again_if_it_is_announced_again(make):
     backend, expected = announced(make)
     for _ in range(2):
-        backend.prepare(2, 0.0, target(make))
-        drive(backend.checkpoint_ahead())
+        backend.announce_snapshot(2, 0.0, target(make))
+        drive(backend.prepare_checkpoint())
         drive(backend.flush_eagerly())
     assert contents(make.restored(finished(make, backend))) == expected
 
@@ -443,7 +443,7 @@ def test_it_is_begun_again_if_it_is_announced_again(make):
 def test_a_capture_may_come_while_a_checkpoint_is_begun(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
-    work = backend.checkpoint_ahead()
+    work = backend.prepare_checkpoint()
     begin = next(work)
     capture = backend.capture(2)
     fill(backend, 12_000)
@@ -452,7 +452,7 @@ def test_a_capture_may_come_while_a_checkpoint_is_begun(make):
     handle, _ = drive(capture.write(target(make)))
     assert logs(handle)
     assert contents(make.restored(handle)) == expected
-    assert not backend.wants_checkpoint
+    assert not backend.wants_preparation
 
 
 def break_sync(patch, backend):
@@ -475,7 +475,7 @@ def test_what_fails_ahead_is_left_to_the_snapshot(make, monkeypatch, damage, lit
     with monkeypatch.context() as patch:
         patch.setattr(backend_module, "MAX_LOG_BYTES", 2**30 if little else -1)
         damage(patch, backend)
-        drive(backend.checkpoint_ahead())
+        drive(backend.prepare_checkpoint())
     check_ordinary(make, backend, expected)
 
 
@@ -489,7 +489,7 @@ def check_ordinary(make, backend, expected):
 def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     for name in backend_logs(backend):
         (backend.store.folder / name).unlink()
     check_ordinary(make, backend, expected)
@@ -497,7 +497,7 @@ def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
 
 def test_a_log_that_was_cut_is_refused(make):
     backend, _ = announced(make)
-    drive(backend.checkpoint_ahead())
+    drive(backend.prepare_checkpoint())
     handle = finished(make, backend)
     (size,) = logs(handle)
     (log,) = target(make).glob("*.log")
@@ -591,11 +591,11 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
             yield None
 
     backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
-    backend.wants_checkpoint = False
+    backend.wants_preparation = False
     persister, now = busy_with(backend)
     assert not persister.has_work()
     persister.prepare(7, 0.15)
-    backend.prepare.assert_called_once_with(7, 0.15, persister._paths.task.return_value)
+    backend.announce_snapshot.assert_called_once_with(7, 0.15, persister._paths.task.return_value)
     persister._paths.task.assert_called_once_with(7, "uid", 0, 1)
     assert persister.has_work()
     trio.run(persister.work, None, trio.lowlevel.checkpoint)
@@ -605,18 +605,18 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
 
 
 def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_announced():
-    backend = Mock(over_memory_limit=False, wants_eager_flush=False, wants_sums=True)
-    backend.wants_checkpoint = True
-    backend.checkpoint_ahead = Mock(return_value=(_ for _ in ()))
-    backend.sum_ahead = Mock(return_value=(_ for _ in ()))
+    backend = Mock(over_memory_limit=False, wants_eager_flush=False, wants_checksums=True)
+    backend.wants_preparation = True
+    backend.prepare_checkpoint = Mock(return_value=(_ for _ in ()))
+    backend.compute_checksum = Mock(return_value=(_ for _ in ()))
     persister, _ = busy_with(backend)
     assert not persister.has_work()
     persister.prepare(7, 0.15)
     for _ in range(2):
         assert persister.has_work()
         trio.run(persister.work, None, trio.lowlevel.checkpoint)
-        backend.wants_checkpoint = False
-    assert backend.checkpoint_ahead.call_count == backend.sum_ahead.call_count == 1
+        backend.wants_preparation = False
+    assert backend.prepare_checkpoint.call_count == backend.compute_checksum.call_count == 1
     persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid"))
     assert not persister._is_due()
 
@@ -647,12 +647,12 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
 
 
 def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
-    monkeypatch.setattr(backend_module, "SUM_AHEAD_BYTES", 0)
+    monkeypatch.setattr(backend_module, "CHECKSUM_BYTES", 0)
     backend = make(inline_threshold=0)
     make.snapshot(backend, 1)
     persister = persister_of(backend)
     asked = Mock(side_effect=[True, True, False])
-    monkeypatch.setattr(backend.files, "sum_ahead", asked)
+    monkeypatch.setattr(backend.files, "compute_checksum", asked)
 
     async def offload(call):
         return call()

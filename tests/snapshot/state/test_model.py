@@ -264,7 +264,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 1.0]))
     def prepare(self, seconds):
         self.announced = self.announced or next(self.counter)
-        self.backend.prepare(self.announced, seconds, self.root / str(self.announced))
+        self.backend.announce_snapshot(self.announced, seconds, self.root / str(self.announced))
 
     @precondition(lambda self: self.announced)
     @rule()
@@ -273,12 +273,12 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.active is None and self.ahead is None and not self.pending)
     @rule(at_once=st.booleans())
-    def checkpoint_ahead(self, at_once):
-        self.active = Driver(self.backend.checkpoint_ahead())
+    def prepare_checkpoint(self, at_once):
+        self.active = Driver(self.backend.prepare_checkpoint())
         if at_once:
             self.active.finish()
         if self.active.done:
-            assert not self.backend.wants_checkpoint
+            assert not self.backend.wants_preparation
             self.active = None
 
     @precondition(lambda self: self.active is None and not self.pending)

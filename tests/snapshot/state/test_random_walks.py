@@ -103,7 +103,7 @@ class Walk:
                     self.expected.pop(given_up.number, None)
                 if not self.pending and self.chance.random() < 0.2:
                     if self.chance.random() < 0.5:
-                        self.backend.prepare(number, 0.0, self.root / str(number))
+                        self.backend.announce_snapshot(number, 0.0, self.root / str(number))
                     drive(self.backend.flush_eagerly())
             self.capture(number)
         while self.pending:

@@ -171,7 +171,7 @@ class CheckpointFiles:
                 message = f"cannot restore a file of the snapshot ({error}); use another snapshot"
                 raise StoreError(message, stored) from error
 
-    def sum_ahead(self, store: RocksStore) -> bool:
+    def compute_checksum(self, store: RocksStore) -> bool:
         """Computes the checksum of one table file that the next checkpoint may have; slow.
 
         Returns False if there was none.

@@ -71,7 +71,7 @@ MAX_MANIFEST_BYTES = 512 * 1024
 # Each takes one edit that removes files while they are being linked.
 LINK_ATTEMPTS = 10
 # After so much was written there are table files that were not there before.
-SUM_AHEAD_BYTES = 1024 * 1024
+CHECKSUM_BYTES = 1024 * 1024
 
 
 class SharedMemory:
@@ -272,7 +272,7 @@ class RocksStore:
         """Makes a table file of what is in memory; slow. The next checkpoint tells of faults."""
         self.unflushed_bytes = 0
         # So that the checksum of what is made is computed ahead, too.
-        self.written_bytes = max(self.written_bytes, SUM_AHEAD_BYTES)
+        self.written_bytes = max(self.written_bytes, CHECKSUM_BYTES)
         try:
             self._database.flush()
         except Exception as error:
