@@ -81,8 +81,8 @@ class StateSnapshot:
         """Writes the captured state; see `values.Work` for how it is driven.
 
         Arguments:
-            target: folder to make for the files; its parent exists. It does not, or is the one
-                that `KeyedBackend.announce_snapshot` was told. May be None if the capture is aborted.
+            target: folder to make for the files; its parent exists. It does not, or is the one that
+                was announced. May be None if the capture is aborted.
 
         Returns:
             The handle and how many bytes are new and linked, or None if aborted.

@@ -293,7 +293,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
             self.active = None
 
     @rule()
-    def evict(self):
+    def evict_two(self):
         if self.backend.cold_possible and self.backend.over_budget():
             max(self.backend.tables, key=lambda table: len(table.clean)).evict(2)
 
