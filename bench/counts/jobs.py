@@ -1,6 +1,6 @@
 """Small jobs with a fixed input, run in one process and one thread, whose work can be counted.
 
-Compiler, builder, tasks, gates, channels, outlets, routers, operators, codec, protocols, keyed
+Compiler, factory, tasks, gates, channels, outlets, routers, operators, codec, protocols, keyed
 state and persisters are the real ones, for two workers; made up is what joins them: a wire instead
 of a socket, tasks stepped in turns instead of an event loop, a clock that moves on by the same
 little bit in each turn, and a timer that does whenever it is asked. So the same code does the same
@@ -40,7 +40,7 @@ from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.runtime.system.system import World
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
-from penstock.runtime.taskmanager.task_factory import Builder
+from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -154,20 +154,20 @@ class LocalJob:
             timer=self._timer,
         )
         self.tasks: list[Task] = []
-        builders, channels = [], {}
+        factories, channels = [], {}
         for slot in range(plan.slots):
             # Each has functions of its own, as a worker has.
             code = unpack(packed)
             code.plan = plan
             codec = Codec(TypeTable())
-            builder = Builder(code, slot, 1, 0, "l", folder, True, world, codec)
-            builders.append(builder)
-            channels.update(builder.prepare_inputs())
-        for builder in builders:
+            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, world, codec)
+            factories.append(factory)
+            channels.update(factory.prepare_inputs())
+        for factory in factories:
             senders = {
-                id: _Wire(channels[id], program.config.channel_batches) for id in builder.outgoing()
+                id: _Wire(channels[id], program.config.channel_batches) for id in factory.outgoing()
             }
-            built = builder.build(
+            built = factory.build(
                 senders,  # type: ignore[arg-type]
                 self,
                 lambda _: self,

@@ -1,6 +1,6 @@
 """All tasks of a job in one process, driven one step at a time, with their snapshots.
 
-The compiler, the builder, gates, channels, back-edges, outlets, routers, operators, protocols,
+The compiler, the factory, gates, channels, back-edges, outlets, routers, operators, protocols,
 persisters, replays and the watch over loops are the real ones. Made up is what joins them: wires
 between slots, and a JobManager whose messages wait until they are delivered. `choices` says what
 can happen next and `do` lets it happen, so that a search can try everything, or chance can choose.
@@ -32,8 +32,8 @@ from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, drive
 from penstock.runtime.task.log_replay import Replays, RestoredLog
 from penstock.runtime.task.task import Task
-from penstock.runtime.taskmanager import task_factory as build
-from penstock.runtime.taskmanager.task_factory import Builder
+from penstock.runtime.taskmanager import task_factory
+from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.coordination import loop_termination as t
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.manifest import Paths
@@ -109,7 +109,7 @@ class Kit:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Have builders build with these."""
+        """Have factories build with these."""
         own = {
             "Task": self.task,
             "AcyclicProtocol": self.acyclic,
@@ -117,14 +117,14 @@ class Kit:
             "BackEdge": self.back_edge,
             "InputGate": self.gate,
         }
-        real = {name: getattr(build, name) for name in own}
+        real = {name: getattr(task_factory, name) for name in own}
         try:
             for name, kind in own.items():
-                setattr(build, name, kind)
+                setattr(task_factory, name, kind)
             yield
         finally:
             for name, kind in real.items():
-                setattr(build, name, kind)
+                setattr(task_factory, name, kind)
 
 
 @dataclass(frozen=True)
@@ -305,29 +305,29 @@ class Cluster:
             runnable=lambda: 0,  # there is no event loop
         )
         graph, config, mode = self.compiled.graph, self.program.config, self.mode
-        builders: list[Builder] = []
+        factories: list[TaskFactory] = []
         channels: dict[ChannelId, Channel] = {}
         for slot in range(self.plan.slots):
             # Each slot has functions of its own, as if it had unpacked them.
             own = [replace(one, function=copy.copy(one.function)) for one in graph.operators]
             code = JobCode(replace(graph, operators=own), config, self.plan, [], (), "")
-            builder = Builder(code, slot, self._attempt, 0, "l", self.root, True, world, CODEC)
-            builders.append(builder)
+            factory = TaskFactory(code, slot, self._attempt, 0, "l", self.root, True, world, CODEC)
+            factories.append(factory)
             if mode.spill:
-                builder.back_edge_memory = 1
-            channels.update(builder.prepare_inputs())
+                factory.back_edge_memory = 1
+            channels.update(factory.prepare_inputs())
             if mode.spill:
-                for gate in builder.gates.values():
+                for gate in factory.gates.values():
                     for back_edge in gate.back_edges.values():
                         back_edge._spill._segment_bytes = SEGMENT_BYTES
-        self._replays = [Replays(b.code, self.plan, CODEC, b.slot) for b in builders]
-        for builder in builders:
+        self._replays = [Replays(b.code, self.plan, CODEC, b.slot) for b in factories]
+        for factory in factories:
             senders = {}
-            for id in builder.outgoing():
+            for id in factory.outgoing():
                 wire = Wire(channels[id], config.channel_batches, not mode.wires)
                 senders[id] = self.wires[id] = wire
-            slot = builder.slot
-            built = builder.build(
+            slot = factory.slot
+            built = factory.build(
                 senders,  # type: ignore[arg-type]
                 self,
                 lambda chain, slot=slot: _Ear(self, (chain, slot)),  # type: ignore[misc]

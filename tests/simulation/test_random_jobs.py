@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.runtime.taskmanager import task_factory as build
+from penstock.runtime.taskmanager import task_factory
 from penstock.snapshot.protocols.aligned import AcyclicProtocol
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.protocols.events import BarrierArrived, Block, Command, Event, Unblock
@@ -71,6 +71,6 @@ class NeverBlocks(AcyclicProtocol):
 def test_a_wrong_protocol_is_found_out(
     name: str, mutant: type, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, name, mutant)
+    monkeypatch.setattr(task_factory, name, mutant)
     wrong = next((r for r in (run_case(seed, [mode]) for seed in range(100)) if not r.right), None)
     assert wrong is not None and wrong.doubled and not wrong.crashes

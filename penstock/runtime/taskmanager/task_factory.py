@@ -73,7 +73,7 @@ from penstock.snapshot.protocols.synchronous import SynchronousProtocol
 from penstock.snapshot.protocols.unaligned import ChandyLamportProtocol
 from penstock.snapshot.state import KeyedBackend, SharedMemory
 
-__all__ = ["Builder", "BuiltTask"]
+__all__ = ["TaskFactory", "BuiltTask"]
 
 #: A back-edge may hold so much in memory, however little there is.
 MIN_BACK_EDGE_BYTES = 64 * 1024
@@ -113,7 +113,7 @@ class BuiltTask:
         self.task.flush()
 
 
-class Builder:
+class TaskFactory:
     """Builds all tasks of one slot.
 
     Arguments:

@@ -59,7 +59,7 @@ from penstock.runtime.task.checkpoint_writer import Acknowledgement, Reporter, d
 from penstock.runtime.task.log_replay import Replays, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.gc_tuning import Collector, memory
-from penstock.runtime.taskmanager.task_factory import Builder, BuiltTask
+from penstock.runtime.taskmanager.task_factory import TaskFactory, BuiltTask
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import is_user_error, user_traceback
@@ -287,7 +287,7 @@ class TaskManager:
         code.plan = pickle.loads(deploy.plan)
         types = map(RecordSchema.from_wire, deploy.types)
         codec = Codec(TypeTable(code.types).arranged(types))
-        builder = Builder(
+        factory = TaskFactory(
             code,
             self._spec.worker,
             deploy.attempt,
@@ -298,25 +298,25 @@ class TaskManager:
             self._world,
             codec,
         )
-        self._plan = builder.plan
-        self._inputs = builder.prepare_inputs()
+        self._plan = factory.plan
+        self._inputs = factory.prepare_inputs()
         self._handshakes.expect(len(deploy.addresses))
-        outgoing = builder.outgoing()
+        outgoing = factory.outgoing()
         require_open_files(PROCESS_FILES + len(outgoing) + len(self._inputs))
         self._inputs_ready.set()
         senders: dict[ChannelId, Sender] = {}
         for id in outgoing:
-            link = builder.plan.links[id.link]
-            wake = builder.signals[link.source][0]
+            link = factory.plan.links[id.link]
+            wake = factory.signals[link.source][0]
             stream = await self._world.transport.connect(deploy.addresses[id.target])
             frames = await greet(stream, self._spec.token)
             await frames.send(encode_header(deploy.attempt, id))
-            half = SendingHalf(frames, builder.config.channel_batches, wake.set)
+            half = SendingHalf(frames, factory.config.channel_batches, wake.set)
             senders[id] = half
             nursery.start_soon(run_half, half, self._lost)
         subtask = self._spec.worker
-        names = {info.uid: info.name for info in builder.plan.operators}
-        self._built = builder.build(
+        names = {info.uid: info.name for info in factory.plan.operators}
+        self._built = factory.build(
             senders,
             self,
             lambda chain: _TaskReporter(
@@ -326,7 +326,7 @@ class TaskManager:
         )
         self._priority = BarrierPriority(self._built, self._world.clock)
         self._tasks = {built.task.id[0]: built for built in self._built}
-        self._replays = Replays(code, builder.plan, codec, subtask)
+        self._replays = Replays(code, factory.plan, codec, subtask)
         for built in self._built:
             await self._guard(partial(self._open, built, deploy), built.task)
         if self._logs is not None:

@@ -24,7 +24,7 @@ from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.runtime.system.system import World
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
-from penstock.runtime.taskmanager.task_factory import Builder
+from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -100,7 +100,7 @@ class Flow:
         self._acknowledged = 0
         self._enumerators: dict[int, SplitEnumerator] = {}
         self.processes = [_Process() for _ in range(plan.slots)]
-        builders, channels = [], {}
+        factories, channels = [], {}
         for slot, process in enumerate(self.processes):
             world = World(
                 clock=lambda process=process: process.now,  # type: ignore[misc]
@@ -114,21 +114,21 @@ class Flow:
             )
             code = unpack(packed)
             code.plan = plan
-            builder = Builder(code, slot, 1, 0, "l", folder, True, world, Codec(TypeTable()))
-            builders.append(builder)
-            channels.update(builder.prepare_inputs())
-        for builder, process in zip(builders, self.processes, strict=True):
+            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, world, Codec(TypeTable()))
+            factories.append(factory)
+            channels.update(factory.prepare_inputs())
+        for factory, process in zip(factories, self.processes, strict=True):
             credits = program.config.channel_batches
-            built = builder.build(
-                {id: _Wire(channels[id], credits) for id in builder.outgoing()},  # type: ignore[misc]
+            built = factory.build(
+                {id: _Wire(channels[id], credits) for id in factory.outgoing()},  # type: ignore[misc]
                 self,
                 lambda _: self,
-                lambda chain, process=process, slot=builder.slot: self._deal(chain, process, slot),  # type: ignore[misc]
+                lambda chain, process=process, slot=factory.slot: self._deal(chain, process, slot),  # type: ignore[misc]
             )
             process.tasks = [one.task for one in built]
-            for chain in builder.chains:
+            for chain in factory.chains:
                 if chain.is_source and chain.id not in self._enumerators:
-                    source = builder._operators[chain.root.operator.id].function
+                    source = factory._operators[chain.root.operator.id].function
                     enumerator = source.create_enumerator(chain.parallelism)
                     enumerator.start()
                     self._enumerators[chain.id] = enumerator
