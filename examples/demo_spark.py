@@ -85,11 +85,11 @@ class Job:
             )
 
     @property
-    def gangs(self) -> list[list[int]]:
-        """The process ids of the workers of each attempt, as the job told them."""
+    def worker_pids(self) -> list[list[int]]:
+        """Return the process ids of the workers of each attempt, as the job reported them."""
         # With the end of the line, since it may be half written.
-        told = re.findall(r"workers: pids ([\d, ]+)\n", self._log.read_text())
-        return [[int(pid) for pid in line.split(",")] for line in told]
+        reported = re.findall(r"workers: pids ([\d, ]+)\n", self._log.read_text())
+        return [[int(pid) for pid in line.split(",")] for line in reported]
 
     @property
     def newest(self) -> int:
@@ -128,20 +128,20 @@ def kill_and_resume(folder: Path) -> None:
     """Run the job with an executor and then the driver killed, and resume it."""
     job = Job(folder)
     try:
-        job.wait_for("a first start", lambda: len(job.gangs) == 1)
+        job.wait_for("a first start", lambda: len(job.worker_pids) == 1)
         job.wait_for_snapshots()
         # A worker was forked by Spark's daemon, which the executor has started.
-        executor = parent(parent(job.gangs[0][0]))
+        executor = parent(parent(job.worker_pids[0][0]))
         os.kill(executor, signal.SIGKILL)
         console.print(f"snapshot {job.newest}: killed executor {executor} with SIGKILL")
-        job.wait_for("a restart", lambda: len(job.gangs) == 2)
+        job.wait_for("a restart", lambda: len(job.worker_pids) == 2)
         job.wait_for_snapshots()
         job.process.kill()
         console.print(f"snapshot {job.newest}: killed driver {job.process.pid} with SIGKILL")
     finally:
         job.process.kill()
         job.process.wait()
-    for pid in job.gangs[-1]:
+    for pid in job.worker_pids[-1]:
         # Its workers see that it is gone, and must have ended before the folder is used again.
         while Path(f"/proc/{pid}").exists():
             threading.Event().wait(0.05)

@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.connectors.spark.session import spark_session
-from penstock.runtime.spark import barrier_stage as gang
-from penstock.runtime.spark import preflight as checks
+from penstock.runtime.spark import barrier_stage, preflight
 from tests.processes.harness import PATIENCE
 
 #: A JVM of the tests lives for a minute and runs little of what it loads twice. So it is not worth
@@ -34,8 +33,8 @@ def patience() -> Iterator[None]:
     Of the whole session, since the fixtures of modules wait for them, too.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gang, "START_SECONDS", PATIENCE)
-        patch.setattr(checks, "SLOTS_SECONDS", PATIENCE)
+        patch.setattr(barrier_stage, "START_SECONDS", PATIENCE)
+        patch.setattr(preflight, "SLOTS_SECONDS", PATIENCE)
         yield
 
 

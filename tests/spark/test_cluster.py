@@ -26,10 +26,8 @@ from penstock import (
 from penstock.connectors.spark import SparkTableSink
 from penstock.connectors.spark.session import spark_session
 from penstock.dataflow.environment import RunOptions, current_options, run_options
-from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
-from penstock.runtime.spark import barrier_stage as gang
-from penstock.runtime.spark import preflight as checks
-from penstock.runtime.spark.barrier_stage import GangLauncher
+from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, barrier_stage, preflight
+from penstock.runtime.spark.barrier_stage import BarrierStageLauncher
 from penstock.runtime.spark.cluster import JobThread
 from penstock.runtime.system.system import SocketTransport, WorkerSpec
 from tests.processes.harness import (
@@ -58,7 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         },
         master="local-cluster[2,1,1024]",
     )
-    trio.run(checks.await_slots, session, 2)
+    trio.run(preflight.await_slots, session, 2)
     yield session
     session.stop()
 
@@ -245,7 +243,7 @@ def refusal(env: StreamExecutionEnvironment, cluster: SparkCluster, kind: Any) -
 def test_too_few_slots_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(checks, "SLOTS_SECONDS", 0.2)
+    monkeypatch.setattr(preflight, "SLOTS_SECONDS", 0.2)
     text = refusal(a_job(tmp_path, 5), SparkCluster(spark), GraphError)
     assert "needs 5 slots" in text and re.search(r"local-cluster\[2,1,1024\] has 2", text)
     text = refusal(replaced(a_job(tmp_path), 2), SparkCluster(spark, slots=1), GraphError)
@@ -262,7 +260,7 @@ def replaced(env: StreamExecutionEnvironment, parallelism: int) -> StreamExecuti
 
 
 @pytest.mark.parametrize("key", ["spark.dynamicAllocation.enabled", "spark.speculation"])
-def test_settings_that_would_break_a_gang_are_refused(spark: SparkSession, key: str):
+def test_settings_that_would_break_a_job_are_refused(spark: SparkSession, key: str):
     conf = spark.sparkContext._conf
     conf.set(key, "true")
     try:
@@ -286,11 +284,11 @@ def test_a_folder_that_executors_cannot_reach_is_refused(
 
     def told(_: Any, slots: int, marked: dict[str, str]) -> list[dict[str, Any]]:
         problems = dict.fromkeys(marked, "No such file or directory")
-        about = {"host": "there", "python": "python", "version": checks.VERSION}
+        about = {"host": "there", "python": "python", "version": preflight.VERSION}
         return [{**about, "missing": [], "problems": problems}] * slots
 
     # They would say the same of other folders, and asking them takes seconds.
-    monkeypatch.setattr(checks, "_ask", told)
+    monkeypatch.setattr(preflight, "_ask", told)
     # Without one, the job's folder is a temporary one.
     env = a_job(tmp_path)
     env.enable_checkpointing(100)
@@ -309,7 +307,7 @@ def test_a_folder_that_executors_cannot_reach_is_refused(
 def test_executors_with_a_folder_of_their_own_by_that_name_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    answers = checks._ask
+    answers = preflight._ask
 
     def elsewhere(*arguments: Any) -> Any:
         found = answers(*arguments)
@@ -317,7 +315,7 @@ def test_executors_with_a_folder_of_their_own_by_that_name_are_refused(
             path.unlink()
         return found
 
-    monkeypatch.setattr(checks, "_ask", elsewhere)
+    monkeypatch.setattr(preflight, "_ask", elsewhere)
     text = refusal(a_job(tmp_path), SparkCluster(spark), StoreError)
     assert "of 2 files that they wrote there, 1 are here" in text
     assert list(tmp_path.glob("out/.reach-*")) == []
@@ -326,18 +324,18 @@ def test_executors_with_a_folder_of_their_own_by_that_name_are_refused(
 def test_executors_that_lack_a_package_are_refused_and_penstock_itself_is_sent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(checks, "PACKAGES", ("trio", "no_such_package"))
+    monkeypatch.setattr(preflight, "PACKAGES", ("trio", "no_such_package"))
     text = refusal(a_job(tmp_path), SparkCluster(spark), GraphError)
     assert "lacks no_such_package" in text and "pip" not in text and "PYSPARK_PYTHON" in text
     monkeypatch.undo()
     sent = []
-    monkeypatch.setattr(checks, "_send_package", sent.append)
-    monkeypatch.setattr(checks, "VERSION", "0.0.0")
+    monkeypatch.setattr(preflight, "_send_package", sent.append)
+    monkeypatch.setattr(preflight, "VERSION", "0.0.0")
     text = refusal(a_job(tmp_path), SparkCluster(spark), GraphError)
     assert sent == [spark] and "instead of 0.0.0" in text
 
 
-def test_executors_of_a_session_that_was_made_again_are_asked_anew(
+def test_executors_of_a_session_that_was_made_again_are_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
     # The package that was sent to them is gone with the session that sent it.
@@ -346,19 +344,21 @@ def test_executors_of_a_session_that_was_made_again_are_asked_anew(
     async def slots(spark: Any, needed: int) -> None:
         pass
 
-    def submit(started_gang: Any, spark: Any, plan: Any, name: str) -> None:
+    def submit(started_stage: Any, spark: Any, plan: Any, name: str) -> None:
         started.append((spark, list(checked)))
-        for member in started_gang.members:
-            member.pid = 1
+        for worker in started_stage.workers:
+            worker.pid = 1
 
     async def offload(function: Any) -> Any:
         return function()
 
-    monkeypatch.setattr(gang, "await_slots", slots)
-    monkeypatch.setattr(gang._Gang, "submit", submit)
+    monkeypatch.setattr(barrier_stage, "await_slots", slots)
+    monkeypatch.setattr(barrier_stage._BarrierStage, "submit", submit)
     live: Any = SimpleNamespace(get=lambda: session[-1])
     first, second = session[0], "second"
-    launcher = GangLauncher(live, first, checked.append, 1, "job", SocketTransport(), offload)
+    launcher = BarrierStageLauncher(
+        live, first, checked.append, 1, "job", SocketTransport(), offload
+    )
 
     async def attempts() -> None:
         for number in range(4):
@@ -373,7 +373,7 @@ def test_executors_of_a_session_that_was_made_again_are_asked_anew(
 def test_the_package_is_whole_when_it_is_sent(tmp_path: Path):
     import subprocess
 
-    path = checks.zip_package(tmp_path)
+    path = preflight.zip_package(tmp_path)
     program = (
         f"import sys; sys.path.insert(0, {str(path)!r});"
         "import penstock.runtime.spark.stage_worker as m;"
@@ -392,12 +392,12 @@ def test_a_program_that_the_command_line_runs_does_not_choose_a_cluster(spark: S
 
 
 def test_an_attempt_that_spark_runs_again_does_nothing():
-    # The rule is in the tasks themselves; Spark does not retry result stages of gangs.
-    from penstock.runtime.spark.stage_worker import GangPlan, _work
+    # The rule is in the tasks themselves; Spark does not retry result stages.
+    from penstock.runtime.spark.stage_worker import StagePlan, _work
     from penstock.runtime.system.system import WorkerSpec
 
     spec = WorkerSpec("tcp:127.0.0.1:9", b"token", 0, 1, 1.0)
-    plan = GangPlan("tcp:127.0.0.1:9", b"token", (spec,))
+    plan = StagePlan("tcp:127.0.0.1:9", b"token", (spec,))
     threads = set(threading.enumerate())
     assert _work(plan, 0, "127.0.0.1") == "not started: the driver does not wait for it"
     # One of another test may end meanwhile.

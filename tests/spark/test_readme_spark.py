@@ -29,7 +29,7 @@ def test_the_demo_takes_no_process_id_from_a_line_that_is_half_written(tmp_path,
     job = Job.__new__(Job)
     job._log = tmp_path / "log"
     job._log.write_text("workers: pids 4711, 4712\nsnapshot 1\nworkers: pids 48")
-    assert job.gangs == [[4711, 4712]]
+    assert job.worker_pids == [[4711, 4712]]
     with job._log.open("a") as log:
         log.write("13, 4814\n")
-    assert job.gangs == [[4711, 4712], [4813, 4814]]
+    assert job.worker_pids == [[4711, 4712], [4813, 4814]]

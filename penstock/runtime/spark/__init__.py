@@ -1,8 +1,8 @@
-"""Jobs on a Spark cluster: workers are tasks of one barrier stage, the JobManager is the driver.
+"""Run jobs on Spark: workers are tasks of one barrier stage, the JobManager is the driver.
 
-`cluster.py` is what a program uses; `checks.py` refuses what would not work before anything is
-started; `gang.py` is the stage as the driver sees it, and `member.py` what runs in its tasks.
-Spark places, starts and stops the workers, and does nothing else. Start reading at `cluster.py`.
+Spark places, starts and stops the workers, and does nothing else. A program uses `cluster`.
+`preflight` refuses what would not work before anything is started. `barrier_stage` is the stage
+as the driver sees it, and `stage_worker` is what runs in its tasks. Start reading at `cluster`.
 
 Nothing here is imported unless a program asks for Spark.
 """

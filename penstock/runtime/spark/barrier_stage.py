@@ -1,8 +1,8 @@
-"""The driver's side of a gang: one barrier stage whose tasks are the workers of an attempt.
+"""The driver's side of a stage: one barrier stage whose tasks are the workers of an attempt.
 
 Spark places the tasks, starts all of them or none, and ends all when one is gone. The stage is
 the result stage of a `collect()` in a thread of its own, since that is what Spark never retries:
-whether there is another gang is for the job's restart strategy to say. Every task connects here
+whether there is another stage is for the job's restart strategy to say. Every task connects here
 first, which tells its pid and carries what it prints; all else is between the TaskManagers and
 the JobManager, as it is on one machine.
 """
@@ -25,24 +25,24 @@ from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, unpack
 from penstock.runtime.spark.preflight import await_slots, cause
 from penstock.runtime.spark.session import LiveSession
-from penstock.runtime.spark.stage_worker import ROW, GangPlan, gang_function
+from penstock.runtime.spark.stage_worker import ROW, StagePlan, worker_function
 from penstock.runtime.system.system import Transport, WorkerHandle, WorkerSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["GangLauncher"]
+__all__ = ["BarrierStageLauncher"]
 
-#: How long the tasks of a gang may take to start, once there are slots for them.
+#: How long the tasks of a stage may take to start, once there are slots for them.
 START_SECONDS = 60.0
 #: How long Spark may take to end the stage of an attempt that is over.
 END_SECONDS = 30.0
 
 
-class GangLauncher:
+class BarrierStageLauncher:
     """Starts the workers of an attempt all at once; a `Launcher`.
 
-    The attempt asks for one after the other. The last one asked for starts the gang, and is
+    The attempt asks for one after the other. The last one asked for starts the stage, and is
     answered when all of it runs.
 
     Arguments:
@@ -73,52 +73,54 @@ class GangLauncher:
         self._transport = transport
         self._offload = offload
         self._address = ""
-        self._gang: _Gang | None = None
+        self._stage: _BarrierStage | None = None
 
     async def listen(self, nursery: trio.Nursery) -> None:
         """Serve the connections of tasks in `nursery`; before anything is launched."""
-        self._address = await self._transport.listen("gang", self._serve, nursery)
+        self._address = await self._transport.listen("stage", self._serve, nursery)
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Take a worker, and start the gang if it is the last."""
-        if self._gang is None or self._gang.attempt != spec.attempt:
+        """Take a worker, and start the stage if it is the last."""
+        if self._stage is None or self._stage.attempt != spec.attempt:
             await self.end()
-            self._gang = _Gang(spec.attempt, f"penstock-{secrets.token_hex(4)}-{spec.attempt}")
-            self._gang.handshakes.expect(self._slots)
-        gang = self._gang
-        gang.members.append(_Member(gang, spec))
-        if len(gang.members) == self._slots:
+            self._stage = _BarrierStage(
+                spec.attempt, f"penstock-{secrets.token_hex(4)}-{spec.attempt}"
+            )
+            self._stage.handshakes.expect(self._slots)
+        stage = self._stage
+        stage.workers.append(_StageWorker(stage, spec))
+        if len(stage.workers) == self._slots:
             try:
-                await self._start(gang)
+                await self._start(stage)
             except BaseException:
-                gang.cancel()
+                stage.cancel()
                 raise
-        return gang.members[-1]
+        return stage.workers[-1]
 
     async def end(self) -> None:
-        """Cancel the gang, if there is one, and wait until its stage has ended."""
-        gang = self._gang
-        if gang is not None:
-            gang.cancel()
+        """Cancel the stage, if there is one, and wait until its stage has ended."""
+        stage = self._stage
+        if stage is not None:
+            stage.cancel()
             with trio.move_on_after(END_SECONDS) as scope:
                 scope.shield = True
-                await gang.ended.wait()
+                await stage.ended.wait()
 
-    async def _start(self, gang: _Gang) -> None:
-        plan = GangPlan(self._address, gang.token, tuple(m.spec for m in gang.members))
+    async def _start(self, stage: _BarrierStage) -> None:
+        plan = StagePlan(self._address, stage.token, tuple(m.spec for m in stage.workers))
         spark = await self._offload(self._session.get)
         await await_slots(spark, self._slots)
         if spark is not self._checked:
             # What was sent to executors belonged to the session that has died.
             await self._offload(partial(self._check, spark))
             self._checked = spark
-        gang.submit(spark, plan, self._name)
+        stage.submit(spark, plan, self._name)
         with trio.move_on_after(START_SECONDS):
-            while not all(member.pid for member in gang.members) and not gang.ended.is_set():
-                await gang.changed.wait()
-        if gang.ended.is_set():
-            raise JobError(f"the workers could not be started: their {gang.how}")
-        late = sum(not member.pid for member in gang.members)
+            while not all(worker.pid for worker in stage.workers) and not stage.ended.is_set():
+                await stage.changed.wait()
+        if stage.ended.is_set():
+            raise JobError(f"the workers could not be started: their {stage.how}")
+        late = sum(not worker.pid for worker in stage.workers)
         if late:
             raise JobError(
                 f"{late} of {self._slots} workers have not started within {START_SECONDS:g} s: "
@@ -127,11 +129,11 @@ class GangLauncher:
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """The connection of one task: who it is, then what it prints."""
-        gang = self._gang
-        if gang is None:
+        stage = self._stage
+        if stage is None:
             return
-        # Tasks of older gangs do not know this one's token.
-        frames = await gang.handshakes.accept(stream)
+        # tasks of older stages do not know this one's token.
+        frames = await stage.handshakes.accept(stream)
         if frames is None:
             return
         with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
@@ -139,14 +141,14 @@ class GangLauncher:
             if hello is None:
                 return
             greeting = build(_Greeting, unpack(hello))
-            if not 0 <= greeting.slot < len(gang.members):
+            if not 0 <= greeting.slot < len(stage.workers):
                 return
-            member = gang.members[greeting.slot]
-            if member.pid or gang.ended.is_set():
+            worker = stage.workers[greeting.slot]
+            if worker.pid or stage.ended.is_set():
                 return  # a second try of Spark's
-            member.pid, member.host = greeting.pid, greeting.host
+            worker.pid, worker.host = greeting.pid, greeting.host
             await frames.send(b"go")
-            gang.wake()
+            stage.wake()
             while (frame := await frames.receive()) is not None:
                 await self._offload(partial(_print, build(_Output, unpack(frame))))
 
@@ -174,26 +176,26 @@ def _print(output: _Output) -> None:
     stream.flush()
 
 
-class _Member:
+class _StageWorker:
     """A worker as a task of the stage; a `WorkerHandle`."""
 
-    def __init__(self, gang: _Gang, spec: WorkerSpec) -> None:
+    def __init__(self, stage: _BarrierStage, spec: WorkerSpec) -> None:
         self.spec = spec
         self.pid = 0
         self.host = ""
-        self._gang = gang
+        self._stage = stage
 
     async def wait(self) -> str:
-        """Wait for the end of the stage; tasks of a gang end together."""
-        await self._gang.ended.wait()
-        return f"on {self.host}: its {self._gang.how}"
+        """Wait for the end of the stage; tasks of a stage end together."""
+        await self._stage.ended.wait()
+        return f"on {self.host}: its {self._stage.how}"
 
     def kill(self) -> None:
         """Cancel the stage."""
-        self._gang.cancel()
+        self._stage.cancel()
 
 
-class _Gang:
+class _BarrierStage:
     """One barrier stage, and the thread that waits for it.
 
     Arguments:
@@ -205,7 +207,7 @@ class _Gang:
         self.attempt = attempt
         self.token = secrets.token_bytes(32)
         self.handshakes = Handshakes(self.token)
-        self.members: list[_Member] = []
+        self.workers: list[_StageWorker] = []
         self.ended = trio.Event()
         self.changed = trio.Event()
         self.how = "Spark stage was not started"
@@ -213,7 +215,7 @@ class _Gang:
         self._spark: SparkSession | None = None
         self._cancelled = False
 
-    def submit(self, spark: SparkSession, plan: GangPlan, name: str) -> None:
+    def submit(self, spark: SparkSession, plan: StagePlan, name: str) -> None:
         """Start the stage."""
         self._spark = spark
         self.how = "Spark stage is running"
@@ -222,15 +224,15 @@ class _Gang:
             target=self._run,
             args=(spark, plan, name, token),
             daemon=True,
-            name="penstock-gang",
+            name="penstock-stage",
         ).start()
 
-    def _run(self, spark: SparkSession, plan: GangPlan, name: str, token: Any) -> None:
+    def _run(self, spark: SparkSession, plan: StagePlan, name: str, token: Any) -> None:
         slots = len(plan.specs)
         try:
             spark.sparkContext.setJobGroup(self._group, f"Penstock: {name}", interruptOnCancel=True)
             numbers = spark.range(0, slots, 1, slots)
-            numbers.mapInArrow(gang_function(plan), ROW, barrier=True).collect()
+            numbers.mapInArrow(worker_function(plan), ROW, barrier=True).collect()
             how = "Spark stage ended"
         except Exception as error:
             how = f"Spark stage failed: {cause(error)}"

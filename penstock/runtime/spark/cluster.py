@@ -28,7 +28,7 @@ from penstock.runtime.client.executor import LocalExecutor, job_request
 from penstock.runtime.client.job_connection import JobConnection, SocketConnection
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.jobmanager.process import JobServer
-from penstock.runtime.spark.barrier_stage import GangLauncher
+from penstock.runtime.spark.barrier_stage import BarrierStageLauncher
 from penstock.runtime.spark.preflight import (
     await_slots,
     check_executors,
@@ -115,7 +115,7 @@ class SparkCluster(LocalExecutor):
         here = replace(program, config=replace(program.config, host=host))
         return JobThread(
             job_request(here, options, collecting, shown=options.progress is not None),
-            lambda transport, offload: GangLauncher(
+            lambda transport, offload: BarrierStageLauncher(
                 self._session, spark, check, plan.slots, program.config.name, transport, offload
             ),
             self._session,
@@ -161,7 +161,7 @@ class JobThread(SocketConnection):
     def __init__(
         self,
         request: bytes,
-        make_launcher: Callable[[Transport, Offload], GangLauncher],
+        make_launcher: Callable[[Transport, Offload], BarrierStageLauncher],
         session: LiveSession,
         transport: SocketTransport,
     ) -> None:
@@ -212,7 +212,7 @@ class JobThread(SocketConnection):
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        """Cancel the JobManager and its gang."""
+        """Cancel the JobManager and its stage."""
         if self._token is not None:
             self._how = "was killed"
             self._token.run_sync_soon(self._scope.cancel)

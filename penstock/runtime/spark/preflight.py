@@ -1,8 +1,8 @@
-"""What is looked at before a gang is started, so that it fails now, and with a reason.
+"""What is looked at before a stage is started, so that it fails now, and with a reason.
 
 Spark finds some of it out by itself, but late (it waits ten minutes for slots by default) and in
 words about its own insides. What executors have and can reach is asked of executors, by one short
-barrier stage of the same size as the gang.
+barrier stage of the same size as the stage.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def require_spark() -> None:
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Raise `GraphError` for settings of a session that a gang cannot live with."""
+    """Raise `GraphError` for settings of a session that a stage cannot live with."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     if not isinstance(spark.range(0), ClassicDataFrame):

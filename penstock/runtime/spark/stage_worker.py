@@ -1,4 +1,4 @@
-"""The executor's side of a gang: a Spark task that becomes a TaskManager.
+"""The executor's side of a stage: a Spark task that becomes a TaskManager.
 
 The event loop runs inside Spark's Python worker, between the first batch of the task's input and
 its only row of output. When the task is over, the worker is left as it was found, since Spark may
@@ -30,7 +30,7 @@ from penstock.runtime.control.framing import (
 from penstock.runtime.control.packing import pack
 from penstock.runtime.system.system import WorkerSpec
 
-__all__ = ["ROW", "GangPlan", "gang_function"]
+__all__ = ["ROW", "StagePlan", "worker_function"]
 
 #: The schema of the one row that each task ends with.
 ROW = "slot int, outcome string"
@@ -43,8 +43,8 @@ LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class GangPlan:
-    """What every task of a gang must know.
+class StagePlan:
+    """What every task of a stage must know.
 
     Arguments:
         address: where the driver listens for what tasks print, as the transport has it.
@@ -58,21 +58,21 @@ class GangPlan:
     specs: tuple[WorkerSpec, ...]
 
 
-def gang_function(plan: GangPlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def worker_function(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function for `mapInArrow` that turns each task into a worker."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         # Shipped by value; this module is found by its name, in the executor's own package or in
         # the one that was sent along.
-        from penstock.runtime.spark.stage_worker import run_member
+        from penstock.runtime.spark.stage_worker import run_stage_worker
 
-        return run_member(plan, batches)
+        return run_stage_worker(plan, batches)
 
     return run
 
 
-def run_member(plan: GangPlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """Be one worker of the gang; yields one batch with one row when that has ended."""
+def run_stage_worker(plan: StagePlan, batches: Iterable[Any]) -> Iterator[Any]:
+    """Be one worker of the stage; yields one batch with one row when that has ended."""
     import pyarrow
     from pyspark import BarrierTaskContext
 
@@ -80,7 +80,7 @@ def run_member(plan: GangPlan, batches: Iterable[Any]) -> Iterator[Any]:
         pass  # input that is left unread makes Spark think that the task has failed
     context = BarrierTaskContext.get()
     slot = context.partitionId()
-    outcome = "not started: a gang is never retried by Spark"
+    outcome = "not started: a stage is never retried by Spark"
     if context.attemptNumber() == 0:
         host = context.getTaskInfos()[slot].address.rpartition(":")[0].strip("[]")
         outcome = _work(plan, slot, host)
@@ -89,12 +89,12 @@ def run_member(plan: GangPlan, batches: Iterable[Any]) -> Iterator[Any]:
     )
 
 
-def _work(plan: GangPlan, slot: int, host: str) -> str:
+def _work(plan: StagePlan, slot: int, host: str) -> str:
     spec = plan.specs[slot]
     try:
-        driver = _call_home(plan, slot, host)
+        driver = _register(plan, slot, host)
     except OSError:
-        # The gang was given up before this task came to run.
+        # The stage was given up before this task came to run.
         return "not started: the driver does not wait for it"
     over = threading.Event()
     with driver, _output_to(driver), _as_a_worker(spec):
@@ -126,7 +126,7 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
         trio.run(TaskManager(spec, world, collector.look, logs).run)
 
 
-def _call_home(plan: GangPlan, slot: int, host: str) -> socket.socket:
+def _register(plan: StagePlan, slot: int, host: str) -> socket.socket:
     """Connect to the driver, and say who this is. Raises `OSError`."""
     name, _, port = plan.address.removeprefix("tcp:").rpartition(":")
     connection = socket.create_connection((name, int(port)))

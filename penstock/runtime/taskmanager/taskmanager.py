@@ -59,7 +59,7 @@ from penstock.runtime.task.checkpoint_writer import Acknowledgement, Reporter, d
 from penstock.runtime.task.log_replay import Replays, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.gc_tuning import Collector, memory
-from penstock.runtime.taskmanager.task_factory import TaskFactory, BuiltTask
+from penstock.runtime.taskmanager.task_factory import BuiltTask, TaskFactory
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import is_user_error, user_traceback
