@@ -206,7 +206,7 @@ def _task(task: Recording) -> Any:
         tuple(task._inbox),
         tuple(task._rest[task._at :]),
         (frozenset(ending._awaited), ending.rounds, ending.emitted, ending.running),
-        tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outlets),
+        tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outputs),
         tuple(getattr(r, "_next", 0) for node in task.root.walk() for r in node.routers),
         tuple(channel.id for channel in gate._ready),
         tuple(channel.id for channel in gate._ready_back),

@@ -2,7 +2,7 @@
 
 The support of `test_at_least_once.py`, `test_synchronous.py` and `test_in_flight_data.py`. As in
 `protocol_model.py` only the protocols are real. What that model has not is here: sources that read
-and can be halted, a coordinator that injects, completes and gives up, outlets that wait for room,
+and can be halted, a coordinator that injects, completes and gives up, outputs that wait for room,
 a record in the hands of a task, barriers that overtake, and timers that go off at any moment.
 """
 
@@ -53,7 +53,7 @@ class Bar:
 Item = Record | Bar
 #: A channel (or None: a source's own hands), and what was logged of it, in order.
 Log = tuple[int | None, Record]
-#: A channel: what waits in the outlet, and what waits at the gate.
+#: A channel: what waits in the output, and what waits at the gate.
 Line = tuple[tuple[Item, ...], tuple[Item, ...]]
 
 

@@ -1,6 +1,6 @@
 """All tasks of a job in one process, driven one step at a time, with their snapshots.
 
-The compiler, the factory, gates, channels, back-edges, outlets, routers, operators, protocols,
+The compiler, the factory, gates, channels, back-edges, outputs, routers, operators, protocols,
 persisters, replays and the watch over loops are the real ones. Made up is what joins them: wires
 between slots, and a JobManager whose messages wait until they are delivered. `choices` says what
 can happen next and `do` lets it happen, so that a search can try everything, or chance can choose.
@@ -407,12 +407,12 @@ class Cluster:
         """Whether a step of this task would change anything."""
         task = self.tasks[id]
         waits = buffered = False
-        for outlet in task.outlets:
-            if outlet._sealed:
-                if outlet.has_credit():
+        for output in task.outputs:
+            if output._sealed:
+                if output.has_credit():
                     return True
                 waits = True
-            elif outlet.pending.records:
+            elif output.pending.records:
                 buffered = True
         if waits:
             return False
@@ -569,13 +569,13 @@ class Cluster:
                 if _is_batch(e)
             ]
             spilled = sum(b._spill.records for b in task.gate.back_edges.values())
-            # What lies in outlets to the outside is none of the loop's business.
+            # What lies in outputs to the outside is none of the loop's business.
             inner = [
                 record
                 for node in _walk(task.root)
                 for router in node.inner
-                for outlet in router.outlets
-                for record in (*outlet.buffer, *filter(_is_batch, outlet._sealed))
+                for output in router.outputs
+                for record in (*output.buffer, *filter(_is_batch, output._sealed))
             ]
             if held or spilled or inner or task._rest or task.ending.running:
                 raise Violation(f"loop {loop} is closed while {id} has work")
@@ -638,7 +638,7 @@ class Cluster:
             for channel in task.gate.channels.values():
                 if len(channel) or channel.blocked:
                     raise Violation(f"{id} waits for ever; blocked: {channel.blocked}")
-            if any(outlet.waiting or outlet.buffer for outlet in task.outlets):
+            if any(output.waiting or output.buffer for output in task.outputs):
                 raise Violation(f"{id} waits for room for ever")
             if (self.mode.closes or task.feed is not None) and not task.ended:
                 raise Violation(f"{id} has not ended")

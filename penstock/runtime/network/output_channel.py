@@ -1,9 +1,9 @@
-"""The sending side: outlets (one per channel) and routers (one per link).
+"""The sending side: outputs (one per channel) and routers (one per link).
 
-A router spreads a batch over the buffers of its outlets, in one loop. An outlet seals its buffer
+A router spreads a batch over the buffers of its outputs, in one loop. An output seals its buffer
 into batches when it is large enough, when its oldest record is old enough, or when the task has
-nothing else to do; sealed elements wait in the outlet until there is a credit for them. A task
-whose outlets hold sealed elements takes no more input: that is backpressure.
+nothing else to do; sealed elements wait in the output until there is a credit for them. A task
+whose outputs hold sealed elements takes no more input: that is backpressure.
 
 Nothing here awaits; what goes over a socket is handed to a `Sender`.
 """
@@ -33,10 +33,10 @@ __all__ = [
     "ForwardRouter",
     "GlobalRouter",
     "HashRouter",
-    "LocalOutlet",
-    "Outlet",
+    "LocalOutputChannel",
+    "OutputChannel",
     "RebalanceRouter",
-    "RemoteOutlet",
+    "RemoteOutputChannel",
     "Router",
     "Sender",
     "ShuffleRouter",
@@ -48,7 +48,7 @@ class BatchTooLargeError(JobError):
     """A batch does not fit into a frame."""
 
 
-class Outlet(ABC):
+class OutputChannel(ABC):
     """The sending end of one channel.
 
     Arguments:
@@ -166,7 +166,7 @@ class Outlet(ABC):
         """Send a marker."""
 
 
-class LocalOutlet(Outlet):
+class LocalOutputChannel(OutputChannel):
     """To a task in the same process.
 
     Arguments:
@@ -208,7 +208,7 @@ class Sender(Protocol):
         """Queue a marker."""
 
 
-class RemoteOutlet(Outlet):
+class RemoteOutputChannel(OutputChannel):
     """To a task in another process.
 
     Arguments:
@@ -270,14 +270,14 @@ class RemoteOutlet(Outlet):
 
 
 class Router(ABC):
-    """Spreads the records of one link over its outlets.
+    """Spreads the records of one link over its outputs.
 
     Arguments:
-        outlets: one per channel from this task, in order of the target subtask.
+        outputs: one per channel from this task, in order of the target subtask.
     """
 
-    def __init__(self, outlets: list[Outlet]) -> None:
-        self.outlets = outlets
+    def __init__(self, outputs: list[OutputChannel]) -> None:
+        self.outputs = outputs
         #: What its user code is to the next operator, for errors, such as "key of Count".
         self.place: str | None = None
         #: Consumed by the record at hand, so that an error can name it.
@@ -285,15 +285,15 @@ class Router(ABC):
 
     @abstractmethod
     def route(self, records: list[Any]) -> None:
-        """Put every record into the buffer of its outlet (or outlets)."""
+        """Put every record into the buffer of its output (or outputs)."""
 
 
 class ForwardRouter(Router):
-    """To the one outlet there is."""
+    """To the one output there is."""
 
     def route(self, records: list[Any]) -> None:
         """Append all."""
-        self.outlets[0].buffer.extend(records)
+        self.outputs[0].buffer.extend(records)
 
 
 class GlobalRouter(Router):
@@ -301,7 +301,7 @@ class GlobalRouter(Router):
 
     def route(self, records: list[Any]) -> None:
         """Append all to the first."""
-        self.outlets[0].buffer.extend(records)
+        self.outputs[0].buffer.extend(records)
 
 
 class BroadcastRouter(Router):
@@ -311,50 +311,52 @@ class BroadcastRouter(Router):
         copy: copies mutable records.
     """
 
-    def __init__(self, outlets: list[Outlet], copy: Callable[[list[Any]], list[Any]]) -> None:
-        super().__init__(outlets)
+    def __init__(
+        self, outputs: list[OutputChannel], copy: Callable[[list[Any]], list[Any]]
+    ) -> None:
+        super().__init__(outputs)
         self._copy = copy
 
     def route(self, records: list[Any]) -> None:
         """Append all to each."""
-        for outlet in self.outlets:
+        for output in self.outputs:
             # What a consumer in this process does to a record must not be seen by the others,
             # and theirs may be encoded later.
-            local = len(self.outlets) > 1 and isinstance(outlet, LocalOutlet)
-            outlet.buffer.extend(self._copy(records) if local else records)
+            local = len(self.outputs) > 1 and isinstance(output, LocalOutputChannel)
+            output.buffer.extend(self._copy(records) if local else records)
 
 
 class RebalanceRouter(Router):
-    """Round robin, going on where the last batch stopped. Also rescale, over fewer outlets."""
+    """Round robin, going on where the last batch stopped. Also rescale, over fewer outputs."""
 
-    def __init__(self, outlets: list[Outlet], start: int = 0) -> None:
-        super().__init__(outlets)
-        self._next = start % len(outlets)
+    def __init__(self, outputs: list[OutputChannel], start: int = 0) -> None:
+        super().__init__(outputs)
+        self._next = start % len(outputs)
 
     def route(self, records: list[Any]) -> None:
-        """Every n-th record to each of n outlets."""
-        count = len(self.outlets)
+        """Every n-th record to each of n outputs."""
+        count = len(self.outputs)
         for offset in range(min(count, len(records))):
-            self.outlets[(self._next + offset) % count].buffer.extend(records[offset::count])
+            self.outputs[(self._next + offset) % count].buffer.extend(records[offset::count])
         self._next = (self._next + len(records)) % count
 
 
 class ShuffleRouter(Router):
     """At random, uniformly."""
 
-    def __init__(self, outlets: list[Outlet], rng: random.Random) -> None:
-        super().__init__(outlets)
+    def __init__(self, outputs: list[OutputChannel], rng: random.Random) -> None:
+        super().__init__(outputs)
         self._rng = rng
 
     def route(self, records: list[Any]) -> None:
-        """Each record to an outlet drawn for it."""
-        appends = [outlet.buffer.append for outlet in self.outlets]
+        """Each record to an output drawn for it."""
+        appends = [output.buffer.append for output in self.outputs]
         for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
             append(record)
 
 
 class _Memo(dict[Any, Pending]):
-    """key → what is pending for its outlet; filled when a key is first asked for.
+    """key → what is pending for its output; filled when a key is first asked for.
 
     Bounded: emptied when it is full, since a job whose keys are all new gains nothing from it.
     """
@@ -381,25 +383,25 @@ class HashRouter(Router):
     Arguments:
         selector: takes the key from a record.
         max_parallelism: number of key groups.
-        parallelism: number of target subtasks; there is an outlet for each.
+        parallelism: number of target subtasks; there is an output for each.
     """
 
     def __init__(
         self,
-        outlets: list[Outlet],
+        outputs: list[OutputChannel],
         selector: Callable[[Any], Any],
         max_parallelism: int,
         parallelism: int,
     ) -> None:
-        super().__init__(outlets)
+        super().__init__(outputs)
         self.selector = selector
         self._max, self._parallelism = max_parallelism, parallelism
-        self._pending = [outlet.pending for outlet in outlets]
+        self._pending = [output.pending for output in outputs]
         self._memo = _Memo(self._find)
         self._loop = inlined(route_records, key_of=selector)
 
     def route(self, records: list[Any]) -> None:
-        """Append each record to the outlet of its key."""
+        """Append each record to the output of its key."""
         self.iterator = iterator = iter(records)
         try:
             self._loop(self.selector, iterator, self._memo)
@@ -415,11 +417,11 @@ class HashRouter(Router):
         Arguments:
             layout: as of `ColumnPending`.
 
-        Returns what is pending for each key, for tuples of that layout. The outlets must be empty.
+        Returns what is pending for each key, for tuples of that layout. The outputs must be empty.
         """
-        for outlet in self.outlets:
-            outlet.pending = ColumnPending(layout)
-        self._pending = [outlet.pending for outlet in self.outlets]
+        for output in self.outputs:
+            output.pending = ColumnPending(layout)
+        self._pending = [output.pending for output in self.outputs]
         return self._memo
 
     def refuse(self, record: Any) -> None:
@@ -453,17 +455,17 @@ class CustomRouter(Router):
 
     def __init__(
         self,
-        outlets: list[Outlet],
+        outputs: list[OutputChannel],
         selector: Callable[[Any], Any],
         partition: Callable[[Any, int], int],
     ) -> None:
-        super().__init__(outlets)
+        super().__init__(outputs)
         self._selector = selector
         self._partition = partition
 
     def route(self, records: list[Any]) -> None:
         """Append each record where the partitioner says; `JobError` if that is nowhere."""
-        outlets, count = self.outlets, len(self.outlets)
+        outputs, count = self.outputs, len(self.outputs)
         selector, partition = self._selector, self._partition
         self.iterator = iterator = iter(records)
         for record in iterator:
@@ -473,23 +475,23 @@ class CustomRouter(Router):
                     f"the partitioner returned {index!r}; it must return a whole number from 0 "
                     f"to {count - 1}, the index of one of the {count} subtasks"
                 )
-            outlets[index].buffer.append(record)
+            outputs[index].buffer.append(record)
         self.iterator = None
 
 
-def seal_due(outlets: Iterable[Outlet], clock: Callable[[], float], timeout: float) -> None:
+def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeout: float) -> None:
     """Seal the batches that are full, and those that have waited for the buffer timeout."""
     now = -1.0
-    for outlet in outlets:
-        if not outlet.buffer:
+    for output in outputs:
+        if not output.buffer:
             continue
-        if len(outlet.buffer) >= outlet.limit:
-            outlet.seal_full()
-            if not outlet.buffer:
+        if len(output.buffer) >= output.limit:
+            output.seal_full()
+            if not output.buffer:
                 continue
         if now < 0:
             now = clock()
-        if outlet.since is None:
-            outlet.since = now
-        elif now - outlet.since >= timeout:
-            outlet.seal()
+        if output.since is None:
+            output.since = now
+        elif now - output.since >= timeout:
+            output.seal()

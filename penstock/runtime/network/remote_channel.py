@@ -102,7 +102,7 @@ class _Writer:
 
 
 class SendingHalf:
-    """The sender's end; a `Sender` for a `RemoteOutlet`.
+    """The sender's end; a `Sender` for a `RemoteOutputChannel`.
 
     Arguments:
         frames: an authenticated connection.

@@ -1,7 +1,7 @@
 """A map or flat map and the routing behind it, as one loop that makes columns instead of tuples.
 
 Where a function makes tuples, and a key selector looks at items of them, no tuple is needed: each
-item is appended to a column of the outlet that the key says. `(word, 1)` for each word of a line,
+item is appended to a column of the output that the key says. `(word, 1)` for each word of a line,
 by the word, becomes
 
     for word in record.split():
@@ -71,7 +71,7 @@ class FusedOperator(RunningOperator):
 
     Arguments:
         made_by: the operator.
-        router: all that takes its output; its outlets are empty yet.
+        router: all that takes its output; its outputs are empty yet.
         loop: called with an iterator over records, and what is pending for each key.
         layout: of what the loop appends.
     """
@@ -87,11 +87,11 @@ class FusedOperator(RunningOperator):
         self._made_by, self._router = made_by, router
         self._route = loop
         self._pending = router.by_column(layout)
-        self._outlets = router.outlets
+        self._outputs = router.outputs
 
     def process(self, records: list[Any]) -> list[Any]:
         """Route all; nothing is left to be emitted."""
-        before = sum([len(outlet.buffer) for outlet in self._outlets])
+        before = sum([len(output.buffer) for output in self._outputs])
         self.iterator = iterator = iter(records)
         try:
             self._route(iterator, self._pending)
@@ -99,7 +99,7 @@ class FusedOperator(RunningOperator):
             if was_inlined(error) or isinstance(error, JobError):
                 self._raise_as_two(records)
             raise
-        self.records_out += sum([len(outlet.buffer) for outlet in self._outlets]) - before
+        self.records_out += sum([len(output.buffer) for output in self._outputs]) - before
         return []
 
     def _raise_as_two(self, records: list[Any]) -> None:
@@ -125,7 +125,7 @@ def fused(operator: RunningOperator, router: Router) -> FusedOperator | None:
 
     Arguments:
         operator: one that only the router takes the output of.
-        router: whose outlets are empty yet.
+        router: whose outputs are empty yet.
     """
     if not isinstance(router, HashRouter) or not isinstance(
         operator, MapOperator | FlatMapOperator

@@ -1,7 +1,7 @@
 """What a task needs where barriers may overtake records: what they overtake is logged.
 
 A record is then in flight in one of four places: in a channel (`LoggedChannel`), in the hands of
-the task, or in an outlet, both of which are here; or it comes later, behind the barrier.
+the task, or in an output, both of which are here; or it comes later, behind the barrier.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from penstock.runtime.network.elements import Barrier
 from penstock.runtime.network.input_channel import Channel
-from penstock.runtime.network.output_channel import Outlet
+from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.network.recorded_channel import (
     BatchLog,
     EdgeIdentity,
@@ -56,7 +56,7 @@ class Relay:
 
 
 class Unaligned:
-    """Logs what one task has in hand and in its outlets.
+    """Logs what one task has in hand and in its outputs.
 
     Arguments:
         relay: of all tasks of the process.
@@ -80,14 +80,14 @@ class Unaligned:
         self._subtask, self._own_edge = subtask, own_edge
         self._encode, self._keep = encode, keep
 
-    def overtake(self, outlets: Sequence[Outlet], barrier: Barrier) -> list[Log]:
-        """Send the barrier ahead of all that waits in the outlets; returns what that is."""
+    def overtake(self, outputs: Sequence[OutputChannel], barrier: Barrier) -> list[Log]:
+        """Send the barrier ahead of all that waits in the outputs; returns what that is."""
         logs: list[Log] = []
-        for outlet in outlets:
-            batches = outlet.overtake(barrier)
+        for output in outputs:
+            batches = output.overtake(barrier)
             if batches:
-                assert outlet.edge is not None
-                logs.append(self._log(outlet.edge, self._subtask, outlet.target, batches))
+                assert output.edge is not None
+                logs.append(self._log(output.edge, self._subtask, output.target, batches))
         return logs
 
     def in_hand(self, batches: Iterable[tuple[Channel | None, Records]]) -> list[Log]:

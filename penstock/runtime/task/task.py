@@ -5,7 +5,7 @@ a slice of a batch, or does what the snapshot protocol commands, and returns. It
 every interleaving of channels can be tested through it. `run` is the loop around it: it waits
 when there is nothing to do, and yields between slices.
 
-User code runs in slices of about 1 ms (`pace.py`); outlets are looked at after each slice, so
+User code runs in slices of about 1 ms (`pace.py`); outputs are looked at after each slice, so
 that a record does not wait long in a buffer behind a busy function.
 """
 
@@ -22,7 +22,7 @@ from penstock.dataflow.source import Split
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import Outlet, seal_due
+from penstock.runtime.network.output_channel import OutputChannel, seal_due
 from penstock.runtime.operators.base import RunningOperator, SinkOperator, explain
 from penstock.runtime.operators.multiplexed_source import Feed
 from penstock.runtime.serialization.codec import Codec
@@ -74,7 +74,7 @@ class Task:
         name: of the chain.
         root: the chain's operators.
         gate: its input channels.
-        outlets: all its outlets, over all links.
+        outputs: all its outputs, over all links.
         protocol: the snapshot protocol of this task.
         outside: its channels from outside of its loop; None if it is in no loop.
         persister: makes cuts durable.
@@ -97,7 +97,7 @@ class Task:
         name: str,
         root: ChainNode,
         gate: InputGate,
-        outlets: list[Outlet],
+        outputs: list[OutputChannel],
         protocol: SnapshotProtocol,
         persister: Persister,
         codec: Codec,
@@ -113,7 +113,7 @@ class Task:
         unaligned: Unaligned | None = None,
     ) -> None:
         self.id, self.name = id, name
-        self.root, self.gate, self.outlets = root, gate, outlets
+        self.root, self.gate, self.outputs = root, gate, outputs
         self.persister = persister
         self.feed = feed
         self.backends = backends or {}
@@ -123,7 +123,7 @@ class Task:
         self._decode = codec.decode_columns if self._by_column else codec.decode_batch
         self._listener = listener
         self._clock, self._timer = clock, timer
-        self._seal = partial(seal_due, outlets, clock, buffer_timeout)
+        self._seal = partial(seal_due, outputs, clock, buffer_timeout)
         self._keep_state = keep_state
         self._operators: list[RunningOperator] = [node.operator for node in root.walk()]
         #: Barriers and splits from the JobManager, in the order in which it sent them.
@@ -276,8 +276,8 @@ class Task:
     def push(self) -> bool:
         """Send what is sealed as far as credits go; False if some of it must wait."""
         clear = True
-        for outlet in self.outlets:
-            if outlet.waiting and not outlet.push():
+        for output in self.outputs:
+            if output.waiting and not output.push():
                 clear = False
         if clear:
             if self._blocked_since is not None:
@@ -295,9 +295,9 @@ class Task:
 
     def flush(self) -> bool:
         """The task is about to wait: seal and send everything. False if some must wait."""
-        for outlet in self.outlets:
-            if outlet.buffer:
-                outlet.seal()
+        for output in self.outputs:
+            if output.buffer:
+                output.seal()
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
                 operator_at_work.set(operator.context)
@@ -382,8 +382,8 @@ class Task:
         self.push()
 
     def _end(self) -> None:
-        for outlet in self.outlets:
-            outlet.mark(EndOfInput())
+        for output in self.outputs:
+            output.mark(EndOfInput())
         self.ended = True
         self.push()
         self._listener.input_ended(self)
@@ -474,15 +474,15 @@ class Task:
                     self.persister.abort(number)
                 case Broadcast(number):
                     barrier = Barrier(number, self._kind(number))
-                    for outlet in self.outlets:
-                        outlet.mark(barrier)
+                    for output in self.outputs:
+                        output.mark(barrier)
                     self._unsent = number if self._unaligned is not None else None
                     self.push()
                 case Overtake(number):
                     assert self._unaligned is not None
                     barrier = Barrier(number, self._kind(number), urgent=True)
                     self.persister.start_log(
-                        number, self._unaligned.overtake(self.outlets, barrier)
+                        number, self._unaligned.overtake(self.outputs, barrier)
                     )
                 case StartTimer(number):
                     assert self._unaligned is not None

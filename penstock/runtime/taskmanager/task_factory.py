@@ -36,10 +36,10 @@ from penstock.runtime.network.output_channel import (
     ForwardRouter,
     GlobalRouter,
     HashRouter,
-    LocalOutlet,
-    Outlet,
+    LocalOutputChannel,
+    OutputChannel,
     RebalanceRouter,
-    RemoteOutlet,
+    RemoteOutputChannel,
     Router,
     Sender,
     ShuffleRouter,
@@ -270,9 +270,9 @@ class TaskFactory:
         request_split: Callable[[int], None],
     ) -> BuiltTask:
         wake, persist = self.signals[chain.id]
-        outlets: list[Outlet] = []
+        outputs: list[OutputChannel] = []
         backends: dict[str, KeyedBackend] = {}
-        root = self._node(chain.root, senders, outlets, backends, wake)
+        root = self._node(chain.root, senders, outputs, backends, wake)
         pump = Signal()
 
         def wake_source() -> None:
@@ -311,7 +311,7 @@ class TaskFactory:
             name=chain.name,
             root=root,
             gate=gate,
-            outlets=outlets,
+            outputs=outputs,
             protocol=self._protocol(gate),
             persister=persister,
             codec=self.codec,
@@ -367,16 +367,16 @@ class TaskFactory:
         self,
         node: Node,
         senders: dict[ChannelId, Sender],
-        outlets: list[Outlet],
+        outputs: list[OutputChannel],
         backends: dict[str, KeyedBackend],
         wake: Signal,
     ) -> ChainNode:
         operator = self._operator(node, backends)
         links = [self.plan.links[number] for number in node.links]
-        routers = [self._router(link, senders, outlets, wake) for link in links]
+        routers = [self._router(link, senders, outputs, wake) for link in links]
         for link, router in zip(links, routers, strict=True):
             router.place = self._place(link)
-        children = [self._node(child, senders, outlets, backends, wake) for child in node.children]
+        children = [self._node(child, senders, outputs, backends, wake) for child in node.children]
         loop_of = self.plan.loop_of
         inner = frozenset(
             router
@@ -429,14 +429,14 @@ class TaskFactory:
         self,
         link: Link,
         senders: dict[ChannelId, Sender],
-        outlets: list[Outlet],
+        outputs: list[OutputChannel],
         wake: Signal,
     ) -> Router:
-        own: list[Outlet] = []
+        own: list[OutputChannel] = []
         for id in self.plan.channels(link):
             if id.source == self.slot:
-                own.append(self._outlet(id, senders, wake))
-        outlets += own
+                own.append(self._output_channel(id, senders, wake))
+        outputs += own
         edge = self.code.graph.edges[link.edge]
         match link.partitioning:
             case Partitioning.FORWARD:
@@ -446,7 +446,7 @@ class TaskFactory:
                 selector = method_of(edge.selector, "get_key")
                 return HashRouter(own, selector, self.plan.max_parallelism, targets)
             case Partitioning.REBALANCE | Partitioning.RESCALE:
-                # Subtasks begin at different outlets, or the first would get all of short streams.
+                # Subtasks begin at different outputs, or the first would get all of short streams.
                 return RebalanceRouter(own, self.slot)
             case Partitioning.SHUFFLE:
                 return ShuffleRouter(own, self.world.rng)
@@ -496,27 +496,30 @@ class TaskFactory:
 
         return limited
 
-    def _outlet(self, id: ChannelId, senders: dict[ChannelId, Sender], wake: Signal) -> Outlet:
+    def _output_channel(
+        self, id: ChannelId, senders: dict[ChannelId, Sender], wake: Signal
+    ) -> OutputChannel:
         link = self.plan.links[id.link]
         if id.target != self.slot:
             config = self.config
             encode = self._limited(link)
             return self._told(
-                RemoteOutlet(senders[id], encode, config.batch_records, config.batch_bytes), id
+                RemoteOutputChannel(senders[id], encode, config.batch_records, config.batch_bytes),
+                id,
             )
         channel = self.gates[link.target].channels[id]
-        outlet = LocalOutlet(channel, self.config.batch_records)
+        output = LocalOutputChannel(channel, self.config.batch_records)
 
         def give() -> None:
             # Only a sender that waits needs to be told.
-            if outlet.waiting:
+            if output.waiting:
                 wake.set()
 
         if not link.back:  # whose sender never waits
             channel.on_credit = give
-        return self._told(outlet, id)
+        return self._told(output, id)
 
-    def _told(self, outlet: Outlet, id: ChannelId) -> Outlet:
-        """The outlet, told which channel it is the end of."""
-        outlet.edge, outlet.target = self._identity(self.plan.links[id.link]), id.target
-        return outlet
+    def _told(self, output: OutputChannel, id: ChannelId) -> OutputChannel:
+        """The output, told which channel it is the end of."""
+        output.edge, output.target = self._identity(self.plan.links[id.link]), id.target
+        return output

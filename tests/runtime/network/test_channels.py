@@ -1,4 +1,4 @@
-"""Channels from end to end: outlets and routers, connections, channels, the input gate.
+"""Channels from end to end: outputs and routers, connections, channels, the input gate.
 
 And what stands at the ends of a task: the feed of a source, and the persister. All of it is
 synchronous, except connections, which run over streams in memory.
@@ -29,10 +29,10 @@ from penstock.runtime.network.output_channel import (
     ForwardRouter,
     GlobalRouter,
     HashRouter,
-    LocalOutlet,
-    Outlet,
+    LocalOutputChannel,
+    OutputChannel,
     RebalanceRouter,
-    RemoteOutlet,
+    RemoteOutputChannel,
     ShuffleRouter,
 )
 from penstock.runtime.network.remote_channel import (
@@ -127,15 +127,15 @@ def test_a_blocked_channel_delivers_nothing_and_keeps_its_order() -> None:
 def test_a_blocked_channel_pushes_back() -> None:
     gated = Gated(1, capacity=2)
     (channel,) = gated.channels
-    outlet = LocalOutlet(channel, 1)
+    output = LocalOutputChannel(channel, 1)
     channel.block()
-    outlet.buffer.extend([1, 2, 3])
-    outlet.seal()
-    assert not outlet.push()
-    assert (len(channel), outlet.waiting, channel.room) == (2, 1, 0)
+    output.buffer.extend([1, 2, 3])
+    output.seal()
+    assert not output.push()
+    assert (len(channel), output.waiting, channel.room) == (2, 1, 0)
     channel.unblock()
     assert gated.gate.take() is not None
-    assert outlet.push()
+    assert output.push()
     assert [what for _, what in gated.drain()] == [[2], [3]]
 
 
@@ -212,7 +212,7 @@ def test_statistics_tell_what_went_through_and_how_long_it_was_held_up() -> None
     assert statistics.backpressure_seconds == 5.0
 
 
-# ---- outlets
+# ---- outputs
 
 
 class FakeSender:
@@ -232,29 +232,29 @@ class FakeSender:
 
 def test_sealing_makes_batches_of_at_most_the_limit() -> None:
     gated = Gated(1, capacity=10)
-    outlet = LocalOutlet(gated.channels[0], 3)
-    outlet.buffer.extend(range(8))
-    outlet.seal_full()
-    assert (outlet.waiting, outlet.buffer) == (2, [6, 7])
-    outlet.seal()
-    assert (outlet.waiting, outlet.buffer) == (3, [])
-    outlet.push()
+    output = LocalOutputChannel(gated.channels[0], 3)
+    output.buffer.extend(range(8))
+    output.seal_full()
+    assert (output.waiting, output.buffer) == (2, [6, 7])
+    output.seal()
+    assert (output.waiting, output.buffer) == (3, [])
+    output.push()
     assert [what for _, what in gated.drain()] == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
 def test_a_batch_may_be_half_as_large_again_and_is_then_not_copied() -> None:
     gated = Gated(1, capacity=10)
-    outlet = LocalOutlet(gated.channels[0], 10)
-    outlet.buffer.extend(range(9))
-    outlet.seal_full()
-    assert outlet.waiting == 0
-    outlet.buffer.extend(range(9, 15))
-    whole = outlet.buffer
-    outlet.seal_full()
-    outlet.buffer.extend(range(26))
-    outlet.seal_full()
-    assert (outlet.waiting, len(outlet.buffer)) == (3, 6)
-    outlet.push()
+    output = LocalOutputChannel(gated.channels[0], 10)
+    output.buffer.extend(range(9))
+    output.seal_full()
+    assert output.waiting == 0
+    output.buffer.extend(range(9, 15))
+    whole = output.buffer
+    output.seal_full()
+    output.buffer.extend(range(26))
+    output.seal_full()
+    assert (output.waiting, len(output.buffer)) == (3, 6)
+    output.push()
     taken = gated.gate.take()
     assert taken is not None
     assert isinstance(taken[1], Batch)
@@ -264,96 +264,96 @@ def test_a_batch_may_be_half_as_large_again_and_is_then_not_copied() -> None:
 
 
 def test_sealing_keeps_what_is_pending_since_routers_hold_it() -> None:
-    outlet = LocalOutlet(Gated(1).channels[0], 3)
-    pending = outlet.pending
-    for seal in (outlet.seal, outlet.seal_full):
+    output = LocalOutputChannel(Gated(1).channels[0], 3)
+    pending = output.pending
+    for seal in (output.seal, output.seal_full):
         pending.records.append(1)
         seal()
     pending.records.append(2)
-    assert outlet.buffer[-1] == 2
+    assert output.buffer[-1] == 2
 
 
 def test_a_marker_comes_behind_all_that_was_emitted_even_without_credits() -> None:
     gated = Gated(1, capacity=1)
-    outlet = LocalOutlet(gated.channels[0], 10)
-    outlet.buffer.append(1)
-    outlet.mark(Barrier(1))
-    outlet.buffer.append(2)
-    outlet.mark(EndOfInput())
-    outlet.mark(Barrier(2))
-    assert not outlet.push()
+    output = LocalOutputChannel(gated.channels[0], 10)
+    output.buffer.append(1)
+    output.mark(Barrier(1))
+    output.buffer.append(2)
+    output.mark(EndOfInput())
+    output.mark(Barrier(2))
+    assert not output.push()
     taken = gated.drain()
-    assert outlet.push()
+    assert output.push()
     assert taken + gated.drain() == [(0, [1]), (0, 1), (0, [2]), (0, "end"), (0, 2)]
 
 
 def test_a_slow_consumer_gets_small_batches() -> None:
     gated = Gated(1, capacity=10)
     (channel,) = gated.channels
-    outlet = LocalOutlet(channel, 100)
+    output = LocalOutputChannel(channel, 100)
     channel.desired_records = 5
-    outlet.buffer.append(0)
-    outlet.seal()
-    outlet.push()
-    assert outlet.limit == 5
+    output.buffer.append(0)
+    output.seal()
+    output.push()
+    assert output.limit == 5
 
 
-def test_a_remote_outlet_learns_how_many_records_fit_into_the_wanted_bytes() -> None:
+def test_a_remote_output_channel_learns_how_many_records_fit_into_the_wanted_bytes() -> None:
     sender = FakeSender()
-    outlet = RemoteOutlet(sender, CODEC.encode_batch, 1000, 1000)
-    outlet.buffer.extend(["x" * 98] * 50)
-    outlet.seal()
-    assert outlet.push()
-    assert 5 <= outlet.limit <= 12
+    output = RemoteOutputChannel(sender, CODEC.encode_batch, 1000, 1000)
+    output.buffer.extend(["x" * 98] * 50)
+    output.seal()
+    assert output.push()
+    assert 5 <= output.limit <= 12
     sender.desired_records = 2
-    outlet.buffer.append("y")
-    outlet.seal()
-    outlet.push()
-    assert outlet.limit == 2
+    output.buffer.append("y")
+    output.seal()
+    output.push()
+    assert output.limit == 2
 
 
-def test_a_remote_outlet_waits_for_credits_and_keeps_the_order() -> None:
+def test_a_remote_output_channel_waits_for_credits_and_keeps_the_order() -> None:
     sender = FakeSender(credits=1)
-    outlet = RemoteOutlet(sender, CODEC.encode_batch, 1, 1 << 20)
-    outlet.buffer.extend([1, 2])
-    outlet.mark(Barrier(9))
-    assert not outlet.push()
+    output = RemoteOutputChannel(sender, CODEC.encode_batch, 1, 1 << 20)
+    output.buffer.extend([1, 2])
+    output.mark(Barrier(9))
+    assert not output.push()
     assert sender.sent == [[1]]
     sender.credits += 1
-    assert outlet.push()
+    assert output.push()
     assert sender.sent == [[1], [2], 9]
 
 
 # ---- routers
 
 
-def outlets(count: int) -> list[Outlet]:
-    return [LocalOutlet(channel, 1000) for channel in Gated(count).channels]
+def outputs(count: int) -> list[OutputChannel]:
+    return [LocalOutputChannel(channel, 1000) for channel in Gated(count).channels]
 
 
-def buffers(own: list[Outlet]) -> list[list[Any]]:
-    return [outlet.buffer for outlet in own]
+def buffers(own: list[OutputChannel]) -> list[list[Any]]:
+    return [output.buffer for output in own]
 
 
 def test_forward_and_global_send_all_to_one() -> None:
-    own = outlets(1)
+    own = outputs(1)
     ForwardRouter(own).route([1, 2])
     assert buffers(own) == [[1, 2]]
-    own = outlets(3)
+    own = outputs(3)
     GlobalRouter(own).route([1, 2])
     assert buffers(own) == [[1, 2], [], []]
 
 
 def test_broadcast_sends_all_to_each() -> None:
-    own = outlets(3)
+    own = outputs(3)
     BroadcastRouter(own, CODEC.copy_mutable).route([1, 2])
     assert buffers(own) == [[1, 2]] * 3
 
 
 def test_broadcast_isolates_a_consumer_in_the_same_process_from_the_others() -> None:
     sender = FakeSender()
-    remote = RemoteOutlet(sender, CODEC.encode_batch, 10, 1 << 20)
-    (local,) = outlets(1)
+    remote = RemoteOutputChannel(sender, CODEC.encode_batch, 10, 1 << 20)
+    (local,) = outputs(1)
     BroadcastRouter([local, remote], CODEC.copy_mutable).route([[1]])
     local.buffer[0].append("changed by the consumer here")
     remote.seal()
@@ -363,7 +363,7 @@ def test_broadcast_isolates_a_consumer_in_the_same_process_from_the_others() -> 
 
 @pytest.mark.parametrize("sizes", [[7], [1] * 7, [2, 5], [3, 1, 3]])
 def test_rebalance_goes_round_over_batches_of_any_size(sizes: list[int]) -> None:
-    own = outlets(3)
+    own = outputs(3)
     router = RebalanceRouter(own, start=1)
     records = iter(range(7))
     for size in sizes:
@@ -372,7 +372,7 @@ def test_rebalance_goes_round_over_batches_of_any_size(sizes: list[int]) -> None
 
 
 def test_shuffle_sends_each_record_once_and_about_evenly() -> None:
-    own = outlets(4)
+    own = outputs(4)
     ShuffleRouter(own, random.Random(5)).route(list(range(4000)))
     assert sorted(record for buffer in buffers(own) for record in buffer) == list(range(4000))
     assert all(900 < len(buffer) < 1100 for buffer in buffers(own))
@@ -380,7 +380,7 @@ def test_shuffle_sends_each_record_once_and_about_evenly() -> None:
 
 
 def test_hash_sends_equal_keys_to_one_place_whatever_their_type() -> None:
-    own = outlets(4)
+    own = outputs(4)
     router = HashRouter(own, lambda record: record[0], 128, 4)
     records = [(key, i) for i, key in enumerate([1, "a", 1.0, True, "b", "a", 2, (1, "x")])]
     router.route(records)
@@ -392,7 +392,7 @@ def test_hash_sends_equal_keys_to_one_place_whatever_their_type() -> None:
 
 
 def test_hash_keeps_the_order_of_each_key() -> None:
-    own = outlets(3)
+    own = outputs(3)
     router = HashRouter(own, lambda record: record[0], 128, 3)
     router.route([(key, i) for i in range(50) for key in "abcdef"])
     arrived: list[str] = []
@@ -407,21 +407,21 @@ def test_hash_keeps_the_order_of_each_key() -> None:
 
 @pytest.mark.parametrize("key", [[1], {"a": 1}, object(), float("nan")])
 def test_hash_refuses_a_key_that_cannot_be_routed(key: Any) -> None:
-    router = HashRouter(outlets(2), lambda record: record, 128, 2)
+    router = HashRouter(outputs(2), lambda record: record, 128, 2)
     for records in ([key], ["fine", key]):
         with pytest.raises(JobError, match="key"):
             router.route(records)
 
 
 def test_custom_sends_where_the_partitioner_says() -> None:
-    own = outlets(3)
+    own = outputs(3)
     CustomRouter(own, lambda r: r[0], lambda key, count: key % count).route([(4, "a"), (2, "b")])
     assert buffers(own) == [[], [(4, "a")], [(2, "b")]]
 
 
 @pytest.mark.parametrize("index", [-1, 3, 100])
 def test_custom_refuses_a_place_that_there_is_not(index: int) -> None:
-    router = CustomRouter(outlets(3), lambda r: r, lambda key, count: index)
+    router = CustomRouter(outputs(3), lambda r: r, lambda key, count: index)
     with pytest.raises(JobError, match=f"returned {index}"):
         router.route([1])
 
@@ -461,13 +461,13 @@ def test_a_connection_carries_batches_and_markers_in_order() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, _, _ = await connected(nursery)
-            outlet = RemoteOutlet(sending, CODEC.encode_batch, 10, 1 << 20)
-            outlet.buffer.extend([("a", 1), ("b", 2)])
-            outlet.mark(Barrier(3, SnapshotKind.SAVEPOINT))
-            outlet.buffer.append(("c", 3))
-            outlet.mark(EndOfInput())
-            outlet.mark(Barrier(4, SnapshotKind.FINAL))
-            assert outlet.push()
+            output = RemoteOutputChannel(sending, CODEC.encode_batch, 10, 1 << 20)
+            output.buffer.extend([("a", 1), ("b", 2)])
+            output.mark(Barrier(3, SnapshotKind.SAVEPOINT))
+            output.buffer.append(("c", 3))
+            output.mark(EndOfInput())
+            output.mark(Barrier(4, SnapshotKind.FINAL))
+            assert output.push()
             await trio.testing.wait_all_tasks_blocked()
             taken = []
             while (item := gated.gate.take()) is not None:
@@ -484,10 +484,10 @@ def test_credits_come_back_over_a_connection_when_batches_are_taken() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, woken, _ = await connected(nursery)
-            outlet = RemoteOutlet(sending, CODEC.encode_batch, 1, 1 << 20)
-            outlet.buffer.extend([1, 2, 3])
-            outlet.seal()
-            assert not outlet.push()
+            output = RemoteOutputChannel(sending, CODEC.encode_batch, 1, 1 << 20)
+            output.buffer.extend([1, 2, 3])
+            output.seal()
+            assert not output.push()
             await trio.testing.wait_all_tasks_blocked()
             assert (sending.credits, woken) == (0, [])
             gated.channels[0].desired_records = 17
@@ -495,7 +495,7 @@ def test_credits_come_back_over_a_connection_when_batches_are_taken() -> None:
             await trio.testing.wait_all_tasks_blocked()
             assert (sending.credits, sending.desired_records) == (2, 17)
             assert woken
-            assert outlet.push()
+            assert output.push()
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -506,10 +506,10 @@ def test_a_slow_task_has_fewer_batches_under_way() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, woken, _ = await connected(nursery, credits=4)
             (channel,) = gated.channels
-            outlet = RemoteOutlet(sending, CODEC.encode_batch, 1, 1 << 20)
-            outlet.buffer.extend(range(6))
-            outlet.seal()
-            outlet.push()
+            output = RemoteOutputChannel(sending, CODEC.encode_batch, 1, 1 << 20)
+            output.buffer.extend(range(6))
+            output.seal()
+            output.push()
             await trio.testing.wait_all_tasks_blocked()
             channel.window = 1
             for left in (3, 2, 1):
@@ -519,7 +519,7 @@ def test_a_slow_task_has_fewer_batches_under_way() -> None:
             gated.gate.take()
             await trio.testing.wait_all_tasks_blocked()
             assert (len(channel), sending.credits, len(woken)) == (0, 1, 1)
-            outlet.push()
+            output.push()
             await trio.testing.wait_all_tasks_blocked()
             channel.window = 4
             gated.gate.take()
@@ -535,13 +535,13 @@ def test_a_task_that_becomes_slow_is_followed_before_the_next_batch() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, _, _ = await connected(nursery, credits=4)
             (channel,) = gated.channels
-            outlet = RemoteOutlet(sending, CODEC.encode_batch, 100, 1 << 20)
-            assert outlet.limit == FIRST_RECORDS
+            output = RemoteOutputChannel(sending, CODEC.encode_batch, 100, 1 << 20)
+            assert output.limit == FIRST_RECORDS
             pace = Pace()
             pace.took(1, 2e-3)
             gated.gate.follow(pace)
             await trio.testing.wait_all_tasks_blocked()
-            assert (outlet.limit, sending.credits, channel.desired_records) == (1, 4, 1)
+            assert (output.limit, sending.credits, channel.desired_records) == (1, 4, 1)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -836,7 +836,7 @@ def test_random_traffic_is_neither_lost_nor_reordered() -> None:
     for seed in range(30):
         rng = random.Random(seed)
         gated = Gated(3, capacity=2)
-        own = [LocalOutlet(channel, rng.randint(1, 4)) for channel in gated.channels]
+        own = [LocalOutputChannel(channel, rng.randint(1, 4)) for channel in gated.channels]
         sent: list[list[int]] = [[] for _ in own]
         received: list[list[int]] = [[] for _ in own]
         counter = 0
@@ -860,12 +860,12 @@ def test_random_traffic_is_neither_lost_nor_reordered() -> None:
                     if (item := gated.gate.take()) is not None:
                         assert not item[0].blocked, seed
                         received[item[0].id.source] += shown(item[1])
-        for index, outlet in enumerate(own):
+        for index, output in enumerate(own):
             gated.channels[index].unblock()
-            outlet.seal()
-        while any(outlet.waiting for outlet in own) or gated.gate.ready:
-            for outlet in own:
-                outlet.push()
+            output.seal()
+        while any(output.waiting for output in own) or gated.gate.ready:
+            for output in own:
+                output.push()
             for source, records in gated.drain():
                 received[source] += records
         assert received == sent, seed

@@ -27,7 +27,12 @@ from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.runtime.network.elements import Batch, EndOfInput
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import ForwardRouter, HashRouter, LocalOutlet, Outlet
+from penstock.runtime.network.output_channel import (
+    ForwardRouter,
+    HashRouter,
+    LocalOutputChannel,
+    OutputChannel,
+)
 from penstock.runtime.operators.base import (
     OperatorContext,
     RunningOperator,
@@ -384,7 +389,7 @@ class _Silent:
         return None
 
 
-def task_of(root: ChainNode, outlets: list[Outlet]) -> tuple[Task, Any]:
+def task_of(root: ChainNode, outputs: list[OutputChannel]) -> tuple[Task, Any]:
     gate = InputGate(lambda: None, lambda: 0.0)
     channel = gate.add(ChannelId(0, 0, 0), 8)
     persister = Persister(
@@ -401,7 +406,7 @@ def task_of(root: ChainNode, outlets: list[Outlet]) -> tuple[Task, Any]:
         name="chain",
         root=root,
         gate=gate,
-        outlets=outlets,
+        outputs=outputs,
         protocol=AcyclicProtocol(gate.channels),
         persister=persister,
         codec=CODEC,
@@ -484,10 +489,12 @@ def test_where_an_output_fans_out_one_consumer_does_not_see_what_another_changes
 
 def test_an_error_in_routing_names_the_operator_that_emitted_the_record() -> None:
     gate = InputGate(lambda: None, lambda: 0.0)
-    outlets: list[Outlet] = [LocalOutlet(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)]
-    router = HashRouter(outlets, lambda record: record["key"], 128, 2)
+    outputs: list[OutputChannel] = [
+        LocalOutputChannel(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)
+    ]
+    router = HashRouter(outputs, lambda record: record["key"], 128, 2)
     root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [router])
-    task, channel = task_of(root, outlets)
+    task, channel = task_of(root, outputs)
     channel.put(Batch([{"key": 1}, {"no key": 2}]))
     with pytest.raises(JobError) as caught:
         while task.step():
@@ -498,10 +505,12 @@ def test_an_error_in_routing_names_the_operator_that_emitted_the_record() -> Non
 
 def test_a_key_that_cannot_be_routed_names_the_record() -> None:
     gate = InputGate(lambda: None, lambda: 0.0)
-    outlets: list[Outlet] = [LocalOutlet(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)]
-    router = HashRouter(outlets, lambda record: record[0], 128, 2)
+    outputs: list[OutputChannel] = [
+        LocalOutputChannel(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)
+    ]
+    router = HashRouter(outputs, lambda record: record[0], 128, 2)
     root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [router])
-    task, channel = task_of(root, outlets)
+    task, channel = task_of(root, outputs)
     channel.put(Batch([((1, 2), "fine"), ((1, [2]), "list in a key")]))
     with pytest.raises(JobError) as caught:
         while task.step():
@@ -513,17 +522,17 @@ def test_a_key_that_cannot_be_routed_names_the_record() -> None:
 def test_a_task_whose_output_waits_takes_no_more_input() -> None:
     gate = InputGate(lambda: None, lambda: 0.0)
     target = gate.add(ChannelId(0, 0, 0), 1)
-    outlet = LocalOutlet(target, 1)
-    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [ForwardRouter([outlet])])
-    task, channel = task_of(root, [outlet])
+    output = LocalOutputChannel(target, 1)
+    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [ForwardRouter([output])])
+    task, channel = task_of(root, [output])
     for number in range(4):
         channel.put(Batch([number]))
     while task.step():
         pass
-    assert (len(target), outlet.waiting, len(channel)) == (1, 1, 2)
+    assert (len(target), output.waiting, len(channel)) == (1, 1, 2)
     gate.take()
     assert task.step()
-    assert (len(target), outlet.waiting, len(channel)) == (1, 1, 1)
+    assert (len(target), output.waiting, len(channel)) == (1, 1, 1)
 
 
 def test_all_functions_are_closed_whatever_one_raises() -> None:

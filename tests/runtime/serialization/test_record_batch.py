@@ -20,7 +20,7 @@ from penstock.dataflow.sink import WriterContext
 from penstock.runtime.codegen.inliner import inlined_by_column
 from penstock.runtime.network.elements import Barrier, Batch, EncodedBatch
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import HashRouter, LocalOutlet, Outlet
+from penstock.runtime.network.output_channel import HashRouter, LocalOutputChannel, OutputChannel
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import LoopOperator, RunningOperator, SinkOperator
 from penstock.runtime.operators.columnar_fusion import FusedOperator, fused
@@ -157,24 +157,24 @@ FUSED: list[tuple[OperatorKind, Any, Callable[[Any], Any], list[Any]]] = [
 ]
 
 
-def outlets_of(count: int, batch_records: int = 3) -> tuple[InputGate, list[Outlet]]:
+def outputs_of(count: int, batch_records: int = 3) -> tuple[InputGate, list[OutputChannel]]:
     gate = InputGate(lambda: None, lambda: 0.0)
     channels = [gate.add(ChannelId(0, 0, i), 1000) for i in range(count)]
-    return gate, [LocalOutlet(channel, batch_records) for channel in channels]
+    return gate, [LocalOutputChannel(channel, batch_records) for channel in channels]
 
 
-def routed(outlets: list[Outlet], seal: bool) -> list[list[Any]]:
+def routed(outputs: list[OutputChannel], seal: bool) -> list[list[Any]]:
     """The batches that each channel gets."""
     found = []
-    for outlet in outlets:
-        assert isinstance(outlet, LocalOutlet)
-        outlet.seal_full()
+    for output in outputs:
+        assert isinstance(output, LocalOutputChannel)
+        output.seal_full()
         if seal:
-            outlet.seal()
-        outlet.push()
+            output.seal()
+        output.push()
         batches = []
-        while len(outlet.channel):
-            element = outlet.channel.take()
+        while len(output.channel):
+            element = output.channel.take()
             assert isinstance(element, Batch)
             batches.append(rows_of(element.records))
         found.append(batches)
@@ -186,7 +186,7 @@ def routed(outlets: list[Outlet], seal: bool) -> list[list[Any]]:
 def test_what_is_fused_routes_what_operator_and_router_do(
     kind: OperatorKind, function: Any, key: Any, records: list[Any], parallelism: int
 ) -> None:
-    (_, theirs), (_, ours) = outlets_of(parallelism), outlets_of(parallelism)
+    (_, theirs), (_, ours) = outputs_of(parallelism), outputs_of(parallelism)
     plain, router = operator(kind, function), HashRouter(theirs, key, 128, parallelism)
     one = fused(operator(kind, function), HashRouter(ours, key, 128, parallelism))
     assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
@@ -221,17 +221,17 @@ def test_what_is_fused_routes_what_operator_and_router_do(
     ],
 )
 def test_all_else_stays_as_two(kind: OperatorKind, function: Any, key: Any) -> None:
-    _, outlets = outlets_of(2)
-    assert fused(operator(kind, function), HashRouter(outlets, key, 128, 2)) is None
-    assert all(type(outlet.pending) is Pending for outlet in outlets)
+    _, outputs = outputs_of(2)
+    assert fused(operator(kind, function), HashRouter(outputs, key, 128, 2)) is None
+    assert all(type(output.pending) is Pending for output in outputs)
 
 
 def test_a_barrier_that_overtakes_columns_logs_them() -> None:
-    _, outlets = outlets_of(1)
-    one = fused(operator(OperatorKind.MAP, lambda n: (n, 1)), HashRouter(outlets, second, 128, 1))
+    _, outputs = outputs_of(1)
+    one = fused(operator(OperatorKind.MAP, lambda n: (n, 1)), HashRouter(outputs, second, 128, 1))
     assert one is not None
     one.process([1, 2, 3, 4, 5])
-    overtaken = outlets[0].overtake(Barrier(1))
+    overtaken = outputs[0].overtake(Barrier(1))
     assert [row for batch in overtaken for row in rows_of(batch)] == [(n, 1) for n in range(1, 6)]
     assert CODEC.decode_batch(CODEC.encode_batch(overtaken[0])) == rows_of(overtaken[0])
 
@@ -242,16 +242,16 @@ def second(pair: Any) -> Any:
 
 def failing(function: Any, key: Any, records: list[Any], kind: OperatorKind) -> JobError:
     """What a task tells of a fused operator that fails."""
-    _, outlets = outlets_of(2)
-    plain, router = operator(kind, function), HashRouter(outlets, key, 128, 2)
+    _, outputs = outputs_of(2)
+    plain, router = operator(kind, function), HashRouter(outputs, key, 128, 2)
     one = fused(plain, router)
     assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
     root = ChainNode(plain, [], [router]) if one is None else ChainNode(one, [], [])
-    return told(root, outlets, records)
+    return told(root, outputs, records)
 
 
-def told(root: ChainNode, outlets: list[Outlet], records: Any) -> JobError:
-    task, channel = task_of(root, outlets)
+def told(root: ChainNode, outputs: list[OutputChannel], records: Any) -> JobError:
+    task, channel = task_of(root, outputs)
     channel.put(Batch(records))
     with pytest.raises(JobError) as caught:
         while task.step():
@@ -291,10 +291,10 @@ def test_an_error_of_the_key_selector_has_its_line_and_what_was_emitted(place: i
 @pytest.mark.parametrize("bad", [[3], (1, [2]), object()], ids=["list", "list within", "object"])
 def test_a_key_that_cannot_be_routed_is_refused_with_what_was_emitted(bad: Any) -> None:
     ours = failing(lambda n: (n, 1), lambda pair: pair[0], [1, bad, 2], OperatorKind.MAP)
-    _, outlets = outlets_of(2)
-    router = HashRouter(outlets, lambda pair: pair[0], 128, 2)
+    _, outputs = outputs_of(2)
+    router = HashRouter(outputs, lambda pair: pair[0], 128, 2)
     root = ChainNode(operator(OperatorKind.MAP, lambda n: (n, 1)), [], [router])
-    theirs = told(root, outlets, [1, bad, 2])
+    theirs = told(root, outputs, [1, bad, 2])
     assert (ours.operator, ours.record) == (theirs.operator, theirs.record)
     assert str(ours) == str(theirs) and ours.record == repr((bad, 1))
 
@@ -391,16 +391,16 @@ def test_a_record_that_is_a_tuple_cannot_be_written_to() -> None:
 
 
 def test_what_is_fused_tells_rows_even_if_it_is_given_columns() -> None:
-    def of(running: RunningOperator, outlets: list[Outlet], rows: Any) -> JobError:
-        return told(ChainNode(running, [], []), outlets, by_column(rows))
+    def of(running: RunningOperator, outputs: list[OutputChannel], rows: Any) -> JobError:
+        return told(ChainNode(running, [], []), outputs, by_column(rows))
 
     for bad, key in ((("b", 0), lambda made: made[0]), (("b", 1, [2]), lambda made: made[2])):
-        _, outlets = outlets_of(1)
-        router = HashRouter(outlets, key, 128, 1)
+        _, outputs = outputs_of(1)
+        router = HashRouter(outputs, key, 128, 1)
         one = fused(operator(OperatorKind.MAP, lambda row: (row[0], 1 // row[1], row[-1])), router)
         assert one is not None and not one.takes_columns
         rows = [("a", 1, 1)[: len(bad)], bad, ("c", 3, 4)[: len(bad)]]
-        error = of(one, outlets, rows)
+        error = of(one, outputs, rows)
         assert error.record in (repr(bad), repr((bad[0], 1, bad[-1]))), error.record
         assert "ZeroDivisionError" in str(error) or "list can't be a key" in str(error)
 
@@ -468,8 +468,8 @@ def test_functions_are_opened_and_closed_once() -> None:
         def close(self) -> None:
             self.told += "c"
 
-    function, (_, outlets) = Opens(1), outlets_of(1)
-    one = fused(operator(OperatorKind.MAP, function), HashRouter(outlets, lambda p: p[0], 128, 1))
+    function, (_, outputs) = Opens(1), outputs_of(1)
+    one = fused(operator(OperatorKind.MAP, function), HashRouter(outputs, lambda p: p[0], 128, 1))
     assert isinstance(one, FusedOperator)
     function.told = ""  # the plain operator was opened
     one.open()

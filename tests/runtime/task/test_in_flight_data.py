@@ -1,6 +1,6 @@
 """What a real task does in the unaligned mode, one step at a time.
 
-A record in flight is in a channel, in the hands of the task, in an outlet, or in a log that is
+A record in flight is in a channel, in the hands of the task, in an output, or in a log that is
 replayed. A cut at any of these moments must log it once, under the channel that it came from.
 """
 
@@ -20,7 +20,7 @@ from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import ForwardRouter, LocalOutlet
+from penstock.runtime.network.output_channel import ForwardRouter, LocalOutputChannel
 from penstock.runtime.network.recorded_channel import EdgeIdentity, LoggedChannel
 from penstock.runtime.operators.base import OperatorContext, make_operator
 from penstock.runtime.operators.source_input import SourceFeed
@@ -111,8 +111,8 @@ class Stage:
             self.inputs.append(channel)
         self.down = InputGate(lambda: None, self.clock)
         self.output = self.down.add(ChannelId(1, 0, 1), 1)
-        outlet = LocalOutlet(self.output, 100)
-        outlet.edge, outlet.target = edge("here", "down"), 1
+        output = LocalOutputChannel(self.output, 100)
+        output.edge, output.target = edge("here", "down"), 1
         context = OperatorContext("here", "here", 0, 1, 4, 0, CODEC)
         kind, function = OperatorKind.MAP, lambda value: value
         if self.hooks:
@@ -126,9 +126,9 @@ class Stage:
         self.task = Task(
             id=(0, 0),
             name="here",
-            root=ChainNode(operator, [], [ForwardRouter([outlet])]),
+            root=ChainNode(operator, [], [ForwardRouter([output])]),
             gate=gate,
-            outlets=[outlet],
+            outputs=[output],
             protocol=ChandyLamportProtocol(gate.channels, patient=self.timeout > 0),
             persister=Persister(
                 subtask=0,
@@ -228,7 +228,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-# ---- channels and outlets by themselves
+# ---- channels and outputs by themselves
 
 
 def test_a_log_holds_what_waits_and_what_arrives_before_the_barrier(stage: Stage) -> None:
@@ -268,14 +268,14 @@ def test_a_log_holds_records_as_they_were_when_they_were_taken(stage: Stage) -> 
     assert [CODEC.decode_batch(part) for part in log.parts() if part] == [[{"n": 1}]]
 
 
-def outlet(stage: Stage) -> LocalOutlet:
-    [found] = stage.task.outlets
-    assert isinstance(found, LocalOutlet)
+def output(stage: Stage) -> LocalOutputChannel:
+    [found] = stage.task.outputs
+    assert isinstance(found, LocalOutputChannel)
     return found
 
 
 def test_a_barrier_gets_ahead_of_what_is_sealed_and_what_is_not(stage: Stage) -> None:
-    out = outlet(stage)
+    out = output(stage)
     stage.fill()
     out.buffer.extend([1, 2])
     out.seal()
@@ -288,10 +288,10 @@ def test_a_barrier_gets_ahead_of_what_is_sealed_and_what_is_not(stage: Stage) ->
     assert stage.sent() == [("urgent", 1), [1, 2], "end"]
 
 
-def test_a_barrier_that_waits_in_an_outlet_gets_ahead_of_what_was_before_it_alone(
+def test_a_barrier_that_waits_in_an_output_channel_gets_ahead_of_what_was_before_it_alone(
     stage: Stage,
 ) -> None:
-    out = outlet(stage)
+    out = output(stage)
     stage.fill()
     out.buffer.append(1)
     out.mark(Barrier(1))
@@ -301,7 +301,7 @@ def test_a_barrier_that_waits_in_an_outlet_gets_ahead_of_what_was_before_it_alon
 
 
 def test_a_barrier_that_has_been_sent_overtakes_nothing(stage: Stage) -> None:
-    out = outlet(stage)
+    out = output(stage)
     out.mark(Barrier(1))
     assert out.push()
     out.buffer.append(1)
@@ -313,12 +313,12 @@ def test_a_barrier_that_has_been_sent_overtakes_nothing(stage: Stage) -> None:
 # ---- a task
 
 
-def test_what_is_in_hand_in_channels_and_in_outlets_is_logged_and_goes_on(stage: Stage) -> None:
+def test_what_is_in_hand_and_in_channels_is_logged_and_goes_on(stage: Stage) -> None:
     first, second = stage.inputs
     stage.fill()
     first.put(Batch([1, 2, 3, 4, 5]))
-    stage.step()  # 1 and 2 are processed, and wait in the outlet
-    outlet(stage).seal()
+    stage.step()  # 1 and 2 are processed, and wait in the output
+    output(stage).seal()
     assert not stage.step()
     second.put(Batch([6]))
     second.put(Barrier(1))
@@ -345,7 +345,7 @@ def test_a_record_is_not_sent_twice_by_a_task_whose_barrier_overtook_it(stage: S
     stage.fill()
     first.put(Batch([*range(10)]))
     stage.step()
-    outlet(stage).seal()
+    output(stage).seal()
     first.put(Barrier(1))
     second.put(Barrier(1))
     sent = [item for item in stage.drain() if isinstance(item, list)]
@@ -420,7 +420,7 @@ def test_a_cut_waits_for_a_replay_that_is_too_large_to_be_logged_again(stage: St
     sent = stage.drain()
     assert ("urgent", 1) in sent
     assert sum(item for batch in sent if isinstance(batch, list) for item in batch) == 3
-    # Both records are before the cut: what the outlet had not sent of them is logged.
+    # Both records are before the cut: what the output had not sent of them is logged.
     assert stage.logs().keys() == {("down", 1)}
     second.put(Batch([9]))
     assert stage.drain() == [[9]]

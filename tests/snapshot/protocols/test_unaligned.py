@@ -1,7 +1,7 @@
 """Chandy and Lamport's snapshots: each row of the table, then whole jobs in every order.
 
 The model is `simulation/mode_model.py`: a task can be told of a barrier, or that its time is over,
-at any moment: with a record in hand, with records that wait for room in its outlets. A snapshot
+at any moment: with a record in hand, with records that wait for room in its outputs. A snapshot
 must end whatever waits, and hold each record in one state or one log.
 """
 
