@@ -1,6 +1,6 @@
 """Small jobs with a fixed input, run in one process and one thread, whose work can be counted.
 
-Compiler, factory, tasks, gates, channels, outputs, routers, operators, codec, protocols, keyed
+Compiler, factory, tasks, gates, channels, outputs, partitioners, operators, codec, protocols, keyed
 state and persisters are the real ones, for two workers; made up is what joins them: a wire instead
 of a socket, tasks stepped in turns instead of an event loop, a clock that moves on by the same
 little bit in each turn, and a timer that does whenever it is asked. So the same code does the same

@@ -207,7 +207,7 @@ def _task(task: Recording) -> Any:
         tuple(task._rest[task._at :]),
         (frozenset(ending._awaited), ending.rounds, ending.emitted, ending.running),
         tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outputs),
-        tuple(getattr(r, "_next", 0) for node in task.root.walk() for r in node.routers),
+        tuple(getattr(r, "_next", 0) for node in task.root.walk() for r in node.partitioners),
         tuple(channel.id for channel in gate._ready),
         tuple(channel.id for channel in gate._ready_back),
         (gate._turns, gate.barriers),

@@ -1,6 +1,6 @@
 """All tasks of a job in one process, driven one step at a time, with their snapshots.
 
-The compiler, the factory, gates, channels, back-edges, outputs, routers, operators, protocols,
+The compiler, the factory, gates, channels, back-edges, outputs, partitioners, operators, protocols,
 persisters, replays and the watch over loops are the real ones. Made up is what joins them: wires
 between slots, and a JobManager whose messages wait until they are delivered. `choices` says what
 can happen next and `do` lets it happen, so that a search can try everything, or chance can choose.
@@ -573,8 +573,8 @@ class Cluster:
             inner = [
                 record
                 for node in _walk(task.root)
-                for router in node.inner
-                for output in router.outputs
+                for partitioner in node.inner
+                for output in partitioner.outputs
                 for record in (*output.buffer, *filter(_is_batch, output._sealed))
             ]
             if held or spilled or inner or task._rest or task.ending.running:

@@ -1,7 +1,7 @@
-"""The sending side: outputs (one per channel) and routers (one per link).
+"""The sending side: outputs (one per channel) and partitioners (one per link).
 
-A router spreads a batch over the buffers of its outputs, in one loop. An output seals its buffer
-into batches when it is large enough, when its oldest record is old enough, or when the task has
+A partitioner spreads a batch over the buffers of its outputs, in one loop. An output seals its
+buffer into batches when it is large enough, when its oldest record is old enough, or when the task has
 nothing else to do; sealed elements wait in the output until there is a credit for them. A task
 whose outputs hold sealed elements takes no more input: that is backpressure.
 
@@ -28,18 +28,18 @@ from penstock.runtime.serialization.record_batch import ColumnPending, Pending, 
 
 __all__ = [
     "BatchTooLargeError",
-    "BroadcastRouter",
-    "CustomRouter",
-    "ForwardRouter",
-    "GlobalRouter",
-    "HashRouter",
+    "BroadcastPartitioner",
+    "CustomPartitioner",
+    "ForwardPartitioner",
+    "GlobalPartitioner",
+    "HashPartitioner",
     "LocalOutputChannel",
     "OutputChannel",
-    "RebalanceRouter",
+    "RebalancePartitioner",
     "RemoteOutputChannel",
-    "Router",
+    "Partitioner",
     "Sender",
-    "ShuffleRouter",
+    "ShufflePartitioner",
     "seal_due",
 ]
 
@@ -269,7 +269,7 @@ class RemoteOutputChannel(OutputChannel):
         self.sender.send_marker(element)
 
 
-class Router(ABC):
+class Partitioner(ABC):
     """Spreads the records of one link over its outputs.
 
     Arguments:
@@ -288,7 +288,7 @@ class Router(ABC):
         """Put every record into the buffer of its output (or outputs)."""
 
 
-class ForwardRouter(Router):
+class ForwardPartitioner(Partitioner):
     """To the one output there is."""
 
     def route(self, records: list[Any]) -> None:
@@ -296,7 +296,7 @@ class ForwardRouter(Router):
         self.outputs[0].buffer.extend(records)
 
 
-class GlobalRouter(Router):
+class GlobalPartitioner(Partitioner):
     """To the first subtask."""
 
     def route(self, records: list[Any]) -> None:
@@ -304,7 +304,7 @@ class GlobalRouter(Router):
         self.outputs[0].buffer.extend(records)
 
 
-class BroadcastRouter(Router):
+class BroadcastPartitioner(Partitioner):
     """To every subtask.
 
     Arguments:
@@ -326,7 +326,7 @@ class BroadcastRouter(Router):
             output.buffer.extend(self._copy(records) if local else records)
 
 
-class RebalanceRouter(Router):
+class RebalancePartitioner(Partitioner):
     """Round robin, going on where the last batch stopped. Also rescale, over fewer outputs."""
 
     def __init__(self, outputs: list[OutputChannel], start: int = 0) -> None:
@@ -341,7 +341,7 @@ class RebalanceRouter(Router):
         self._next = (self._next + len(records)) % count
 
 
-class ShuffleRouter(Router):
+class ShufflePartitioner(Partitioner):
     """At random, uniformly."""
 
     def __init__(self, outputs: list[OutputChannel], rng: random.Random) -> None:
@@ -374,7 +374,7 @@ class _Memo(dict[Any, Pending]):
         return pending
 
 
-class HashRouter(Router):
+class HashPartitioner(Partitioner):
     """By key group. The hash is computed once per key, not once per record.
 
     Keys that are equal share their group whatever their types (`canonical` follows Python's
@@ -445,7 +445,7 @@ class HashRouter(Router):
         return key
 
 
-class CustomRouter(Router):
+class CustomPartitioner(Partitioner):
     """To the subtask that the user's partitioner says.
 
     Arguments:

@@ -10,8 +10,8 @@ by the word, becomes
 
 and the ones are one number for the whole batch. What functions do is read from their code, and
 checked, by `penstock.runtime.codegen.decompiler`; if it is not known, or is anything else,
-operator and router are two loops as before. It is also they who raise: where what was put into the
-loop fails, or a key is refused, they are run for the one record, so that operator, record and
+operator and partitioner are two loops as before. It is also they who raise: where what was put into
+the loop fails, or a key is refused, they are run for the one record, so that operator, record and
 traceback are theirs.
 """
 
@@ -33,7 +33,7 @@ from penstock.runtime.codegen.inliner import (
     unrolled,
     was_inlined,
 )
-from penstock.runtime.network.output_channel import HashRouter, Router
+from penstock.runtime.network.output_channel import HashPartitioner, Partitioner
 from penstock.runtime.operators.base import (
     FlatMapOperator,
     LoopOperator,
@@ -71,7 +71,7 @@ class FusedOperator(RunningOperator):
 
     Arguments:
         made_by: the operator.
-        router: all that takes its output; its outputs are empty yet.
+        partitioner: all that takes its output; its outputs are empty yet.
         loop: called with an iterator over records, and what is pending for each key.
         layout: of what the loop appends.
     """
@@ -79,15 +79,15 @@ class FusedOperator(RunningOperator):
     def __init__(
         self,
         made_by: LoopOperator,
-        router: HashRouter,
+        partitioner: HashPartitioner,
         loop: Callable[..., None],
         layout: Sequence[tuple[Any] | None],
     ) -> None:
         super().__init__(made_by.function, made_by.context)
-        self._made_by, self._router = made_by, router
+        self._made_by, self._partitioner = made_by, partitioner
         self._route = loop
-        self._pending = router.by_column(layout)
-        self._outputs = router.outputs
+        self._pending = partitioner.by_column(layout)
+        self._outputs = partitioner.outputs
 
     def process(self, records: list[Any]) -> list[Any]:
         """Route all; nothing is left to be emitted."""
@@ -103,7 +103,7 @@ class FusedOperator(RunningOperator):
         return []
 
     def _raise_as_two(self, records: list[Any]) -> None:
-        """Have the operator or the router raise, if one does."""
+        """Have the operator or the partitioner raise, if one does."""
         index = index_at_hand(self.iterator, records)
         if index is None:
             return
@@ -114,24 +114,24 @@ class FusedOperator(RunningOperator):
         before, self.iterator = self.iterator, iter(out)
         for record in self.iterator:
             try:
-                self._router.refuse(record)
+                self._partitioner.refuse(record)
             except BaseException as error:
-                raise explain(error, self, out, self._router.place) from None
+                raise explain(error, self, out, self._partitioner.place) from None
         self.iterator = before
 
 
-def fused(operator: RunningOperator, router: Router) -> FusedOperator | None:
+def fused(operator: RunningOperator, partitioner: Partitioner) -> FusedOperator | None:
     """Both as one operator, if it is known what they do.
 
     Arguments:
-        operator: one that only the router takes the output of.
-        router: whose outputs are empty yet.
+        operator: one that only the partitioner takes the output of.
+        partitioner: whose outputs are empty yet.
     """
-    if not isinstance(router, HashRouter) or not isinstance(
+    if not isinstance(partitioner, HashPartitioner) or not isinstance(
         operator, MapOperator | FlatMapOperator
     ):
         return None
-    found, selector = plain_code(operator.called), plain_code(router.selector)
+    found, selector = plain_code(operator.called), plain_code(partitioner.selector)
     if found is None or selector is None:
         return None
     (code, owner), (key_code, key_owner) = found, selector
@@ -143,7 +143,7 @@ def fused(operator: RunningOperator, router: Router) -> FusedOperator | None:
     scope |= {_item(index): item[0] for index, item in enumerate(known.layout) if item}
     scope |= {owner_name("function"): owner, owner_name("key_of"): key_owner}
     exec(known.code, scope)
-    return FusedOperator(operator, router, scope["loop"], known.layout)
+    return FusedOperator(operator, partitioner, scope["loop"], known.layout)
 
 
 @lru_cache(maxsize=256)

@@ -67,7 +67,7 @@ def rows_of(records: Records) -> list[Any]:
 
 
 class Pending:
-    """Records that are not yet sealed. Routers keep this object; the list in it is given away."""
+    """Records that are not yet sealed. Partitioners keep this object, and give its list away."""
 
     __slots__ = ("records",)
 

@@ -16,7 +16,7 @@ __all__ = ["ChainRunner"]
 
 
 class ChainRunner:
-    """Passes records from operator to operator, and to the routers that leave the chain.
+    """Passes records from operator to operator, and to the partitioners that leave the chain.
 
     Arguments:
         root: the chain's operators.
@@ -60,15 +60,15 @@ class ChainRunner:
         copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
         for child in node.children:
             self.process(child, self._codec.copy_mutable(out) if copies else out)
-        if node.routers:
-            # Key selectors and partitioners run in a router.
+        if node.partitioners:
+            # Key selectors and custom partition functions run in a partitioner.
             operator_at_work.set(operator.context)
-        for router in node.routers:
+        for partitioner in node.partitioners:
             routed = self._codec.copy_mutable(out) if copies else out
-            if self._ending.running and router in node.inner:
+            if self._ending.running and partitioner in node.inner:
                 self._ending.emitted = True
             try:
-                router.route(routed)
+                partitioner.route(routed)
             except BaseException as error:
-                operator.iterator = router.iterator
-                raise explain(error, operator, routed, router.place) from error
+                operator.iterator = partitioner.iterator
+                raise explain(error, operator, routed, partitioner.place) from error

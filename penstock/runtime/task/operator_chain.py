@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.network.output_channel import Router
+from penstock.runtime.network.output_channel import Partitioner
 from penstock.runtime.operators.base import RunningOperator, explain
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.snapshot.protocols.events import Command, Event
@@ -41,9 +41,9 @@ class ChainNode:
 
     operator: RunningOperator
     children: list[ChainNode]
-    routers: list[Router]
-    #: Those of the routers whose link stays inside the task's loop.
-    inner: frozenset[Router] = frozenset()
+    partitioners: list[Partitioner]
+    #: Those of the partitioners whose link stays inside the task's loop.
+    inner: frozenset[Partitioner] = frozenset()
 
     def walk(self) -> Iterator[ChainNode]:
         """Yield this node and all behind it, parents first."""
@@ -54,7 +54,7 @@ class ChainNode:
     @property
     def consumers(self) -> int:
         """How many take its output; with more than one, mutable records are copied."""
-        return len(self.children) + len(self.routers)
+        return len(self.children) + len(self.partitioners)
 
 
 def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> None:

@@ -1,4 +1,4 @@
-"""Builds the tasks of one worker from the job's plan: operators, routers, state, channels.
+"""Builds the tasks of one worker from the job's plan: operators, partitioners, state, channels.
 
 Everything is made here and nothing is run; `taskmanager.py` connects and runs what comes out.
 """
@@ -31,18 +31,18 @@ from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
     BatchTooLargeError,
-    BroadcastRouter,
-    CustomRouter,
-    ForwardRouter,
-    GlobalRouter,
-    HashRouter,
+    BroadcastPartitioner,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    HashPartitioner,
     LocalOutputChannel,
     OutputChannel,
-    RebalanceRouter,
+    Partitioner,
+    RebalancePartitioner,
     RemoteOutputChannel,
-    Router,
     Sender,
-    ShuffleRouter,
+    ShufflePartitioner,
 )
 from penstock.runtime.network.recorded_channel import EdgeIdentity, LoggedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
@@ -373,22 +373,22 @@ class TaskFactory:
     ) -> ChainNode:
         operator = self._operator(node, backends)
         links = [self.plan.links[number] for number in node.links]
-        routers = [self._router(link, senders, outputs, wake) for link in links]
-        for link, router in zip(links, routers, strict=True):
-            router.place = self._place(link)
+        partitioners = [self._partitioner(link, senders, outputs, wake) for link in links]
+        for link, partitioner in zip(links, partitioners, strict=True):
+            partitioner.place = self._place(link)
         children = [self._node(child, senders, outputs, backends, wake) for child in node.children]
         loop_of = self.plan.loop_of
         inner = frozenset(
-            router
-            for link, router in zip(links, routers, strict=True)
+            partitioner
+            for link, partitioner in zip(links, partitioners, strict=True)
             if loop_of(link.source) is not None and loop_of(link.source) == loop_of(link.target)
         )
         # Of what stays inside a loop the task has to see whether a hook has emitted it.
-        if len(routers) == 1 and not children and not inner:
-            alone = fused(operator, routers[0])
+        if len(partitioners) == 1 and not children and not inner:
+            alone = fused(operator, partitioners[0])
             if alone is not None:
                 return ChainNode(alone, [], [])
-        return ChainNode(operator, children, routers, inner)
+        return ChainNode(operator, children, partitioners, inner)
 
     def _operator(self, node: Node, backends: dict[str, KeyedBackend]) -> RunningOperator:
         info = node.operator
@@ -425,13 +425,13 @@ class TaskFactory:
             )
         return make_operator(info.kind, operator.function, operator.key_selector, context)
 
-    def _router(
+    def _partitioner(
         self,
         link: Link,
         senders: dict[ChannelId, Sender],
         outputs: list[OutputChannel],
         wake: Signal,
-    ) -> Router:
+    ) -> Partitioner:
         own: list[OutputChannel] = []
         for id in self.plan.channels(link):
             if id.source == self.slot:
@@ -440,22 +440,22 @@ class TaskFactory:
         edge = self.code.graph.edges[link.edge]
         match link.partitioning:
             case Partitioning.FORWARD:
-                return ForwardRouter(own)
+                return ForwardPartitioner(own)
             case Partitioning.HASH:
                 targets = self.plan.chains[link.target].parallelism
                 selector = method_of(edge.selector, "get_key")
-                return HashRouter(own, selector, self.plan.max_parallelism, targets)
+                return HashPartitioner(own, selector, self.plan.max_parallelism, targets)
             case Partitioning.REBALANCE | Partitioning.RESCALE:
                 # Subtasks begin at different outputs, or the first would get all of short streams.
-                return RebalanceRouter(own, self.slot)
+                return RebalancePartitioner(own, self.slot)
             case Partitioning.SHUFFLE:
-                return ShuffleRouter(own, self.world.rng)
+                return ShufflePartitioner(own, self.world.rng)
             case Partitioning.BROADCAST:
-                return BroadcastRouter(own, self.codec.copy_mutable)
+                return BroadcastPartitioner(own, self.codec.copy_mutable)
             case Partitioning.GLOBAL:
-                return GlobalRouter(own)
+                return GlobalPartitioner(own)
             case Partitioning.CUSTOM:
-                return CustomRouter(
+                return CustomPartitioner(
                     own,
                     method_of(edge.selector, "get_key"),
                     method_of(edge.partitioner, "partition"),

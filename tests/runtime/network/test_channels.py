@@ -1,4 +1,4 @@
-"""Channels from end to end: outputs and routers, connections, channels, the input gate.
+"""Channels from end to end: outputs and partitioners, connections, channels, the input gate.
 
 And what stands at the ends of a task: the feed of a source, and the persister. All of it is
 synchronous, except connections, which run over streams in memory.
@@ -24,16 +24,16 @@ from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBa
 from penstock.runtime.network.input_channel import FIRST_RECORDS, Channel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
-    BroadcastRouter,
-    CustomRouter,
-    ForwardRouter,
-    GlobalRouter,
-    HashRouter,
+    BroadcastPartitioner,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    HashPartitioner,
     LocalOutputChannel,
     OutputChannel,
-    RebalanceRouter,
+    RebalancePartitioner,
     RemoteOutputChannel,
-    ShuffleRouter,
+    ShufflePartitioner,
 )
 from penstock.runtime.network.remote_channel import (
     ReceivingHalf,
@@ -263,7 +263,7 @@ def test_a_batch_may_be_half_as_large_again_and_is_then_not_copied() -> None:
     assert [what for _, what in gated.drain()] == [list(range(10)), list(range(10, 20))]
 
 
-def test_sealing_keeps_what_is_pending_since_routers_hold_it() -> None:
+def test_sealing_keeps_what_is_pending_since_partitioners_hold_it() -> None:
     output = LocalOutputChannel(Gated(1).channels[0], 3)
     pending = output.pending
     for seal in (output.seal, output.seal_full):
@@ -324,7 +324,7 @@ def test_a_remote_output_channel_waits_for_credits_and_keeps_the_order() -> None
     assert sender.sent == [[1], [2], 9]
 
 
-# ---- routers
+# ---- partitioners
 
 
 def outputs(count: int) -> list[OutputChannel]:
@@ -337,16 +337,16 @@ def buffers(own: list[OutputChannel]) -> list[list[Any]]:
 
 def test_forward_and_global_send_all_to_one() -> None:
     own = outputs(1)
-    ForwardRouter(own).route([1, 2])
+    ForwardPartitioner(own).route([1, 2])
     assert buffers(own) == [[1, 2]]
     own = outputs(3)
-    GlobalRouter(own).route([1, 2])
+    GlobalPartitioner(own).route([1, 2])
     assert buffers(own) == [[1, 2], [], []]
 
 
 def test_broadcast_sends_all_to_each() -> None:
     own = outputs(3)
-    BroadcastRouter(own, CODEC.copy_mutable).route([1, 2])
+    BroadcastPartitioner(own, CODEC.copy_mutable).route([1, 2])
     assert buffers(own) == [[1, 2]] * 3
 
 
@@ -354,7 +354,7 @@ def test_broadcast_isolates_a_consumer_in_the_same_process_from_the_others() -> 
     sender = FakeSender()
     remote = RemoteOutputChannel(sender, CODEC.encode_batch, 10, 1 << 20)
     (local,) = outputs(1)
-    BroadcastRouter([local, remote], CODEC.copy_mutable).route([[1]])
+    BroadcastPartitioner([local, remote], CODEC.copy_mutable).route([[1]])
     local.buffer[0].append("changed by the consumer here")
     remote.seal()
     remote.push()
@@ -364,16 +364,16 @@ def test_broadcast_isolates_a_consumer_in_the_same_process_from_the_others() -> 
 @pytest.mark.parametrize("sizes", [[7], [1] * 7, [2, 5], [3, 1, 3]])
 def test_rebalance_goes_round_over_batches_of_any_size(sizes: list[int]) -> None:
     own = outputs(3)
-    router = RebalanceRouter(own, start=1)
+    partitioner = RebalancePartitioner(own, start=1)
     records = iter(range(7))
     for size in sizes:
-        router.route([next(records) for _ in range(size)])
+        partitioner.route([next(records) for _ in range(size)])
     assert buffers(own) == [[2, 5], [0, 3, 6], [1, 4]]
 
 
 def test_shuffle_sends_each_record_once_and_about_evenly() -> None:
     own = outputs(4)
-    ShuffleRouter(own, random.Random(5)).route(list(range(4000)))
+    ShufflePartitioner(own, random.Random(5)).route(list(range(4000)))
     assert sorted(record for buffer in buffers(own) for record in buffer) == list(range(4000))
     assert all(900 < len(buffer) < 1100 for buffer in buffers(own))
     assert all(buffer == sorted(buffer) for buffer in buffers(own))
@@ -381,10 +381,10 @@ def test_shuffle_sends_each_record_once_and_about_evenly() -> None:
 
 def test_hash_sends_equal_keys_to_one_place_whatever_their_type() -> None:
     own = outputs(4)
-    router = HashRouter(own, lambda record: record[0], 128, 4)
+    partitioner = HashPartitioner(own, lambda record: record[0], 128, 4)
     records = [(key, i) for i, key in enumerate([1, "a", 1.0, True, "b", "a", 2, (1, "x")])]
-    router.route(records)
-    router.route([(1, "later")])
+    partitioner.route(records)
+    partitioner.route([(1, "later")])
     places = {record: i for i, buffer in enumerate(buffers(own)) for record in buffer}
     assert len({places[1, 0], places[1, 2], places[1, 3], places[1, "later"]}) == 1
     assert places["a", 1] == places["a", 5]
@@ -393,8 +393,8 @@ def test_hash_sends_equal_keys_to_one_place_whatever_their_type() -> None:
 
 def test_hash_keeps_the_order_of_each_key() -> None:
     own = outputs(3)
-    router = HashRouter(own, lambda record: record[0], 128, 3)
-    router.route([(key, i) for i in range(50) for key in "abcdef"])
+    partitioner = HashPartitioner(own, lambda record: record[0], 128, 3)
+    partitioner.route([(key, i) for i in range(50) for key in "abcdef"])
     arrived: list[str] = []
     for buffer in buffers(own):
         by_key: dict[str, list[int]] = {}
@@ -407,23 +407,25 @@ def test_hash_keeps_the_order_of_each_key() -> None:
 
 @pytest.mark.parametrize("key", [[1], {"a": 1}, object(), float("nan")])
 def test_hash_refuses_a_key_that_cannot_be_routed(key: Any) -> None:
-    router = HashRouter(outputs(2), lambda record: record, 128, 2)
+    partitioner = HashPartitioner(outputs(2), lambda record: record, 128, 2)
     for records in ([key], ["fine", key]):
         with pytest.raises(JobError, match="key"):
-            router.route(records)
+            partitioner.route(records)
 
 
 def test_custom_sends_where_the_partitioner_says() -> None:
     own = outputs(3)
-    CustomRouter(own, lambda r: r[0], lambda key, count: key % count).route([(4, "a"), (2, "b")])
+    CustomPartitioner(own, lambda r: r[0], lambda key, count: key % count).route(
+        [(4, "a"), (2, "b")]
+    )
     assert buffers(own) == [[], [(4, "a")], [(2, "b")]]
 
 
 @pytest.mark.parametrize("index", [-1, 3, 100])
 def test_custom_refuses_a_place_that_there_is_not(index: int) -> None:
-    router = CustomRouter(outputs(3), lambda r: r, lambda key, count: index)
+    partitioner = CustomPartitioner(outputs(3), lambda r: r, lambda key, count: index)
     with pytest.raises(JobError, match=f"returned {index}"):
-        router.route([1])
+        partitioner.route([1])
 
 
 # ---- connections

@@ -28,8 +28,8 @@ from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.runtime.network.elements import Batch, EndOfInput
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
-    ForwardRouter,
-    HashRouter,
+    ForwardPartitioner,
+    HashPartitioner,
     LocalOutputChannel,
     OutputChannel,
 )
@@ -492,8 +492,8 @@ def test_an_error_in_routing_names_the_operator_that_emitted_the_record() -> Non
     outputs: list[OutputChannel] = [
         LocalOutputChannel(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)
     ]
-    router = HashRouter(outputs, lambda record: record["key"], 128, 2)
-    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [router])
+    partitioner = HashPartitioner(outputs, lambda record: record["key"], 128, 2)
+    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [partitioner])
     task, channel = task_of(root, outputs)
     channel.put(Batch([{"key": 1}, {"no key": 2}]))
     with pytest.raises(JobError) as caught:
@@ -508,8 +508,8 @@ def test_a_key_that_cannot_be_routed_names_the_record() -> None:
     outputs: list[OutputChannel] = [
         LocalOutputChannel(gate.add(ChannelId(0, 0, i), 1), 10) for i in range(2)
     ]
-    router = HashRouter(outputs, lambda record: record[0], 128, 2)
-    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [router])
+    partitioner = HashPartitioner(outputs, lambda record: record[0], 128, 2)
+    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [partitioner])
     task, channel = task_of(root, outputs)
     channel.put(Batch([((1, 2), "fine"), ((1, [2]), "list in a key")]))
     with pytest.raises(JobError) as caught:
@@ -523,7 +523,7 @@ def test_a_task_whose_output_waits_takes_no_more_input() -> None:
     gate = InputGate(lambda: None, lambda: 0.0)
     target = gate.add(ChannelId(0, 0, 0), 1)
     output = LocalOutputChannel(target, 1)
-    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [ForwardRouter([output])])
+    root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [ForwardPartitioner([output])])
     task, channel = task_of(root, [output])
     for number in range(4):
         channel.put(Batch([number]))

@@ -20,7 +20,11 @@ from penstock.dataflow.sink import WriterContext
 from penstock.runtime.codegen.inliner import inlined_by_column
 from penstock.runtime.network.elements import Barrier, Batch, EncodedBatch
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import HashRouter, LocalOutputChannel, OutputChannel
+from penstock.runtime.network.output_channel import (
+    HashPartitioner,
+    LocalOutputChannel,
+    OutputChannel,
+)
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import LoopOperator, RunningOperator, SinkOperator
 from penstock.runtime.operators.columnar_fusion import FusedOperator, fused
@@ -183,18 +187,18 @@ def routed(outputs: list[OutputChannel], seal: bool) -> list[list[Any]]:
 
 @pytest.mark.parametrize(("kind", "function", "key", "records"), FUSED)
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_what_is_fused_routes_what_operator_and_router_do(
+def test_fused_loops_route_what_operator_and_partitioner_do(
     kind: OperatorKind, function: Any, key: Any, records: list[Any], parallelism: int
 ) -> None:
     (_, theirs), (_, ours) = outputs_of(parallelism), outputs_of(parallelism)
-    plain, router = operator(kind, function), HashRouter(theirs, key, 128, parallelism)
-    one = fused(operator(kind, function), HashRouter(ours, key, 128, parallelism))
+    plain, partitioner = operator(kind, function), HashPartitioner(theirs, key, 128, parallelism)
+    one = fused(operator(kind, function), HashPartitioner(ours, key, 128, parallelism))
     assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
     made = 0
     for turn in range(4):
         out = plain.process(list(records))
         made += len(out)
-        router.route(out)
+        partitioner.route(out)
         if one is None:
             continue
         assert one.process(list(records)) == []
@@ -222,13 +226,15 @@ def test_what_is_fused_routes_what_operator_and_router_do(
 )
 def test_all_else_stays_as_two(kind: OperatorKind, function: Any, key: Any) -> None:
     _, outputs = outputs_of(2)
-    assert fused(operator(kind, function), HashRouter(outputs, key, 128, 2)) is None
+    assert fused(operator(kind, function), HashPartitioner(outputs, key, 128, 2)) is None
     assert all(type(output.pending) is Pending for output in outputs)
 
 
 def test_a_barrier_that_overtakes_columns_logs_them() -> None:
     _, outputs = outputs_of(1)
-    one = fused(operator(OperatorKind.MAP, lambda n: (n, 1)), HashRouter(outputs, second, 128, 1))
+    one = fused(
+        operator(OperatorKind.MAP, lambda n: (n, 1)), HashPartitioner(outputs, second, 128, 1)
+    )
     assert one is not None
     one.process([1, 2, 3, 4, 5])
     overtaken = outputs[0].overtake(Barrier(1))
@@ -243,10 +249,10 @@ def second(pair: Any) -> Any:
 def failing(function: Any, key: Any, records: list[Any], kind: OperatorKind) -> JobError:
     """What a task tells of a fused operator that fails."""
     _, outputs = outputs_of(2)
-    plain, router = operator(kind, function), HashRouter(outputs, key, 128, 2)
-    one = fused(plain, router)
+    plain, partitioner = operator(kind, function), HashPartitioner(outputs, key, 128, 2)
+    one = fused(plain, partitioner)
     assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
-    root = ChainNode(plain, [], [router]) if one is None else ChainNode(one, [], [])
+    root = ChainNode(plain, [], [partitioner]) if one is None else ChainNode(one, [], [])
     return told(root, outputs, records)
 
 
@@ -292,8 +298,8 @@ def test_an_error_of_the_key_selector_has_its_line_and_what_was_emitted(place: i
 def test_a_key_that_cannot_be_routed_is_refused_with_what_was_emitted(bad: Any) -> None:
     ours = failing(lambda n: (n, 1), lambda pair: pair[0], [1, bad, 2], OperatorKind.MAP)
     _, outputs = outputs_of(2)
-    router = HashRouter(outputs, lambda pair: pair[0], 128, 2)
-    root = ChainNode(operator(OperatorKind.MAP, lambda n: (n, 1)), [], [router])
+    partitioner = HashPartitioner(outputs, lambda pair: pair[0], 128, 2)
+    root = ChainNode(operator(OperatorKind.MAP, lambda n: (n, 1)), [], [partitioner])
     theirs = told(root, outputs, [1, bad, 2])
     assert (ours.operator, ours.record) == (theirs.operator, theirs.record)
     assert str(ours) == str(theirs) and ours.record == repr((bad, 1))
@@ -396,8 +402,10 @@ def test_what_is_fused_tells_rows_even_if_it_is_given_columns() -> None:
 
     for bad, key in ((("b", 0), lambda made: made[0]), (("b", 1, [2]), lambda made: made[2])):
         _, outputs = outputs_of(1)
-        router = HashRouter(outputs, key, 128, 1)
-        one = fused(operator(OperatorKind.MAP, lambda row: (row[0], 1 // row[1], row[-1])), router)
+        partitioner = HashPartitioner(outputs, key, 128, 1)
+        one = fused(
+            operator(OperatorKind.MAP, lambda row: (row[0], 1 // row[1], row[-1])), partitioner
+        )
         assert one is not None and not one.takes_columns
         rows = [("a", 1, 1)[: len(bad)], bad, ("c", 3, 4)[: len(bad)]]
         error = of(one, outputs, rows)
@@ -469,7 +477,9 @@ def test_functions_are_opened_and_closed_once() -> None:
             self.told += "c"
 
     function, (_, outputs) = Opens(1), outputs_of(1)
-    one = fused(operator(OperatorKind.MAP, function), HashRouter(outputs, lambda p: p[0], 128, 1))
+    one = fused(
+        operator(OperatorKind.MAP, function), HashPartitioner(outputs, lambda p: p[0], 128, 1)
+    )
     assert isinstance(one, FusedOperator)
     function.told = ""  # the plain operator was opened
     one.open()

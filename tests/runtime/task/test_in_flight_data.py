@@ -20,7 +20,7 @@ from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import ForwardRouter, LocalOutputChannel
+from penstock.runtime.network.output_channel import ForwardPartitioner, LocalOutputChannel
 from penstock.runtime.network.recorded_channel import EdgeIdentity, LoggedChannel
 from penstock.runtime.operators.base import OperatorContext, make_operator
 from penstock.runtime.operators.source_input import SourceFeed
@@ -126,7 +126,7 @@ class Stage:
         self.task = Task(
             id=(0, 0),
             name="here",
-            root=ChainNode(operator, [], [ForwardRouter([output])]),
+            root=ChainNode(operator, [], [ForwardPartitioner([output])]),
             gate=gate,
             outputs=[output],
             protocol=ChandyLamportProtocol(gate.channels, patient=self.timeout > 0),

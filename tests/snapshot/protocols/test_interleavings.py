@@ -4,7 +4,7 @@ Goal: each snapshot is *feasible* (every task's state is exactly what the source
 before their barriers, and restoring it and running the rest gives what an undisturbed run gives)
 and *terminates* (no order of events leaves anything waiting for ever).
 
-Method: the real compiler, factory, channels, gates, outputs, routers, tasks, source feeds,
+Method: the real compiler, factory, channels, gates, outputs, partitioners, tasks, source feeds,
 protocols, keyed state and persisters are driven one step at a time. A depth-first search tries
 every choice at every point: which task makes its next step, whether its cut is written now, at
 which source the barrier arrives, whether the snapshot is given up now, and which task hears of it
