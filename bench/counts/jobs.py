@@ -37,7 +37,7 @@ from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.network.elements import Element, EncodedBatch
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.serialization.codec import Codec, TypeTable
-from penstock.runtime.system.system import World
+from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.task_factory import TaskFactory
@@ -143,7 +143,7 @@ class LocalJob:
         self._ticks, self._now = 0.0, 0.0
         self._paths = Paths(folder)
         self._acknowledged = 0
-        world = World(
+        system = System(
             clock=lambda: self._now,
             transport=None,  # type: ignore[arg-type]
             launcher=None,  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ class LocalJob:
             code = unpack(packed)
             code.plan = plan
             codec = Codec(TypeTable())
-            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, world, codec)
+            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, system, codec)
             factories.append(factory)
             channels.update(factory.prepare_inputs())
         for factory in factories:

@@ -218,7 +218,7 @@ class Simulation:
             ) -> None:
                 job = JobManager(
                     self.job.blob,
-                    self.machine.world(process),
+                    self.machine.system(process),
                     JobSettings(resume=resume),
                     lambda event: self._observe(process, event),
                     lambda root: Store(root, self.files, trio.current_time),

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from penstock.runtime.system.memory_connection import MemoryNetwork, MemoryStream
-from penstock.runtime.system.system import Handler, WorkerHandle, WorkerSpec, World
+from penstock.runtime.system.system import Handler, System, WorkerHandle, WorkerSpec
 from penstock.runtime.taskmanager.taskmanager import TaskManager
 
 #: How a process ended that was killed.
@@ -134,7 +134,7 @@ class Machine:
         await self.delay()
         process.ended.set()
 
-    def world(self, process: Process) -> World:
+    def system(self, process: Process) -> System:
         """What the runtime in this process is given."""
         elapsed = 0.0
 
@@ -144,7 +144,7 @@ class Machine:
             elapsed += self.rng.expovariate(1 / 0.0002)
             return elapsed
 
-        return World(
+        return System(
             trio.current_time,
             _Transport(self, process),
             _Launcher(self),
@@ -157,7 +157,7 @@ class Machine:
     async def offload(self, process: Process, function: Callable[[], Any]) -> Any:
         """Run a blocking function in a thread of the process: at one moment, at some time.
 
-        As in the real world the caller can be cancelled, and the thread then goes on alone.
+        As in reality the caller can be cancelled, and the thread then goes on alone.
         """
         if process.dead:
             raise Killed
@@ -256,7 +256,7 @@ class _Launcher:
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
         machine = self._machine
         process = machine.process(f"worker {spec.worker}")
-        worker = TaskManager(spec, machine.world(process))
+        worker = TaskManager(spec, machine.system(process))
 
         async def main() -> None:
             await machine.delay()

@@ -87,8 +87,8 @@ def run_program(
                     process.kill()
 
             async def run() -> None:
-                world = machine.world(process)
-                job = JobManager(blob, world, options or JobSettings(), ran.events.append)
+                system = machine.system(process)
+                job = JobManager(blob, system, options or JobSettings(), ran.events.append)
                 if script is not None:
                     nursery.start_soon(watched, script, job)
                 try:

@@ -27,7 +27,7 @@ from penstock.runtime.network.feedback_channel import BackEdge
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.serialization.codec import Codec, TypeTable
-from penstock.runtime.system.system import World
+from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, drive
 from penstock.runtime.task.log_replay import Replays, RestoredLog
@@ -294,7 +294,7 @@ class Cluster:
     # ---- making it
 
     def _build(self, rng: random.Random) -> None:
-        world = World(
+        system = System(
             clock=self._clock,
             transport=None,  # type: ignore[arg-type]
             launcher=None,  # type: ignore[arg-type]
@@ -311,7 +311,7 @@ class Cluster:
             # Each slot has functions of its own, as if it had unpacked them.
             own = [replace(one, function=copy.copy(one.function)) for one in graph.operators]
             code = JobCode(replace(graph, operators=own), config, self.plan, [], (), "")
-            factory = TaskFactory(code, slot, self._attempt, 0, "l", self.root, True, world, CODEC)
+            factory = TaskFactory(code, slot, self._attempt, 0, "l", self.root, True, system, CODEC)
             factories.append(factory)
             if mode.spill:
                 factory.back_edge_memory = 1

@@ -21,7 +21,7 @@ import trio.testing
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.source import ListEnumerator, Split
 from penstock.runtime.jobmanager import jobmanager
-from penstock.runtime.system.system import World, seed_scheduler
+from penstock.runtime.system.system import System, seed_scheduler
 from penstock.snapshot.storage.store import Store
 from tests.simulation.cluster import Fault, Outcome, Simulation
 from tests.simulation.processes import Machine
@@ -134,7 +134,7 @@ def test_what_commits_need_is_made_good_again_before_a_restart_commits(
 ) -> None:
     # As when the JVM of a driver dies: output is pending then, and no worker has started yet.
     simulation = Simulation(3, faults=[])
-    lives, commits, make_world = True, 0, Machine.world
+    lives, commits, make_system = True, 0, Machine.system
 
     def commit(moment: str) -> None:
         nonlocal lives, commits
@@ -150,7 +150,9 @@ def test_what_commits_need_is_made_good_again_before_a_restart_commits(
 
     simulation.ledger.on_commit = commit
     simulation.ledger.commit_failures = simulation.ledger.stage_failures = 0.0
-    monkeypatch.setattr(Machine, "world", lambda *given: replace(make_world(*given), revive=revive))
+    monkeypatch.setattr(
+        Machine, "system", lambda *given: replace(make_system(*given), revive=revive)
+    )
     outcome = check(3, simulation)
     assert outcome.failures == []
     assert [told[1] for told in outcome.trace].count("restarting") == 1
@@ -161,10 +163,10 @@ class Threads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entered = False
-        make_world = Machine.world
-        monkeypatch.setattr(Machine, "world", lambda *given: self._watched(make_world(*given)))
+        make_system = Machine.system
+        monkeypatch.setattr(Machine, "system", lambda *given: self._watched(make_system(*given)))
 
-    def _watched(self, world: World) -> World:
+    def _watched(self, system: System) -> System:
         def entering(function: Callable[[], Any]) -> Any:
             self.entered = True
             try:
@@ -172,7 +174,7 @@ class Threads:
             finally:
                 self.entered = False
 
-        return replace(world, offload=lambda function: world.offload(partial(entering, function)))
+        return replace(system, offload=lambda function: system.offload(partial(entering, function)))
 
 
 def test_a_source_that_looks_for_splits_does_not_hold_up_the_event_loop(

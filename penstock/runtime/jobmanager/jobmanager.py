@@ -36,7 +36,7 @@ from penstock.runtime.jobmanager.snapshots.pending_commits import Commits
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordTypes
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
-from penstock.runtime.system.system import World
+from penstock.runtime.system.system import System
 from penstock.snapshot.coordination.restore_decision import (
     Fork,
     FreshStart,
@@ -77,7 +77,7 @@ class JobManager:
 
     Arguments:
         blob: the job's code, packed.
-        world: clock, connections, processes, threads.
+        system: clock, connections, processes, threads.
         options: how to run it.
         observe: called with each event of interest (a plain dict).
         store: for simulations; made from the job's settings otherwise.
@@ -86,13 +86,13 @@ class JobManager:
     def __init__(
         self,
         blob: bytes,
-        world: World,
+        system: System,
         options: JobSettings,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
         store: Callable[[Path], Store] = Store,
     ) -> None:
         self.blob = blob
-        self.world = world
+        self.system = system
         self.observe = observe
         self.code = unpack(blob)
         self.config = self.code.config
@@ -125,7 +125,7 @@ class JobManager:
             if info.kind is OperatorKind.SINK
         }
         self._sinks = sinks
-        self.commits = Commits(sinks, world.offload, self._record_confirmed)
+        self.commits = Commits(sinks, system.offload, self._record_confirmed)
         self.restore_from: Manifest | None = None
         self.lineage = ""
         self.types = RecordTypes(())
@@ -153,7 +153,7 @@ class JobManager:
 
     async def run(self) -> JobOutcome:
         """Run the job to its end. Raises the `PenstockError` that ended it."""
-        offload = self.world.offload
+        offload = self.system.offload
         try:
             # Of each worker: its process, its connection, that of its heartbeat.
             require_open_files(PROCESS_FILES + 4 * self.plan.slots)
@@ -168,7 +168,7 @@ class JobManager:
                     await offload(partial(remove_work, self.store.paths))
                     await offload(self.store.unlock)
         finally:
-            self.world.transport.close()
+            self.system.transport.close()
             if self._temporary is not None:
                 with trio.CancelScope(shield=True):
                     await offload(self._temporary.remove)
@@ -200,7 +200,7 @@ class JobManager:
             "log_records": self.restored_log_records,
             "next_number": attempt.first_snapshot,
         }
-        restart = self._history.runs_again(self.world.clock(), details)
+        restart = self._history.runs_again(self.system.clock(), details)
         if restart is not None:
             self.observe({"event": "restarted", **restart})
         if self._savepoint_wanted:
@@ -403,7 +403,7 @@ class JobManager:
                 return self.outcome()
             except PenstockError as error:
                 self._attempt = None
-                now = self.world.clock()
+                now = self.system.clock()
                 decision = restarts.failed(
                     now,
                     error,
@@ -442,15 +442,15 @@ class JobManager:
         async with trio.open_nursery() as nursery:
             # It may be what fills the disk: what was in flight in a loop, for one.
             remove = partial(remove_attempts, self.store.paths)
-            nursery.start_soon(self.world.offload, remove)
+            nursery.start_soon(self.system.offload, remove)
             with trio.move_on_after(delay):
                 await self._stopped_waiting.wait()
 
     async def _restore_newest(self) -> None:
         """Publish what is pending, and go back to the newest snapshot of this run."""
-        if self.world.revive is not None:
+        if self.system.revive is not None:
             # Before the commits: they may need what has died, and come before the workers.
-            await self.world.offload(self.world.revive)
+            await self.system.offload(self.system.revive)
         await self.commits.commit()
         if self.keep:
             # What links table files keeps their space, also after they are compacted away. But
@@ -493,7 +493,7 @@ class JobManager:
         """
         with trio.CancelScope(shield=True):
             async with self._storing:
-                return await self.world.offload(call)
+                return await self.system.offload(call)
 
     async def _record_confirmed(self, confirmed: Confirmed) -> None:
         if self.keep:
@@ -562,4 +562,4 @@ class JobManager:
             if self._adopted:
                 # There is a snapshot of this run's own now.
                 self._adopted = False
-                await self.world.offload(partial(remove_parent, self.store.paths))
+                await self.system.offload(partial(remove_parent, self.store.paths))

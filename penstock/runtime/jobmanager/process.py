@@ -28,7 +28,7 @@ from penstock.runtime.control.requests import decode_job, decode_order
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
-from penstock.runtime.system.system import Signal, World, real_world
+from penstock.runtime.system.system import Signal, System, real_system
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.errors import is_user_error
 from penstock.runtime.user_code.forks import watch_forks
@@ -53,7 +53,7 @@ class JobServer:
 
     Arguments:
         frames: the connection to the client.
-        make_world: makes the job's world, given the address on which it is to listen.
+        make_system: makes the job's system, given the address on which it is to listen.
         signals: whether SIGTERM and SIGINT of this process stop the job; not where the process
             is somebody else's, such as a Spark driver.
         logs: the logging of the process; None leaves it alone.
@@ -62,12 +62,12 @@ class JobServer:
     def __init__(
         self,
         frames: Frames,
-        make_world: Callable[[str | None], World] = real_world,
+        make_system: Callable[[str | None], System] = real_system,
         signals: bool = True,
         logs: LogAttributes | None = None,
     ) -> None:
         self._frames = frames
-        self._make_world = make_world
+        self._make_system = make_system
         self._signals = signals
         self._logs = logs
         self._log: JobLog | None = None
@@ -110,8 +110,8 @@ class JobServer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             try:
-                world = self._make_world(job.host)
-                self._job = JobManager(job.code, world, options, self.observe)
+                system = self._make_system(job.host)
+                self._job = JobManager(job.code, system, options, self.observe)
                 if self._logs is not None:
                     self._logs.configure(self._job.code.logging)
                 self._log = JobLog(self._job.config.name, options.shown)

@@ -38,9 +38,9 @@ from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.jobmanager.process import JobServer
 from penstock.runtime.system.memory_connection import MemoryNetwork, MemoryTransport, memory_streams
 from penstock.runtime.system.system import (
+    System,
     WorkerHandle,
     WorkerSpec,
-    World,
     any_number_of_threads,
 )
 from penstock.runtime.taskmanager.taskmanager import TaskManager
@@ -217,8 +217,8 @@ class InProcessJob(JobConnection):
                 try:
                     with LogAttributes() as logs, self._scope:
                         async with trio.open_nursery() as workers:
-                            world = _World(MemoryNetwork(), workers, logs).make()
-                            server = JobServer(Frames(theirs), lambda _: world, False, logs)
+                            system = _Systems(MemoryNetwork(), workers, logs).make()
+                            server = JobServer(Frames(theirs), lambda _: system, False, logs)
                             await server.run()
                 finally:
                     theirs.close()
@@ -235,8 +235,8 @@ class InProcessJob(JobConnection):
             self._nursery.start_soon(self._client.send, order)
 
 
-class _World:
-    """Makes the worlds of a JobManager and of its workers, and launches these.
+class _Systems:
+    """Makes the systems of a JobManager and of its workers, and launches these.
 
     Arguments:
         network: of the job.
@@ -252,10 +252,10 @@ class _World:
         self._idle = threading.Event()
         self._idle.set()
 
-    def make(self) -> World:
-        """Return the JobManager's world, or a worker's."""
+    def make(self) -> System:
+        """Return the JobManager's system, or a worker's."""
         transport = MemoryTransport(self._network)
-        return World(
+        return System(
             trio.current_time,
             transport,
             self,
@@ -274,18 +274,18 @@ class _World:
         return handle
 
     async def _run(self, handle: _Handle, spec: WorkerSpec) -> None:
-        world = self.make()
+        system = self.make()
         calls_kept.set(True)
         try:
             with handle.scope:
-                await TaskManager(spec, world, logs=self._logs).run()
+                await TaskManager(spec, system, logs=self._logs).run()
             if handle.scope.cancelled_caught:
                 handle.how = "was ended"
         except Exception:
             traceback.print_exc()
             handle.how = "ended with an error"
         finally:
-            world.transport.close()
+            system.transport.close()
             handle.ended.set()
             self._living -= 1
             if not self._living:

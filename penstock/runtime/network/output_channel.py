@@ -1,8 +1,8 @@
 """The sending side: outputs (one per channel) and partitioners (one per link).
 
 A partitioner spreads a batch over the buffers of its outputs, in one loop. An output seals its
-buffer into batches when it is large enough, when its oldest record is old enough, or when the task has
-nothing else to do; sealed elements wait in the output until there is a credit for them. A task
+buffer into batches when it is large enough, when its oldest record is old enough, or when the task
+has nothing else to do; sealed elements wait in the output until there is a credit for them. A task
 whose outputs hold sealed elements takes no more input: that is backpressure.
 
 Nothing here awaits; what goes over a socket is handed to a `Sender`.

@@ -36,7 +36,7 @@ from penstock.runtime.spark.preflight import (
     require_spark,
 )
 from penstock.runtime.spark.session import LiveSession
-from penstock.runtime.system.system import Offload, SocketTransport, Transport, World, real_world
+from penstock.runtime.system.system import Offload, SocketTransport, System, Transport, real_system
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,19 +189,19 @@ class JobThread(SocketConnection):
     async def _serve(self, theirs: socket.socket) -> None:
         self._token = trio.lowlevel.current_trio_token()
         connection = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
-        world = real_world()
-        world.transport = self._transport
-        world.launcher = launcher = self._make_launcher(self._transport, world.offload)
-        world.revive = self._session.get
+        system = real_system()
+        system.transport = self._transport
+        system.launcher = launcher = self._make_launcher(self._transport, system.offload)
+        system.revive = self._session.get
 
-        def make_world(_: Any) -> World:
-            return world
+        def make_system(_: Any) -> System:
+            return system
 
         async with trio.open_nursery() as nursery:
             await launcher.listen(nursery)
             try:
                 with self._scope:
-                    await JobServer(Frames(connection), make_world, signals=False).run()
+                    await JobServer(Frames(connection), make_system, signals=False).run()
             finally:
                 await launcher.end()
             nursery.cancel_scope.cancel()

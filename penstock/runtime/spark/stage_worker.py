@@ -110,20 +110,20 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     import trio
 
     from penstock.dataflow.job_process import running_as
-    from penstock.runtime.system.system import real_world
+    from penstock.runtime.system.system import real_system
     from penstock.runtime.taskmanager.gc_tuning import Collector
     from penstock.runtime.taskmanager.taskmanager import TaskManager, beat
     from penstock.runtime.user_code.breakpoints import refuse_breakpoints
     from penstock.runtime.user_code.forks import watch_forks
     from penstock.runtime.user_code.process_logging import ProcessLogging
 
-    world = real_world(host)
-    world.heart = lambda spec: beat(spec, over)
+    system = real_system(host)
+    system.heart = lambda spec: beat(spec, over)
     watch_forks()
     refuse_breakpoints()
     logs = ProcessLogging(f"worker {spec.worker}", spec.worker)
     with running_as("a worker"), logs, Collector() as collector:
-        trio.run(TaskManager(spec, world, collector.look, logs).run)
+        trio.run(TaskManager(spec, system, collector.look, logs).run)
 
 
 def _register(plan: StagePlan, slot: int, host: str) -> socket.socket:

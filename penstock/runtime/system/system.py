@@ -1,6 +1,6 @@
 """What the runtime needs from outside, as parameters: clock, connections, processes, threads.
 
-`real_world` is the operating system's; a simulation passes its own, and then a whole cluster
+`real_system` is the operating system's; a simulation passes its own, and then a whole cluster
 runs inside one trio run under a virtual clock. Everything that leaves the event loop (RocksDB,
 files, source threads) goes through `offload`.
 """
@@ -32,9 +32,9 @@ __all__ = [
     "Transport",
     "WorkerHandle",
     "WorkerSpec",
-    "World",
+    "System",
     "any_number_of_threads",
-    "real_world",
+    "real_system",
     "seed_scheduler",
 ]
 
@@ -104,7 +104,7 @@ def _runnable() -> int:
 
 
 @dataclass
-class World:
+class System:
     """All that the runtime takes from outside.
 
     Arguments:
@@ -323,7 +323,7 @@ def any_number_of_threads() -> Offload:
     return offload
 
 
-def real_world(host: str | None = None, beside: str | None = None) -> World:
+def real_system(host: str | None = None, beside: str | None = None) -> System:
     """The operating system's clock, sockets, processes and threads.
 
     Arguments:
@@ -331,7 +331,7 @@ def real_world(host: str | None = None, beside: str | None = None) -> World:
         beside: an address of the JobManager, in a worker: its sockets go to the same folder.
     """
     transport = SocketTransport(host, beside=beside)
-    return World(trio.current_time, transport, ProcessLauncher(), any_number_of_threads())
+    return System(trio.current_time, transport, ProcessLauncher(), any_number_of_threads())
 
 
 def seed_scheduler(seed: int) -> None:

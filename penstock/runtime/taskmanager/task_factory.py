@@ -58,7 +58,7 @@ from penstock.runtime.operators.multiplexed_source import Feed, MultiplexedFeed
 from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
-from penstock.runtime.system.system import Signal, World
+from penstock.runtime.system.system import Signal, System
 from penstock.runtime.task.checkpoint_writer import Persister, Reporter
 from penstock.runtime.task.in_flight_data import Relay, Unaligned
 from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener
@@ -123,7 +123,7 @@ class TaskFactory:
         lineage: of the run's snapshots.
         root: the job's folder; where state and snapshots are.
         keep: whether snapshots hold state.
-        world: clock and random numbers.
+        system: clock and random numbers.
         codec: for records and state.
     """
 
@@ -136,7 +136,7 @@ class TaskFactory:
         lineage: str,
         root: Path,
         keep: bool,
-        world: World,
+        system: System,
         codec: Codec,
     ) -> None:
         assert code.plan is not None
@@ -144,14 +144,14 @@ class TaskFactory:
         self.slot, self.attempt, self.lineage, self.keep = slot, attempt, lineage, keep
         self.ordinal = ordinal
         self.paths = Paths(root)
-        self.code, self.world, self.codec = code, world, codec
+        self.code, self.system, self.codec = code, system, codec
         self.config = code.config
         self.unaligned = self.config.checkpointing_mode is CheckpointingMode.CHANDY_LAMPORT
         self._relay = Relay()
         self.gates: dict[int, InputGate] = {}
         self._tasks: list[Task] = []
         self._patience = Patience(
-            world.clock, world.runnable, lambda: all(task.waiting for task in self._tasks)
+            system.clock, system.runnable, lambda: all(task.waiting for task in self._tasks)
         )
         self.signals: dict[int, tuple[Signal, Signal]] = {}
         self.chains = [chain for chain in self.plan.chains if slot < chain.parallelism]
@@ -175,7 +175,7 @@ class TaskFactory:
         for chain in self.chains:
             wake = Signal()
             self.signals[chain.id] = (wake, Signal())
-            gate = self.gates[chain.id] = InputGate(wake.set, self.world.clock)
+            gate = self.gates[chain.id] = InputGate(wake.set, self.system.clock)
             for number in chain.inputs:
                 link = self.plan.links[number]
                 for id in self.plan.channels(link):
@@ -207,7 +207,7 @@ class TaskFactory:
             id,
             gate,
             self._capacity(id),
-            self.world.clock,
+            self.system.clock,
             edge=self._identity(link),
             encode=self._encoder(link),
             eager=True,
@@ -223,7 +223,7 @@ class TaskFactory:
             id,
             gate,
             self.config.channel_batches,
-            self.world.clock,
+            self.system.clock,
             edge=self._identity(link),
             encode=self._encoder(link),
             eager=self.unaligned,
@@ -289,7 +289,7 @@ class TaskFactory:
                     reader: SourceReader = source.create_reader(context)
                 return reader
 
-            clock, request = self.world.clock, partial(request_split, chain.id)
+            clock, request = self.system.clock, partial(request_split, chain.id)
             if source.bounded:
                 feed = SourceFeed(create_reader(), clock, request, wake_source)
             else:
@@ -302,7 +302,7 @@ class TaskFactory:
             backends=backends,
             reporter=reporter,
             paths=self.paths,
-            clock=self.world.clock,
+            clock=self.system.clock,
             patience=self._patience,
             inline_threshold=self.config.inline_threshold,
         )
@@ -316,8 +316,8 @@ class TaskFactory:
             persister=persister,
             codec=self.codec,
             listener=listener,
-            clock=self.world.clock,
-            timer=self.world.timer,
+            clock=self.system.clock,
+            timer=self.system.timer,
             feed=feed,
             outside=self._outside(chain),
             backends=backends,
@@ -420,7 +420,7 @@ class TaskFactory:
                 groups=group_range(self.slot, self.plan.max_parallelism, info.parallelism),
                 inline_threshold=self.config.inline_threshold,
                 memory_budget=self.state_memory,
-                clock=self.world.timer,
+                clock=self.system.timer,
                 shared=self.shared,
             )
         return make_operator(info.kind, operator.function, operator.key_selector, context)
@@ -449,7 +449,7 @@ class TaskFactory:
                 # Subtasks begin at different outputs, or the first would get all of short streams.
                 return RebalancePartitioner(own, self.slot)
             case Partitioning.SHUFFLE:
-                return ShufflePartitioner(own, self.world.rng)
+                return ShufflePartitioner(own, self.system.rng)
             case Partitioning.BROADCAST:
                 return BroadcastPartitioner(own, self.codec.copy_mutable)
             case Partitioning.GLOBAL:

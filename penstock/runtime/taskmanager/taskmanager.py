@@ -53,7 +53,7 @@ from penstock.runtime.operators.multiplexed_source import Feed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.value_encoding import TypeTable
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
-from penstock.runtime.system.system import Signal, WorkerSpec, World
+from penstock.runtime.system.system import Signal, System, WorkerSpec
 from penstock.runtime.task.barrier_priority import BarrierPriority
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, Reporter, drive
 from penstock.runtime.task.log_replay import Replays, RestoredLog
@@ -139,7 +139,7 @@ class TaskManager:
 
     Arguments:
         spec: how to call home, and as whom.
-        world: clock, connections and threads.
+        system: clock, connections and threads.
         watch: told now and then how many bytes of memory the process has.
         logs: the logging of the process; None leaves it alone.
     """
@@ -147,19 +147,19 @@ class TaskManager:
     def __init__(
         self,
         spec: WorkerSpec,
-        world: World,
+        system: System,
         watch: Callable[[int], None] | None = None,
         logs: LogAttributes | None = None,
     ) -> None:
         self._spec = spec
-        self._world = world
+        self._system = system
         self._watch = watch
         self._logs = logs
         self._handshakes = Handshakes(spec.token)
         self._outbox: deque[bytes] = deque()
         self._outgoing = Signal()
         self._built: list[BuiltTask] = []
-        self._priority = BarrierPriority((), world.clock)
+        self._priority = BarrierPriority((), system.clock)
         self._tasks: dict[int, BuiltTask] = {}
         self._inputs: dict[ChannelId, Channel] = {}
         self._connected: set[ChannelId] = set()
@@ -173,19 +173,19 @@ class TaskManager:
         spec = self._spec
         async with trio.open_nursery() as nursery:
             name = f"w{spec.worker}.{spec.attempt}"
-            address = await self._world.transport.listen(name, self._serve, nursery)
+            address = await self._system.transport.listen(name, self._serve, nursery)
             try:
-                stream = await self._world.transport.connect(spec.address)
+                stream = await self._system.transport.connect(spec.address)
                 home = await greet(stream, spec.token)
             except (AuthenticationError, trio.BrokenResourceError, OSError):
                 # The JobManager died while this worker started: nobody is left to be told.
-                self._world.transport.close()
+                self._system.transport.close()
                 nursery.cancel_scope.cancel()
                 return
-            if self._world.heart is not None:
-                self._world.heart(spec)
+            if self._system.heart is not None:
+                self._system.heart(spec)
             nursery.start_soon(self._write, home)
-            self.send(m.Hello(spec.worker, spec.attempt, self._world.pid, address))
+            self.send(m.Hello(spec.worker, spec.attempt, self._system.pid, address))
             try:
                 await self._listen(home, nursery)
             except ProtocolError as error:
@@ -195,7 +195,7 @@ class TaskManager:
                 pass  # the JobManager is gone, and nobody is left to be told
             self._over = True
             nursery.cancel_scope.cancel()
-        self._world.transport.close()
+        self._system.transport.close()
 
     def send(self, message: m.Message) -> None:
         """Queue a message to the JobManager."""
@@ -295,7 +295,7 @@ class TaskManager:
             deploy.lineage,
             Path(deploy.root),
             deploy.keep,
-            self._world,
+            self._system,
             codec,
         )
         self._plan = factory.plan
@@ -308,7 +308,7 @@ class TaskManager:
         for id in outgoing:
             link = factory.plan.links[id.link]
             wake = factory.signals[link.source][0]
-            stream = await self._world.transport.connect(deploy.addresses[id.target])
+            stream = await self._system.transport.connect(deploy.addresses[id.target])
             frames = await greet(stream, self._spec.token)
             await frames.send(encode_header(deploy.attempt, id))
             half = SendingHalf(frames, factory.config.channel_batches, wake.set)
@@ -324,7 +324,7 @@ class TaskManager:
             ),
             lambda chain: self.send(m.SplitWanted(chain, subtask)),
         )
-        self._priority = BarrierPriority(self._built, self._world.clock)
+        self._priority = BarrierPriority(self._built, self._system.clock)
         self._tasks = {built.task.id[0]: built for built in self._built}
         self._replays = Replays(code, factory.plan, codec, subtask)
         for built in self._built:
@@ -363,7 +363,7 @@ class TaskManager:
         for uid, backend in task.backends.items():
             keyed = [(folder, h.keyed) for folder, h in by_uid.get(uid, []) if h.keyed is not None]
             if keyed:
-                await drive(backend.restore(keyed), self._world.offload, trio.lowlevel.checkpoint)
+                await drive(backend.restore(keyed), self._system.offload, trio.lowlevel.checkpoint)
         if task.feed is not None:
             for _, handle in by_uid.get(root, []):
                 if handle.small is not None:
@@ -406,13 +406,13 @@ class TaskManager:
     async def _run_pump(self, built: BuiltTask, feed: Feed) -> None:
         # The threads that read inherit it.
         operator_at_work.set(built.task.root.operator.context)
-        await feed.pump(self._world.read or self._world.offload, built.pump.wait_for)
+        await feed.pump(self._system.read or self._system.offload, built.pump.wait_for)
 
     async def _run_persister(self, built: BuiltTask) -> None:
         persister = built.task.persister
         while True:
             while persister.has_work():
-                await persister.work(self._world.offload, trio.lowlevel.checkpoint)
+                await persister.work(self._system.offload, trio.lowlevel.checkpoint)
                 built.wake.set()  # it may have waited for memory
             await built.persist.wait()
 
@@ -560,7 +560,7 @@ def main() -> None:
     """Run one worker, as the WorkerSpec on standard input says."""
     import signal
 
-    from penstock.runtime.system.system import real_world
+    from penstock.runtime.system.system import real_system
 
     wire = packing.unpack(sys.stdin.buffer.read())
     address, token, worker, attempt, heartbeat, search_path, folder, host = wire
@@ -568,8 +568,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[:] = search_path + [path for path in sys.path if path not in search_path]
     spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder, host)
-    world = real_world(host, beside=address)
-    world.heart = beat
+    system = real_system(host, beside=address)
+    system.heart = beat
     # Threads run for what leaves the loop; with the default of 5 ms each of their few lines of
     # Python would hold the loop up for as long, and wait for it as long.
     sys.setswitchinterval(0.0005)
@@ -579,7 +579,7 @@ def main() -> None:
         refuse_breakpoints()
         logs = ProcessLogging(f"worker {worker}", worker)
         with running_as("a worker"), logs, Collector() as collector:
-            trio.run(TaskManager(spec, world, collector.look, logs).run)
+            trio.run(TaskManager(spec, system, collector.look, logs).run)
     except BaseException:
         import traceback
 

@@ -21,7 +21,7 @@ from penstock.runtime.network.elements import Element, EncodedBatch
 from penstock.runtime.network.input_channel import Channel
 from penstock.runtime.network.remote_channel import ReceivingHalf
 from penstock.runtime.serialization.codec import Codec, TypeTable
-from penstock.runtime.system.system import World
+from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.task_factory import TaskFactory
@@ -102,7 +102,7 @@ class Flow:
         self.processes = [_Process() for _ in range(plan.slots)]
         factories, channels = [], {}
         for slot, process in enumerate(self.processes):
-            world = World(
+            system = System(
                 clock=lambda process=process: process.now,  # type: ignore[misc]
                 transport=None,  # type: ignore[arg-type]
                 launcher=None,  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ class Flow:
             )
             code = unpack(packed)
             code.plan = plan
-            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, world, Codec(TypeTable()))
+            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, system, Codec(TypeTable()))
             factories.append(factory)
             channels.update(factory.prepare_inputs())
         for factory, process in zip(factories, self.processes, strict=True):

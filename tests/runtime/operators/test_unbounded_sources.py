@@ -33,10 +33,10 @@ from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitDealer
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.minicluster.minicluster import _World
+from penstock.runtime.minicluster.minicluster import _Systems
 from penstock.runtime.operators.multiplexed_source import MultiplexedFeed
 from penstock.runtime.system.memory_connection import MemoryNetwork
-from penstock.runtime.system.system import Signal, real_world
+from penstock.runtime.system.system import Signal, real_system
 from penstock.runtime.user_code.process_logging import LogAttributes
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import Ran, program, run_program
@@ -267,14 +267,14 @@ def test_readers_that_block_leave_threads_for_snapshots(in_process: bool) -> Non
     async def main() -> None:
         over = threading.Event()
         async with trio.open_nursery() as nursery:
-            here = _World(MemoryNetwork(), nursery, LogAttributes())
-            world = here.make() if in_process else real_world()
+            here = _Systems(MemoryNetwork(), nursery, LogAttributes())
+            system = here.make() if in_process else real_system()
             for _ in range(60):
-                nursery.start_soon(world.read or world.offload, over.wait)
+                nursery.start_soon(system.read or system.offload, over.wait)
             await trio.testing.wait_all_tasks_blocked()
             try:
                 with trio.fail_after(20):
-                    assert await world.offload(lambda: "written") == "written"
+                    assert await system.offload(lambda: "written") == "written"
             finally:
                 over.set()
 

@@ -283,7 +283,7 @@ class _Run:
         self._process.on_kill.append(files.release)
         self._job = JobManager(
             blob,
-            self._machine.world(self._process),
+            self._machine.system(self._process),
             JobSettings(resume="newest" if resume else None),
             self._observe,
             lambda root: Store(root, files, trio.current_time),

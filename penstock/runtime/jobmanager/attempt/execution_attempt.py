@@ -62,7 +62,7 @@ class Attempt:
     """One attempt to run the job.
 
     Arguments:
-        job: the JobManager, with the job's plan, store and world.
+        job: the JobManager, with the job's plan, store and system.
         ordinal: how often this run has been restarted before.
         numbers: reserved snapshot numbers. The first of them is the attempt's own number, too: it
             is higher than that of every attempt before, also of runs that were killed and whose
@@ -71,7 +71,7 @@ class Attempt:
 
     def __init__(self, job: JobManager, ordinal: int, numbers: range) -> None:
         self._job = job
-        self._world = job.world
+        self._system = job.system
         self._ordinal = ordinal
         self._number = numbers.start
         self._token = secrets.token_bytes(32)
@@ -125,10 +125,10 @@ class Attempt:
             self._dealer.close()
 
     async def _run(self, nursery: trio.Nursery) -> None:
-        job, world = self._job, self._world
+        job, system = self._job, self._system
         restore = job.restore_from
-        await world.offload(partial(self._dealer.start, restore))
-        address = await world.transport.listen(f"jm.{self._number}", self._serve, nursery)
+        await system.offload(partial(self._dealer.start, restore))
+        address = await system.transport.listen(f"jm.{self._number}", self._serve, nursery)
         for slot in range(job.plan.slots):
             spec = WorkerSpec(
                 address,
@@ -140,7 +140,8 @@ class Attempt:
                 job.code.folder,
                 job.config.host,
             )
-            worker = WorkerConnection(await world.launcher.launch(spec), spec, heard=world.clock())
+            launched = await system.launcher.launch(spec)
+            worker = WorkerConnection(launched, spec, heard=system.clock())
             self._workers[slot] = worker
             nursery.start_soon(self._watch_process, worker)
         self._launched.set()
@@ -167,7 +168,7 @@ class Attempt:
 
     def busy_workers(self) -> list[int]:
         """Workers that live and have not reported for a while."""
-        now = self._world.clock()
+        now = self._system.clock()
         return [
             slot
             for slot, worker in self._workers.items()
@@ -193,16 +194,16 @@ class Attempt:
 
     async def _watch_clock(self) -> None:
         """Ticks the coordinator, and looks for workers that have fallen silent."""
-        world, config = self._world, self._job.config
+        system, config = self._system, self._job.config
         while True:
-            now = world.clock()
+            now = system.clock()
             due = self._coordinator.next_tick() if self._started else None
             wake = max(min(now + 1.0, due) if due is not None else now + 1.0, now + 0.0005)
             await self._rescheduled.wait(wake)
             if self._started:
-                self.post(lambda: self._coordinate(c.Tick(world.clock())))
+                self.post(lambda: self._coordinate(c.Tick(system.clock())))
                 self.post(self._report_delay)
-            now = world.clock()
+            now = system.clock()
             for worker in self._workers.values():
                 limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
                 if now > wake + config.heartbeat_seconds:
@@ -227,7 +228,7 @@ class Attempt:
                 message = m.decode(frame)
                 if isinstance(message, m.Heartbeat):
                     if message.attempt == self._number and message.worker in self._workers:
-                        self._workers[message.worker].heard = self._world.clock()
+                        self._workers[message.worker].heard = self._system.clock()
                     continue
                 if slot is None:
                     if not isinstance(message, m.Hello) or message.attempt != self._number:
@@ -239,7 +240,7 @@ class Attempt:
                     slot = message.worker
                     self._workers[slot].frames = frames
                     self._nursery.start_soon(self._workers[slot].write)
-                self._workers[slot].heard = self._world.clock()
+                self._workers[slot].heard = self._system.clock()
                 self.post(partial(self._hear, slot, message))
         except ProtocolError as error:
             how = f"sent a message that cannot be understood: {error}"
@@ -280,7 +281,7 @@ class Attempt:
             case m.Failed():
                 self._fail(failure_of(message))
             case m.Metrics():
-                self._workers[slot].reported = self._world.clock()
+                self._workers[slot].reported = self._system.clock()
                 with malformed("metrics"):
                     self._job.metrics.update(self._number, message)
             case _:
@@ -318,7 +319,7 @@ class Attempt:
         # Its clock starts now, and not while workers were being started.
         self._coordinator = c.Coordinator(
             job.plan.tasks(),
-            now=self._world.clock(),
+            now=self._system.clock(),
             interval=job.interval,
             timeout=config.checkpoint_timeout_seconds,
             min_pause=config.min_pause_seconds,
@@ -329,7 +330,7 @@ class Attempt:
         self._started = True
         self._job.observe({"event": "running", "attempt": self._ordinal})
         self._send_all(m.Start())
-        self._coordinate(c.Tick(self._world.clock()))
+        self._coordinate(c.Tick(self._system.clock()))
         self._rescheduled.set()  # until now there was no tick to wait for
         self._job.running(self)
 
@@ -347,7 +348,7 @@ class Attempt:
             # An enumerator may look into folders, or ask others. Never abandoned: that of the
             # next attempt must not find this one still at work.
             with trio.CancelScope(shield=True):
-                given, exhausted = await self._world.offload(
+                given, exhausted = await self._system.offload(
                     lambda: (
                         self._dealer.next_split(chain, subtask),
                         self._dealer.exhausted(chain, subtask),
@@ -375,7 +376,7 @@ class Attempt:
                     self._nursery.start_soon(self._prepare, number)
                 case c.Inject(number, kind):
                     self._flights[number] = PendingSnapshot(
-                        number, kind, self._world.clock(), int(time.time() * 1000)
+                        number, kind, self._system.clock(), int(time.time() * 1000)
                     )
                     self._nursery.start_soon(self._inject, number, kind)
                 case c.Publish(number):
@@ -406,7 +407,7 @@ class Attempt:
         flight = self._flights.get(-1 if coordinator.number is None else coordinator.number)
         if flight is None:
             return
-        job, seconds = self._job, self._world.clock() - flight.began
+        job, seconds = self._job, self._system.clock() - flight.began
         missing = [task for task in job.plan.tasks() if task not in coordinator.acknowledged]
         if event := self._delays.report(flight.number, seconds, missing, job.metrics.cuts):
             job.observe(event)
@@ -483,7 +484,7 @@ class Attempt:
                 case t.CloseLoop(loop):
                     self._send_all(m.CloseLoop(loop))
                 case t.WantSnapshot(delay):
-                    self._coordinate(c.Tick(self._world.clock()))  # the delay counts from it
+                    self._coordinate(c.Tick(self._system.clock()))  # the delay counts from it
                     self._coordinate(c.SnapshotWanted(delay))
 
     async def _publish(self, flight: PendingSnapshot) -> None:
@@ -511,7 +512,7 @@ class Attempt:
     def _complete(self, number: int, final: bool = False) -> None:
         flight = self._flights.pop(number)
         self._send_all(m.Complete(number))
-        self._job.completed(flight.figures(self._world.clock(), self._ordinal))
+        self._job.completed(flight.figures(self._system.clock(), self._ordinal))
         aborted, self._aborted = self._aborted, []
         self._nursery.start_soon(self._after, aborted, final)
 
