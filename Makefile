@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test test-long demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
+.PHONY: all setup check test test-long docs demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
   random-cycles random-jobs clean
 
 all: check test
@@ -33,6 +33,10 @@ test: $(STAMP)
 # The same with more of everything that is drawn at random, and other examples each time.
 test-long: $(STAMP)
 	PENSTOCK_LONG=1 $(BIN)/python -m pytest -q -n 6
+
+# The documentation site, in build/site. Warnings are errors.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py

@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 @click.group(no_args_is_help=True, context_settings={"show_default": True})
 def main() -> None:
-    """Measure the engine on this machine; bench/NOTES.md says how to read the figures."""
+    """Measure the engine on this machine; docs/benchmarks.md says how to read the figures."""
     # Where it is set each worker compiles the whole package again, which takes as long as all else
     # that it does to start. Nobody's jobs run like that.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
