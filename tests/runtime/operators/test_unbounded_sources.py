@@ -30,7 +30,7 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 from penstock.runtime.control.job_code import JobCode
-from penstock.runtime.jobmanager.attempt.split_assigner import SplitDealer
+from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.minicluster.minicluster import _Systems
@@ -78,12 +78,12 @@ class EndlessReader(SourceReader):
         self.closed = True
 
 
-def dealer_of(source: Source, parallelism: int) -> tuple[SplitDealer, int]:
+def dealer_of(source: Source, parallelism: int) -> tuple[SplitAssigner, int]:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_source(source, None, "endless").print()
     config = JobConfig(parallelism=parallelism)
     plan = compile_graph(env._graph, config)
-    dealer = SplitDealer(JobCode(env._graph, config, plan), plan)
+    dealer = SplitAssigner(JobCode(env._graph, config, plan), plan)
     dealer.start(None)
     return dealer, next(chain.id for chain in plan.chains if chain.is_source)
 

@@ -28,7 +28,7 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import failure_of, first_of, pinned
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
-from penstock.runtime.jobmanager.attempt.split_assigner import SplitDealer
+from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection, WorkerLost
 from penstock.runtime.jobmanager.reporting.snapshot_delays import Delays
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
@@ -91,7 +91,7 @@ class Attempt:
         self._rescheduled = Signal()
         self._numbers = numbers[1:]
         self._delays = Delays(job.plan)
-        self._dealer = SplitDealer(job.code, job.plan)
+        self._dealer = SplitAssigner(job.code, job.plan)
         #: The snapshot whose folder was made last, and what is held while one is being made.
         self._made, self._making = -1, trio.Lock()
         #: Held while a split is on its way from its enumerator to the task that it is for.

@@ -16,7 +16,7 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.plain_values import require_plain
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["SplitDealer", "input_positions", "parallelism_of", "rescaled"]
+__all__ = ["SplitAssigner", "input_positions", "parallelism_of", "rescaled"]
 
 #: What the error of an enumerator means for the job.
 FAILED = "the source could not assign its splits"
@@ -55,7 +55,7 @@ class _EvenShares:
             self._refused.add(subtask)
 
 
-class SplitDealer:
+class SplitAssigner:
     """All enumerators of one attempt.
 
     Arguments:
