@@ -161,7 +161,7 @@ class Aims:
 
     def _watch_jobmanager(self) -> None:
         from penstock.connectors.file_sink import FileCommitter
-        from penstock.runtime.jobmanager.attempt.execution_attempt import Attempt
+        from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
         from penstock.runtime.jobmanager.jobmanager import JobManager
 
         def start(call: Callable, attempt: Any) -> None:
@@ -189,9 +189,9 @@ class Aims:
             if committables:
                 self._in_jobmanager("committing", number=committables[-1].snapshot)
 
-        _wrap(Attempt, "_start", start)
+        _wrap(ExecutionAttempt, "_start", start)
         _wrap(JobManager, "completed", completed)
-        _wrap(Attempt, "_acknowledged", acknowledged)
+        _wrap(ExecutionAttempt, "_acknowledged", acknowledged)
         _wrap(JobManager, "publish", publish)
         _wrap(FileCommitter, "publish", commit)
 

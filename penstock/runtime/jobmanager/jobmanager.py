@@ -26,7 +26,7 @@ from penstock.dataflow.sink import Committable
 from penstock.dataflow.version import VERSION
 from penstock.runtime.control.failures import describe
 from penstock.runtime.control.job_code import unpack
-from penstock.runtime.jobmanager.attempt.execution_attempt import Attempt
+from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
 from penstock.runtime.jobmanager.attempt.split_assigner import input_positions, rescaled
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.reporting.job_history import JobHistory
@@ -137,7 +137,7 @@ class JobManager:
         #: Snapshots with lower numbers are none of this run's; not known before one is restored.
         self._since = 0
         self._history = JobHistory()
-        self._attempt: Attempt | None = None
+        self._attempt: ExecutionAttempt | None = None
         self._stopping = False
         #: It was asked for while no attempt ran.
         self._savepoint_wanted = False
@@ -192,7 +192,7 @@ class JobManager:
         else:
             self._savepoint_wanted = True
 
-    def running(self, attempt: Attempt) -> None:
+    def running(self, attempt: ExecutionAttempt) -> None:
         """An attempt has started to process records."""
         self._attempt, self._began = attempt, True
         details = {
@@ -397,7 +397,7 @@ class JobManager:
                 # Nothing is pending now: what older attempts staged and is still there never
                 # came into a snapshot.
                 await self.commits.clean(self.lineage, before_attempt=numbers.start)
-                await Attempt(self, self._history.restart_count, numbers).run()
+                await ExecutionAttempt(self, self._history.restart_count, numbers).run()
                 if self._finished:
                     await self.commits.finish(self.lineage)
                 return self.outcome()

@@ -41,7 +41,7 @@ from penstock.snapshot.protocols.events import SnapshotKind
 if TYPE_CHECKING:
     from penstock.runtime.jobmanager.jobmanager import JobManager
 
-__all__ = ["Attempt"]
+__all__ = ["ExecutionAttempt"]
 
 #: How long a worker may take to start and call home.
 START_SECONDS = 60.0
@@ -58,7 +58,7 @@ BUSY_SECONDS = 3.0
 MAX_ABORTED = 500
 
 
-class Attempt:
+class ExecutionAttempt:
     """One attempt to run the job.
 
     Arguments:

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import JobError, PenstockError
-from penstock.runtime.jobmanager.attempt.execution_attempt import Attempt
+from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 
 BROKEN = JobError("a data connection was closed by the other end")
@@ -18,7 +18,7 @@ KILLED = WorkerLost("worker 1 (pid 7) was killed by signal 9")
 
 def explained(first: PenstockError, *later: PenstockError) -> PenstockError:
     """What an attempt fails with that fails with the first, when others come soon after it."""
-    attempt = Attempt.__new__(Attempt)
+    attempt = ExecutionAttempt.__new__(ExecutionAttempt)
     attempt._send_event, attempt._events = trio.open_memory_channel(float("inf"))
     attempt._failure, attempt._finished = None, trio.Event()
     for error in later:
