@@ -33,7 +33,7 @@ from penstock.runtime.jobmanager.reporting.job_history import JobHistory
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
 from penstock.runtime.jobmanager.restart_backoff import DEFAULT, Restarts
 from penstock.runtime.jobmanager.snapshots.pending_commits import Commits
-from penstock.runtime.jobmanager.snapshots.record_classes import RecordTypes
+from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import System
@@ -128,7 +128,7 @@ class JobManager:
         self.commits = Commits(sinks, system.offload, self._record_confirmed)
         self.restore_from: Manifest | None = None
         self.lineage = ""
-        self.types = RecordTypes(())
+        self.types = RecordClasses(())
         self._folder = self.store.paths
         self._parent: tuple[str, int] | None = None
         self._own = False
@@ -225,7 +225,7 @@ class JobManager:
             for operator in self.code.graph.operators
             if operator.kind is OperatorKind.SOURCE and not operator.function.rewindable
         ]
-        self.types = RecordTypes(self.code.types)
+        self.types = RecordClasses(self.code.types)
         notes: list[str] = []
         request, store = self._options.resume, self.store
         chosen, chosen_store = None, store

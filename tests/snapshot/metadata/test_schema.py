@@ -29,7 +29,7 @@ from penstock.dataflow.functions import KeyedProcessFunction
 from penstock.dataflow.state import ValueStateDescriptor
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.jobmanager.snapshots.record_classes import RecordTypes
+from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.snapshot.coordination.restore_decision import Verdict
 from penstock.snapshot.metadata.annotations import includes, text_of
@@ -273,7 +273,7 @@ def test_a_field_without_a_default_is_an_error_if_it_was_not_refused_before() ->
 
 def test_manifests_have_the_fields_of_classes_that_were_written() -> None:
     other = version(("a", int), name="Settings")
-    types = RecordTypes([OLD, other])
+    types = RecordClasses([OLD, other])
     codec = Codec(TypeTable([OLD, other]).arranged(map(RecordSchema.from_wire, types.to_wire())))
     codec.encode_batch([OLD(1, 2)])
     types.record_written(codec.written_types())
@@ -287,13 +287,13 @@ def test_manifests_have_the_fields_of_classes_that_were_written() -> None:
 def test_a_snapshot_without_fields_is_read_by_position_and_the_next_one_has_them() -> None:
     names = (RecordSchema("gone:Gone"), RecordSchema("shop:Order"))
     manifest = replace(GOLDEN_2, types=names)
-    types = RecordTypes([OLD])
+    types = RecordClasses([OLD])
     assert types.differences(manifest) == []
     types.restore(manifest)
     gone, order = types.schemas()
     assert (str(gone), str(order)) == ("gone:Gone", "shop:Order(price, amount)")
     # A later version of Penstock, and of the class, compares with what that snapshot has.
-    later = RecordTypes([version(("price", int))])
+    later = RecordClasses([version(("price", int))])
     assert [one.verdict for one in later.differences(replace(manifest, types=(gone, order)))] == [
         Verdict.DROPPED
     ]

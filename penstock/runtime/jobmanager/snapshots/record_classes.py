@@ -17,13 +17,13 @@ from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordSchema
 from penstock.snapshot.metadata.schema_changes import compare_schemas
 
-__all__ = ["RecordTypes"]
+__all__ = ["RecordClasses"]
 
 _FIRST_WITH_FIELDS = 3
 """The first format of manifests that has the fields of classes."""
 
 
-class RecordTypes:
+class RecordClasses:
     """The record classes of a job.
 
     Arguments:
