@@ -32,7 +32,7 @@ from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.reporting.job_history import JobHistory
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
 from penstock.runtime.jobmanager.restart_backoff import DEFAULT, Restarts
-from penstock.runtime.jobmanager.snapshots.pending_commits import Commits
+from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
@@ -125,7 +125,7 @@ class JobManager:
             if info.kind is OperatorKind.SINK
         }
         self._sinks = sinks
-        self.commits = Commits(sinks, system.offload, self._record_confirmed)
+        self.commits = PendingCommits(sinks, system.offload, self._record_confirmed)
         self.restore_from: Manifest | None = None
         self.lineage = ""
         self.types = RecordClasses(())
@@ -533,7 +533,7 @@ class JobManager:
                 operators=tuple(self._entries()),
                 handles=tuple(handles),
                 enumerators=enumerators,
-                committables=self.commits.held(committables),
+                committables=self.commits.for_manifest(committables),
                 types=self.types.schemas(),
                 sizes=size,
                 finished=finished and not self._stopping,

@@ -21,10 +21,10 @@ from penstock.dataflow.sink import Committable, Committer, Sink
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.storage.confirmed_output import Confirmed, unconfirmed
 
-__all__ = ["Commits"]
+__all__ = ["PendingCommits"]
 
 
-class Commits:
+class PendingCommits:
     """The pending committables of one job.
 
     Arguments:
@@ -55,7 +55,7 @@ class Commits:
         )
         return tuple(order)
 
-    def held(self, acknowledged: Iterable[Committable]) -> tuple[Committable, ...]:
+    def for_manifest(self, acknowledged: Iterable[Committable]) -> tuple[Committable, ...]:
         """What a manifest must hold: all pending, and what its tasks acknowledged."""
         fresh = {self._key(item): item for item in unconfirmed(acknowledged, self._confirmed)}
         return tuple({**self._pending, **fresh}.values())
@@ -70,7 +70,7 @@ class Commits:
         for sink, number in confirmed.items():
             self._confirmed[sink] = max(number, self._confirmed.get(sink, 0))
 
-    def homeless(self) -> dict[str, int]:
+    def without_sink(self) -> dict[str, int]:
         """Return how many committables are pending per uid of which no sink publishes any."""
         return Counter(item.uid for item in self.pending if not self._publishes(item.uid))
 
@@ -78,7 +78,7 @@ class Commits:
         sink = self._sinks.get(uid)
         return sink is not None and type(sink).create_committer is not Sink.create_committer
 
-    def give_up(self, uids: Iterable[str]) -> None:
+    def drop(self, uids: Iterable[str]) -> None:
         """Leave the output of some sinks unpublished, for good."""
         self._pending = {
             key: item for key, item in self._pending.items() if item.uid not in set(uids)

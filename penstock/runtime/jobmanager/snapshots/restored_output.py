@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.dataflow.errors import GraphError, StoreError
-from penstock.runtime.jobmanager.snapshots.pending_commits import Commits
+from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.snapshot.coordination.restore_decision import pending_committables
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.confirmed_output import unconfirmed
@@ -13,7 +13,7 @@ __all__ = ["take_over_output"]
 
 
 def take_over_output(
-    commits: Commits, manifest: Manifest, store: Store, own: Store, *, allow_dropped: bool
+    commits: PendingCommits, manifest: Manifest, store: Store, own: Store, *, allow_dropped: bool
 ) -> list[str]:
     """Make pending what a snapshot holds and no run has published; a fork's parent's, too.
 
@@ -37,19 +37,19 @@ def take_over_output(
     later = _next_of_lineage(store, manifest)
     held = None if later is None else later.committables
     commits.add(unconfirmed(pending_committables(manifest), {}, held))
-    homeless = commits.homeless()
-    if not homeless:
+    without_sink = commits.without_sink()
+    if not without_sink:
         return []
-    sinks = ", ".join(map(repr, homeless))
+    sinks = ", ".join(map(repr, without_sink))
     if not allow_dropped:
         raise GraphError(
             f"snapshot {manifest.number} holds output of {sinks} that was not published yet, and "
             f"the program has no sink with that uid that could publish it: give the sink its uid "
             f"back, or leave that output unpublished with --allow-dropped"
         )
-    commits.give_up(homeless)
+    commits.drop(without_sink)
     return [
-        f"output of {sinks} that snapshot {manifest.number} holds ({sum(homeless.values())} staged "
+        f"output of {sinks} that snapshot {manifest.number} holds ({sum(without_sink.values())} staged "
         f"files or the like) stays unpublished"
     ]
 
