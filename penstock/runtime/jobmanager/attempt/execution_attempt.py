@@ -30,7 +30,7 @@ from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection, WorkerLost
-from penstock.runtime.jobmanager.reporting.snapshot_delays import Delays
+from penstock.runtime.jobmanager.reporting.snapshot_delays import SnapshotDelays
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
 from penstock.runtime.system.system import Signal, WorkerSpec
 from penstock.snapshot.coordination import coordinator as c
@@ -90,7 +90,7 @@ class ExecutionAttempt:
         self._started = False
         self._rescheduled = Signal()
         self._numbers = numbers[1:]
-        self._delays = Delays(job.plan)
+        self._delays = SnapshotDelays(job.plan)
         self._dealer = SplitAssigner(job.code, job.plan)
         #: The snapshot whose folder was made last, and what is held while one is being made.
         self._made, self._making = -1, trio.Lock()

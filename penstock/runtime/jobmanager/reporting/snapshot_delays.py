@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.dataflow.graph.compile import ExecutionGraph
 
-__all__ = ["Delays"]
+__all__ = ["SnapshotDelays"]
 
 #: The first report comes after so many seconds, and then another after as many.
 REPORT_SECONDS = 10.0
@@ -15,7 +15,7 @@ REPORT_SECONDS = 10.0
 Task = tuple[int, int]
 
 
-class Delays:
+class SnapshotDelays:
     """Knows which delays were reported.
 
     Arguments:
