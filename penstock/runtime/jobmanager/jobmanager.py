@@ -31,7 +31,7 @@ from penstock.runtime.jobmanager.attempt.split_assigner import input_positions, 
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.reporting.job_history import JobHistory
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
-from penstock.runtime.jobmanager.restart_backoff import DEFAULT, Restarts
+from penstock.runtime.jobmanager.restart_backoff import DEFAULT, RestartBackoff
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
@@ -386,7 +386,7 @@ class JobManager:
         strategy = self.config.restart
         if strategy is None:
             strategy = DEFAULT if self.keep and self.interval is not None else None
-        restarts = Restarts(strategy)
+        restarts = RestartBackoff(strategy)
         while True:
             try:
                 if self._history.restart_count:

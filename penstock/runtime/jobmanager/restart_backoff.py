@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.dataflow.config import RestartStrategy
 from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 
-__all__ = ["DEFAULT", "MAX_FAILURES_AT_START", "MAX_REPEATS", "Decision", "Restarts"]
+__all__ = ["DEFAULT", "MAX_FAILURES_AT_START", "MAX_REPEATS", "RestartBackoff", "RestartDecision"]
 
 #: With snapshots a job restarts until it is stopped, ever more slowly while it keeps failing.
 DEFAULT = RestartStrategy("exponential", None, 0.1, 60.0, 2.0, 300.0)
@@ -28,7 +28,7 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 @dataclass(frozen=True)
-class Decision:
+class RestartDecision:
     """The decision whether a job restarts after a failure.
 
     Arguments:
@@ -40,7 +40,7 @@ class Decision:
     reason: str | None = None
 
 
-class Restarts:
+class RestartBackoff:
     """Decides on each failure of one job.
 
     Arguments:
@@ -68,7 +68,7 @@ class Restarts:
         started: bool,
         progress: Hashable,
         snapshot: int | None = None,
-    ) -> Decision:
+    ) -> RestartDecision:
         """Decide what to do after a failure.
 
         Arguments:
@@ -80,9 +80,9 @@ class Restarts:
         """
         strategy = self._strategy
         if strategy.kind == "none":
-            return Decision(None)
+            return RestartDecision(None)
         if error.recoverability is Recoverability.NON_RECOVERABLE:
-            return Decision(None, "no restart can mend this")
+            return RestartDecision(None, "no restart can mend this")
         if self._ran_well(now, snapshot):
             self._repeats.clear()
         self._snapshot = snapshot
@@ -90,10 +90,10 @@ class Restarts:
         bounded = strategy.kind != "failure_rate" and strategy.attempts is not None
         reason = None if bounded else self._hopeless(error, started, progress)
         if reason is not None:
-            return Decision(None, reason)
+            return RestartDecision(None, reason)
         delay = self._delay_after(now)
         self._restarted = now + (delay or 0.0)
-        return Decision(delay)
+        return RestartDecision(delay)
 
     def _ran_well(self, now: float, snapshot: int | None) -> bool:
         """Return whether the job ran for long since its last failure, and completed a snapshot.

@@ -27,7 +27,7 @@ from penstock.runtime.jobmanager.restart_backoff import (
     DEFAULT,
     MAX_FAILURES_AT_START,
     MAX_REPEATS,
-    Restarts,
+    RestartBackoff,
 )
 from penstock.runtime.system.system import ProcessHandle
 
@@ -91,7 +91,7 @@ def failures(
     most: int = 20,
 ) -> tuple[int, str | None]:
     """How often a job fails until it ends, and the reason; at most so often."""
-    restarts = Restarts(strategy)
+    restarts = RestartBackoff(strategy)
     for number in range(1, most + 1):
         decision = restarts.failed(
             number * 1000.0, error, started=started, progress=number if progress else None
@@ -116,7 +116,7 @@ def test_the_same_failure_without_progress_ends_the_job_at_the_third_time():
 
 
 def test_failures_that_differ_in_numbers_only_are_the_same():
-    restarts = Restarts(DEFAULT)
+    restarts = RestartBackoff(DEFAULT)
     texts = [f"<Foo object at 0x7f{n}> in snapshot {n}" for n in range(MAX_REPEATS)]
     decisions = [
         restarts.failed(n, JobError(text), started=True, progress=None)
@@ -126,7 +126,7 @@ def test_failures_that_differ_in_numbers_only_are_the_same():
 
 
 def test_two_failures_that_take_turns_do_not_hide_each_other():
-    restarts = Restarts(DEFAULT)
+    restarts = RestartBackoff(DEFAULT)
     errors = [JobError("a"), JobError("b")] * MAX_REPEATS
     decisions = [restarts.failed(0, error, started=True, progress=None) for error in errors]
     assert [d.delay_seconds for d in decisions].index(None) == 2 * MAX_REPEATS - 2
@@ -138,7 +138,7 @@ def test_progress_between_failures_lets_the_job_go_on():
 
 def failures_of_an_idle_job(seconds: float, *, snapshots: bool) -> int:
     """How often it fails until it ends, if it runs for some time after each restart."""
-    restarts, now = Restarts(DEFAULT), 0.0
+    restarts, now = RestartBackoff(DEFAULT), 0.0
     for number in range(1, 11):
         decision = restarts.failed(
             now,
