@@ -71,11 +71,11 @@ def jobmanager(
         raise click.UsageError("--host goes together with --port.")
     import trio
 
-    from penstock.runtime.dispatcher.dispatcher import Daemon
+    from penstock.runtime.dispatcher.dispatcher import Dispatcher
     from penstock.runtime.dispatcher.job_registry import StateFolder
 
     level = log_level or "INFO"
-    daemon = Daemon(StateFolder(directory), port, host or "127.0.0.1", say, level)
+    daemon = Dispatcher(StateFolder(directory), port, host or "127.0.0.1", say, level)
     trio.run(daemon.run)
 
 

@@ -44,7 +44,7 @@ from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.user_code.process_logging import LEVEL_VARIABLE, log_line
 
-__all__ = ["Daemon"]
+__all__ = ["Dispatcher"]
 
 #: An ended job's record and log are kept for so many jobs.
 KEEP_ENDED = 100
@@ -68,7 +68,7 @@ class _Job:
         self.restarts = RestartTexts()
 
 
-class Daemon:
+class Dispatcher:
     """Takes jobs and runs them, until it is told to stop.
 
     Arguments:

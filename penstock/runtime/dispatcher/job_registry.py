@@ -1,6 +1,6 @@
 """The state folder of the job service: who runs it, how to reach it, and what its jobs were.
 
-Daemon and clients find each other here, so both use it; nothing here talks to anybody. The folder
+Dispatcher and clients find each other here, so both use it; nothing here talks to anybody. The folder
 is its owner's alone (0700), since who can read the token can run code.
 """
 

@@ -17,7 +17,7 @@ from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.runtime.client.executor import Follower
 from penstock.runtime.client.restart_reports import RestartReports, RestartTexts
 from penstock.runtime.control.failures import describe, recreate
-from penstock.runtime.dispatcher.dispatcher import Daemon, _Job
+from penstock.runtime.dispatcher.dispatcher import Dispatcher, _Job
 from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'job.py', line 3\nKeyError: 'b'\n"
@@ -122,7 +122,7 @@ def test_a_program_reports_the_restarts_of_its_job(
 def test_a_submitted_job_that_is_restarted_shows_its_last_error(tmp_path: Path):
     folder = StateFolder(tmp_path / "home")
     folder.open()
-    daemon = Daemon(folder)
+    daemon = Dispatcher(folder)
     record = JobRecord("1", "job")
     job: Any = _Job(record, None, None)  # type: ignore[arg-type]
     daemon._take(job, restarting())

@@ -202,7 +202,7 @@ def test_the_level_of_the_service_is_for_jobs_without_one(monkeypatch, capsys):
 def test_the_command_line_passes_the_level_on(monkeypatch, tmp_path):
     seen = []
     service = lambda *arguments: seen.append(arguments) or SimpleNamespace(run=None)  # noqa: E731
-    monkeypatch.setattr("penstock.runtime.dispatcher.dispatcher.Daemon", service)
+    monkeypatch.setattr("penstock.runtime.dispatcher.dispatcher.Dispatcher", service)
     monkeypatch.setattr("trio.run", lambda _: None)
     for arguments in (["--log-level", "debug"], []):
         CliRunner().invoke(main, ["jobmanager", "--dir", str(tmp_path), *arguments])
