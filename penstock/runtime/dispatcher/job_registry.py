@@ -1,7 +1,7 @@
-"""The state folder of the job service: who runs it, how to reach it, and what its jobs were.
+"""The state folder of the job service: its lock, its address and token, and its records of jobs.
 
-Dispatcher and clients find each other here, so both use it; nothing here talks to anybody. The folder
-is its owner's alone (0700), since who can read the token can run code.
+The dispatcher and its clients find each other by it. The folder is private to its owner (0700),
+since a reader of the token can run code.
 """
 
 from __future__ import annotations

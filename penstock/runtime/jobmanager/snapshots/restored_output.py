@@ -49,8 +49,8 @@ def take_over_output(
         )
     commits.drop(without_sink)
     return [
-        f"output of {sinks} that snapshot {manifest.number} holds ({sum(without_sink.values())} staged "
-        f"files or the like) stays unpublished"
+        f"output of {sinks} that snapshot {manifest.number} holds "
+        f"({sum(without_sink.values())} staged files or the like) stays unpublished"
     ]
 
 
