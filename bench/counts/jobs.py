@@ -35,7 +35,7 @@ from penstock.dataflow.source import (
 )
 from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.network.elements import Element, EncodedBatch
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
@@ -113,7 +113,7 @@ class _GivenReader(SourceReader):
 class _Wire:
     """The sending half of a connection whose other end is a channel in this process."""
 
-    def __init__(self, channel: Channel, credits: int) -> None:
+    def __init__(self, channel: InputChannel, credits: int) -> None:
         self._channel, self.credits = channel, credits
         self.desired_records = 1 << 30
         channel.on_credit = self._credit

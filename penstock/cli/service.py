@@ -195,7 +195,7 @@ class _Connection:
         self._socket = self._connect(*contact)
 
     def _connect(self, address: str, token: bytes) -> socket.socket:
-        from penstock.runtime.control.framing import AuthenticationError, connect_blocking
+        from penstock.runtime.control.framing import AuthenticationError, client_handshake_blocking
         from penstock.runtime.system.unix_sockets import socket_name
 
         kind, _, rest = address.partition(":")
@@ -207,7 +207,7 @@ class _Connection:
         connection.settimeout(CONNECT_SECONDS)
         try:
             connection.connect(socket_name(rest) if kind == "unix" else (host, int(port)))
-            connect_blocking(connection, token)
+            client_handshake_blocking(connection, token)
         except (ConnectionRefusedError, FileNotFoundError):
             connection.close()
             # It was killed, so its address is still there.

@@ -100,7 +100,7 @@ class Aims:
 
     def _watch_worker(self) -> None:
         from penstock.runtime.network.elements import Batch, EncodedBatch
-        from penstock.runtime.network.feedback_channel import BackEdge
+        from penstock.runtime.network.feedback_channel import FeedbackChannel
         from penstock.runtime.network.input_gate import InputGate
         from penstock.runtime.task.checkpoint_writer import Persister
         from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
@@ -143,7 +143,7 @@ class Aims:
 
         _wrap(Persister, "complete", complete)
         _wrap(CyclicProtocol, "handle", handle)
-        _wrap(BackEdge, "put", put)
+        _wrap(FeedbackChannel, "put", put)
         _wrap(Persister, "_write_logs", write_logs)
         _wrap(InputGate, "take", take)
 

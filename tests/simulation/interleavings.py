@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.network.feedback_channel import BackEdge
+from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.recorded_channel import ChannelLog
-from penstock.runtime.network.spill_queue import Hold, Spill
+from penstock.runtime.network.spill_queue import Hold, SpillQueue
 from penstock.runtime.task.checkpoint_writer import Cut
 from tests.simulation.lineage import Program, Totals
 from tests.simulation.tasks import (
@@ -227,13 +227,13 @@ def _task(task: Recording) -> Any:
 
 def _channel(channel: Any) -> Any:
     queue = tuple(map(shown, channel._queue)), channel.blocked, channel.ended
-    if not isinstance(channel, BackEdge):
+    if not isinstance(channel, FeedbackChannel):
         return queue
     log = channel._log
     return queue, None if log is None else _log(log), _unread(channel._spill)
 
 
-def _unread(spill: Spill) -> bytes:
+def _unread(spill: SpillQueue) -> bytes:
     return b"".join(file.path.read_bytes()[file.read_bytes :] for file in spill._files)
 
 

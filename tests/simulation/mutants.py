@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.runtime.network.elements import Barrier, Element
-from penstock.runtime.network.feedback_channel import BackEdge
+from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.snapshot.coordination.loop_termination import (
     LoopCommand,
@@ -44,7 +44,7 @@ class AsPrinted(SubsetOnly):
         return self.marked.keys() == self.regular
 
 
-class LogsArrivalsOnly(BackEdge):
+class LogsArrivalsOnly(FeedbackChannel):
     """Leaves out what waits in the channel at the cut."""
 
     def start_log(self, number: int, keep: bool = True) -> Any:
@@ -55,7 +55,7 @@ class LogsArrivalsOnly(BackEdge):
         return log
 
 
-class LogsUntilTaken(BackEdge):
+class LogsUntilTaken(FeedbackChannel):
     """Ends a log where the task takes the barrier, and not where it arrives."""
 
     def _arrived(self, barrier: Barrier) -> None:
@@ -70,7 +70,7 @@ class LogsUntilTaken(BackEdge):
         return element
 
 
-class KeepsNoLog(BackEdge):
+class KeepsNoLog(FeedbackChannel):
     """Ends its log in time, and loses it."""
 
     def start_log(self, number: int, keep: bool = True) -> Any:
@@ -90,7 +90,7 @@ class ReplaysLast(InputGate):
         return super().take()
 
 
-class BlocksWhenFull(BackEdge):
+class BlocksWhenFull(FeedbackChannel):
     """A back-edge with a bound: its sender waits for the task."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:

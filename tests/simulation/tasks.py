@@ -23,8 +23,8 @@ from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.source import Split
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch
-from penstock.runtime.network.feedback_channel import BackEdge
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.feedback_channel import FeedbackChannel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.runtime.system.system import System
@@ -103,7 +103,7 @@ class Kit:
     task: type[Recording] = Recording
     acyclic: type[AcyclicProtocol] = AcyclicProtocol
     cyclic: type[CyclicProtocol] = CyclicProtocol
-    back_edge: type[BackEdge] = BackEdge
+    back_edge: type[FeedbackChannel] = FeedbackChannel
     gate: type[InputGate] = InputGate
     watch: type[t.LoopWatch] = t.LoopWatch
 
@@ -114,7 +114,7 @@ class Kit:
             "Task": self.task,
             "AcyclicProtocol": self.acyclic,
             "CyclicProtocol": self.cyclic,
-            "BackEdge": self.back_edge,
+            "FeedbackChannel": self.back_edge,
             "InputGate": self.gate,
         }
         real = {name: getattr(task_factory, name) for name in own}
@@ -185,7 +185,7 @@ class Snapshot:
 class Wire:
     """The sending half of a connection whose other end is a channel of another slot."""
 
-    def __init__(self, channel: Channel, credits: int, direct: bool) -> None:
+    def __init__(self, channel: InputChannel, credits: int, direct: bool) -> None:
         self.channel, self.credits, self.direct = channel, credits, direct
         self.desired_records = 1 << 30
         self.queue: deque[Element] = deque()
@@ -306,7 +306,7 @@ class Cluster:
         )
         graph, config, mode = self.compiled.graph, self.program.config, self.mode
         factories: list[TaskFactory] = []
-        channels: dict[ChannelId, Channel] = {}
+        channels: dict[ChannelId, InputChannel] = {}
         for slot in range(self.plan.slots):
             # Each slot has functions of its own, as if it had unpacked them.
             own = [replace(one, function=copy.copy(one.function)) for one in graph.operators]

@@ -23,7 +23,13 @@ import trio
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
 
-__all__ = ["AuthenticationError", "Frames", "accept", "connect_blocking", "greet"]
+__all__ = [
+    "AuthenticationError",
+    "Frames",
+    "client_handshake",
+    "client_handshake_blocking",
+    "server_handshake",
+]
 
 NONCE = 32
 DIGEST = 32
@@ -130,7 +136,7 @@ class Frames:
         return True
 
 
-async def accept(stream: trio.abc.Stream, token: bytes) -> Frames:
+async def server_handshake(stream: trio.abc.Stream, token: bytes) -> Frames:
     """The server's part of the challenge. Raises `AuthenticationError`."""
     frames = Frames(stream)
     a = secrets.token_bytes(NONCE)
@@ -143,7 +149,7 @@ async def accept(stream: trio.abc.Stream, token: bytes) -> Frames:
     return frames
 
 
-async def greet(stream: trio.abc.Stream, token: bytes) -> Frames:
+async def client_handshake(stream: trio.abc.Stream, token: bytes) -> Frames:
     """The client's part of the challenge. Raises `AuthenticationError`."""
     frames = Frames(stream)
     a = await frames.exactly(NONCE)
@@ -154,7 +160,7 @@ async def greet(stream: trio.abc.Stream, token: bytes) -> Frames:
     return frames
 
 
-def connect_blocking(connection: socket.socket, token: bytes) -> None:
+def client_handshake_blocking(connection: socket.socket, token: bytes) -> None:
     """The client's part on a blocking socket, for threads. Raises `AuthenticationError`."""
     a = _exactly(connection, NONCE)
     b = secrets.token_bytes(NONCE)

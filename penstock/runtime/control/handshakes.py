@@ -15,7 +15,7 @@ from collections import deque
 import trio
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.control.framing import Frames, accept
+from penstock.runtime.control.framing import Frames, server_handshake
 
 __all__ = ["HANDSHAKE_SECONDS", "Handshakes"]
 
@@ -46,7 +46,7 @@ class Handshakes:
         """Leave room for `count` processes of the job that may all connect at the same time."""
         self._expected = count
 
-    async def accept(self, stream: trio.abc.Stream) -> Frames | None:
+    async def admit(self, stream: trio.abc.Stream) -> Frames | None:
         """Return the connection once it has proved itself; None if it does not, or breaks.
 
         The caller closes the stream.
@@ -61,7 +61,7 @@ class Handshakes:
                 nursery.start_soon(_expire, scope)
                 # A stranger's behaviour is no failure of this process.
                 with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
-                    frames = await accept(stream, self._token)
+                    frames = await server_handshake(stream, self._token)
                 nursery.cancel_scope.cancel()
         finally:
             with contextlib.suppress(ValueError):

@@ -173,7 +173,7 @@ class Dispatcher:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         async with stream:
-            frames = await self._handshakes.accept(stream)
+            frames = await self._handshakes.admit(stream)
             if frames is None:
                 return
             # A client that goes away is no matter of ours.

@@ -32,32 +32,32 @@ from penstock.runtime.network.recorded_channel import (
     ChannelLog,
     EdgeIdentity,
     Encode,
-    Entry,
-    LoggedChannel,
+    RecordedChannel,
+    RecordedEntry,
 )
-from penstock.runtime.network.spill_queue import Hold, Mark, Spill
+from penstock.runtime.network.spill_queue import Hold, Mark, SpillQueue
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage import in_flight_log as format
 
-__all__ = ["BackEdge"]
+__all__ = ["FeedbackChannel"]
 
 UNBOUNDED = 1 << 30
 #: What is assumed of records in memory until the first were encoded.
 _RECORD_BYTES = 64
 
 
-class BackEdge(LoggedChannel):
+class FeedbackChannel(RecordedChannel):
     """One back-edge channel of a task.
 
     Arguments:
-        id, gate, clock, edge, eager: as of a `LoggedChannel`.
+        id, gate, clock, edge, eager: as of a `RecordedChannel`.
         capacity: batches that a sender in another process may have under way to here.
         encode: makes bytes of records; for the log and the disk.
         folder: where it may spill; made when it does.
         memory_bytes: what it may hold in memory, roughly.
     """
 
-    is_back = True
+    is_feedback = True
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class BackEdge(LoggedChannel):
     ) -> None:
         super().__init__(id, gate, capacity, clock, edge=edge, encode=encode, eager=eager)
         self._memory = memory_bytes
-        self._spill = Spill(folder)
+        self._spill = SpillQueue(folder)
         self._sizes: deque[int] = deque()
         self._held = 0
         self._record_bytes: float = _RECORD_BYTES
@@ -258,7 +258,7 @@ class BackEdge(LoggedChannel):
             self._spill.end_hold(self._hold)
             self._hold = None
 
-    def encode_entry(self, entry: Entry) -> None:
+    def encode_entry(self, entry: RecordedEntry) -> None:
         """Make the bytes of a logged batch, if nobody has yet."""
         fresh = entry.payload is None
         super().encode_entry(entry)

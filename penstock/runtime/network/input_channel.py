@@ -30,7 +30,7 @@ from penstock.runtime.network.elements import (
 if TYPE_CHECKING:
     from penstock.runtime.network.input_gate import InputGate
 
-__all__ = ["FIRST_RECORDS", "Channel", "ChannelStatistics"]
+__all__ = ["FIRST_RECORDS", "InputChannel", "ChannelStatistics"]
 
 #: The largest number of records in a batch until the receiver has processed some.
 FIRST_RECORDS = 16
@@ -58,7 +58,7 @@ class ChannelStatistics:
     backpressure_seconds: float
 
 
-class Channel:
+class InputChannel:
     """One input channel of a task.
 
     Arguments:
@@ -69,7 +69,7 @@ class Channel:
     """
 
     #: Whether it is a back-edge, which the gate asks for each element.
-    is_back = False
+    is_feedback = False
 
     def __init__(
         self, id: ChannelId, gate: InputGate, capacity: int, clock: Callable[[], float]

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.runtime.network.elements import Batch, Element
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.task.batch_sizing import Pace
 
 if TYPE_CHECKING:
-    from penstock.runtime.network.feedback_channel import BackEdge
-    from penstock.runtime.network.recorded_channel import LoggedChannel
+    from penstock.runtime.network.feedback_channel import FeedbackChannel
+    from penstock.runtime.network.recorded_channel import RecordedChannel
 
 __all__ = ["InputGate"]
 
@@ -39,49 +39,49 @@ class InputGate:
     """
 
     def __init__(self, wake: Callable[[], None], clock: Callable[[], float]) -> None:
-        self.channels: dict[ChannelId, Channel] = {}
+        self.channels: dict[ChannelId, InputChannel] = {}
         #: Those of them that are back-edges, and those that can be logged.
-        self.back_edges: dict[ChannelId, BackEdge] = {}
-        self.logged: dict[ChannelId, LoggedChannel] = {}
+        self.back_edges: dict[ChannelId, FeedbackChannel] = {}
+        self.logged: dict[ChannelId, RecordedChannel] = {}
         #: Those that are no back-edges: their senders wait for room.
-        self.bounded: list[Channel] = []
+        self.bounded: list[InputChannel] = []
         #: Barriers that wait in channels.
         self.barriers = 0
         self._wake = wake
         self._clock = clock
         #: Unblocked channels that have an element; each is here at most once.
-        self._ready: deque[Channel] = deque()
-        self._ready_back: deque[Channel] = deque()
+        self._ready: deque[InputChannel] = deque()
+        self._ready_back: deque[InputChannel] = deque()
         self._turns = 0
-        self._replay: Iterator[tuple[Channel | None, Batch]] | None = None
+        self._replay: Iterator[tuple[InputChannel | None, Batch]] | None = None
         #: Size of the logs that are replayed.
         self.replay_bytes = 0
 
-    def add(self, id: ChannelId, capacity: int) -> Channel:
+    def add(self, id: ChannelId, capacity: int) -> InputChannel:
         """Make an input channel."""
-        channel = self.channels[id] = Channel(id, self, capacity, self._clock)
+        channel = self.channels[id] = InputChannel(id, self, capacity, self._clock)
         self.bounded.append(channel)
         return channel
 
-    def add_logged(self, channel: LoggedChannel) -> None:
+    def add_recorded(self, channel: RecordedChannel) -> None:
         """Take in a channel that was made for this gate, and can be logged."""
         self.channels[channel.id] = self.logged[channel.id] = channel
-        if not channel.is_back:
+        if not channel.is_feedback:
             self.bounded.append(channel)
 
-    def add_back_edge(self, channel: BackEdge) -> None:
+    def add_back_edge(self, channel: FeedbackChannel) -> None:
         """Take in a back-edge that was made for this gate."""
-        self.add_logged(channel)
+        self.add_recorded(channel)
         self.back_edges[channel.id] = channel
 
-    def replay(self, batches: Iterator[tuple[Channel | None, Batch]], size: int = 0) -> None:
+    def replay(self, batches: Iterator[tuple[InputChannel | None, Batch]], size: int = 0) -> None:
         """Give these first: the logs that a snapshot holds, each batch with its channel.
 
         The channel is None for what a source had in hand. `size` is that of the logs, in bytes.
         """
         self._replay, self.replay_bytes = batches, size
 
-    def rest_of_replay(self) -> list[tuple[Channel | None, Batch]]:
+    def rest_of_replay(self) -> list[tuple[InputChannel | None, Batch]]:
         """What is still to be replayed; from now on it waits in memory."""
         if self._replay is None:
             return []
@@ -89,7 +89,7 @@ class InputGate:
         self._replay = iter(rest)
         return rest
 
-    def take(self) -> tuple[Channel | None, Element] | None:
+    def take(self) -> tuple[InputChannel | None, Element] | None:
         """The next element and its channel; None if there is nothing now, or a replay has ended.
 
         A task that has replayed everything has to hear what came meanwhile before it takes more:
@@ -131,19 +131,19 @@ class InputGate:
         for back_edge in self.back_edges.values():
             back_edge.desired_records = pace.batch
 
-    def on_ready(self, channel: Channel) -> None:
+    def on_ready(self, channel: InputChannel) -> None:
         """A channel has become takeable; called by the channel."""
         self._ring(channel).append(channel)
         self._wake()
 
-    def on_blocked(self, channel: Channel) -> None:
+    def on_blocked(self, channel: InputChannel) -> None:
         """A channel was blocked; called by the channel."""
         ring = self._ring(channel)
         if channel in ring:
             ring.remove(channel)
 
-    def _ring(self, channel: Channel) -> deque[Channel]:
-        return self._ready_back if channel.is_back else self._ready
+    def _ring(self, channel: InputChannel) -> deque[InputChannel]:
+        return self._ready_back if channel.is_feedback else self._ready
 
     @property
     def replaying(self) -> bool:

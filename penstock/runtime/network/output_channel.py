@@ -21,7 +21,7 @@ from penstock.dataflow.errors import JobError
 from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_group
 from penstock.runtime.codegen.inliner import inlined, was_inlined
 from penstock.runtime.network.elements import Barrier, Batch, Element
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.recorded_channel import EdgeIdentity
 from penstock.runtime.network.routing_loop import route_records
 from penstock.runtime.serialization.record_batch import ColumnPending, Pending, Records
@@ -173,7 +173,7 @@ class LocalOutputChannel(OutputChannel):
         channel: the receiving end.
     """
 
-    def __init__(self, channel: Channel, batch_records: int) -> None:
+    def __init__(self, channel: InputChannel, batch_records: int) -> None:
         super().__init__(batch_records)
         self.channel = channel
         self._records = batch_records

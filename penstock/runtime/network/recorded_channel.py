@@ -2,8 +2,8 @@
 
 A log is taken on *arrival*: what waits in the channel when it begins, and what arrives until the
 barrier does. Records are processed meanwhile, so a snapshot waits for nothing to drain. Algorithm
-2 logs back-edges (`back_edge.py`); unaligned snapshots log every channel, what a task has in hand,
-and what a barrier overtook.
+2 logs back-edges (`feedback_channel.py`); unaligned snapshots log every channel, what a task has in
+hand, and what a barrier overtook.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, count_of
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.spill_queue import Hold
 from penstock.runtime.serialization.record_batch import Records
 from penstock.snapshot.storage.in_flight_log import LogPart
@@ -22,7 +22,14 @@ from penstock.snapshot.storage.in_flight_log import LogPart
 if TYPE_CHECKING:
     from penstock.runtime.network.input_gate import InputGate
 
-__all__ = ["BatchLog", "ChannelLog", "EdgeIdentity", "Entry", "Log", "LoggedChannel"]
+__all__ = [
+    "BatchLog",
+    "ChannelLog",
+    "EdgeIdentity",
+    "InFlightLog",
+    "RecordedChannel",
+    "RecordedEntry",
+]
 
 Encode = Callable[[Records], bytes]
 
@@ -45,7 +52,7 @@ class EdgeIdentity:
     name: str
 
 
-class Log(Protocol):
+class InFlightLog(Protocol):
     """Records in flight on one channel, to be written to a snapshot.
 
     `source` and `target` are the subtasks at the ends of the edge, `records` is their number.
@@ -97,7 +104,7 @@ class BatchLog:
         self._batches = []
 
 
-class Entry:
+class RecordedEntry:
     """A batch of a log that is in memory, with its bytes once they were needed."""
 
     __slots__ = ("batch", "payload")
@@ -116,15 +123,15 @@ class ChannelLog:
         keep: whether the records are wanted, and not only their number.
     """
 
-    def __init__(self, number: int, channel: LoggedChannel, keep: bool) -> None:
+    def __init__(self, number: int, channel: RecordedChannel, keep: bool) -> None:
         self.number, self.keep = number, keep
         self.edge = channel.edge
         self.source, self.target = channel.id.source, channel.id.target
         self.records = 0
         self._channel = channel
-        self._parts: list[Entry | Hold] = []
+        self._parts: list[RecordedEntry | Hold] = []
 
-    def add(self, part: Entry | Hold) -> None:
+    def add(self, part: RecordedEntry | Hold) -> None:
         """Add what comes next."""
         self._parts.append(part)
 
@@ -148,11 +155,11 @@ class ChannelLog:
                 part.release()
 
 
-class LoggedChannel(Channel):
+class RecordedChannel(InputChannel):
     """A channel that can be logged; bounded by credits as any other.
 
     Arguments:
-        id, gate, capacity, clock: as of a `Channel`.
+        id, gate, capacity, clock: as of a `InputChannel`.
         edge: its identity.
         encode: makes bytes of records, for the log.
         eager: tell of every barrier as it arrives, and not only of those that end a log.
@@ -178,7 +185,7 @@ class LoggedChannel(Channel):
         self._log: ChannelLog | None = None
         #: Entries of logs whose batches wait in memory, by the identity of the batch; logs that
         #: hold the same batch share its entry.
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, RecordedEntry] = {}
 
     def put(self, element: Element) -> None:
         """Add an element at the end; log it, if it is to be logged."""
@@ -215,7 +222,7 @@ class LoggedChannel(Channel):
         """Log no more: the barrier is here, or the snapshot was given up."""
         self._log = None
 
-    def encode_entry(self, entry: Entry) -> None:
+    def encode_entry(self, entry: RecordedEntry) -> None:
         """Make the bytes of a logged batch, if nobody has yet."""
         if entry.payload is None:
             assert isinstance(entry.batch, Batch)
@@ -228,7 +235,7 @@ class LoggedChannel(Channel):
         # The batch may be part of the log before this one, too, if the task is slow.
         entry = self._entries.get(id(batch))
         if entry is None:
-            entry = self._entries[id(batch)] = Entry(batch)
+            entry = self._entries[id(batch)] = RecordedEntry(batch)
         log.add(entry)
 
     def _settle(self, element: Element) -> None:

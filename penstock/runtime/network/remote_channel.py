@@ -24,7 +24,7 @@ from penstock.dataflow.graph.compile import ChannelId
 from penstock.runtime.control.framing import MAX_FRAME, Frames
 from penstock.runtime.control.packing import build, malformed, pack, unpack
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
-from penstock.runtime.network.input_channel import FIRST_RECORDS, Channel
+from penstock.runtime.network.input_channel import FIRST_RECORDS, InputChannel
 from penstock.runtime.system.system import Signal
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -165,7 +165,7 @@ class ReceivingHalf:
         channel: where the elements go.
     """
 
-    def __init__(self, frames: Frames, channel: Channel) -> None:
+    def __init__(self, frames: Frames, channel: InputChannel) -> None:
         self._frames = frames
         self._channel = channel
         #: Batches that were taken and for which no credit went back.

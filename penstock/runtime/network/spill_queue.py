@@ -26,7 +26,7 @@ from penstock.snapshot.storage.in_flight_log import (
     frame,
 )
 
-__all__ = ["Hold", "Mark", "Spill"]
+__all__ = ["Hold", "Mark", "SpillQueue"]
 
 
 class _File:
@@ -65,10 +65,10 @@ class Mark:
 class Hold:
     """A range of the queue that stays on disk until it is released.
 
-    Made by `Spill.hold`; open at its end until `Spill.end_hold`.
+    Made by `SpillQueue.hold`; open at its end until `SpillQueue.end_hold`.
     """
 
-    def __init__(self, spill: Spill) -> None:
+    def __init__(self, spill: SpillQueue) -> None:
         self.files: list[_File] = []
         #: Byte offsets of the begin in the first file and of the end in the last one.
         self.start = self.end = 0
@@ -84,7 +84,7 @@ class Hold:
         self._spill.release(self)
 
 
-class Spill:
+class SpillQueue:
     """One queue on disk.
 
     Arguments:

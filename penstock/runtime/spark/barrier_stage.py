@@ -133,7 +133,7 @@ class BarrierStageLauncher:
         if stage is None:
             return
         # tasks of older stages do not know this one's token.
-        frames = await stage.handshakes.accept(stream)
+        frames = await stage.handshakes.admit(stream)
         if frames is None:
             return
         with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):

@@ -23,7 +23,7 @@ from typing import Any
 
 from penstock.runtime.control.framing import (
     AuthenticationError,
-    connect_blocking,
+    client_handshake_blocking,
     receive_blocking,
     send_blocking,
 )
@@ -131,7 +131,7 @@ def _register(plan: StagePlan, slot: int, host: str) -> socket.socket:
     name, _, port = plan.address.removeprefix("tcp:").rpartition(":")
     connection = socket.create_connection((name, int(port)))
     try:
-        connect_blocking(connection, plan.token)
+        client_handshake_blocking(connection, plan.token)
         send_blocking(connection, pack([slot, os.getpid(), host]))
         if receive_blocking(connection) is None:
             raise ConnectionError("the driver has this worker already, or none any more")

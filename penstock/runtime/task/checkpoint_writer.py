@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from penstock.dataflow.errors import PenstockError, Recoverability, recoverability_of
 from penstock.dataflow.sink import Committable
-from penstock.runtime.network.recorded_channel import Log
+from penstock.runtime.network.recorded_channel import InFlightLog
 from penstock.runtime.task.write_scheduler import Patience
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.loop_termination import LoopStatus
@@ -74,7 +74,7 @@ class Cut:
     aligned_seconds: float = 0.0
     blocked_seconds: list[float] = field(default_factory=list)
     aborted: bool = False
-    logs: list[Log] = field(default_factory=list)
+    logs: list[InFlightLog] = field(default_factory=list)
     logging: bool = False
     handles: dict[tuple[str, int], OperatorHandle] = field(default_factory=dict)
     size: SnapshotBytes = field(default_factory=SnapshotBytes)
@@ -216,7 +216,7 @@ class Persister:
         """Take over a cut."""
         self._cuts.append(cut)
 
-    def start_log(self, number: int, logs: Iterable[Log]) -> None:
+    def start_log(self, number: int, logs: Iterable[InFlightLog]) -> None:
         """The cut of this snapshot has these logs too, and is not complete before `end_log`."""
         for cut in (*self._cuts, *self._logging):
             if cut.number == number:

@@ -1,6 +1,6 @@
 """What a task needs where barriers may overtake records: what they overtake is logged.
 
-A record is then in flight in one of four places: in a channel (`LoggedChannel`), in the hands of
+A record is then in flight in one of four places: in a channel (`RecordedChannel`), in the hands of
 the task, or in an output, both of which are here; or it comes later, behind the barrier.
 """
 
@@ -12,14 +12,14 @@ from itertools import groupby
 from operator import itemgetter
 
 from penstock.runtime.network.elements import Barrier
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.network.recorded_channel import (
     BatchLog,
     EdgeIdentity,
     Encode,
-    Log,
-    LoggedChannel,
+    InFlightLog,
+    RecordedChannel,
 )
 from penstock.runtime.serialization.record_batch import Records
 
@@ -80,9 +80,9 @@ class Unaligned:
         self._subtask, self._own_edge = subtask, own_edge
         self._encode, self._keep = encode, keep
 
-    def overtake(self, outputs: Sequence[OutputChannel], barrier: Barrier) -> list[Log]:
+    def overtake(self, outputs: Sequence[OutputChannel], barrier: Barrier) -> list[InFlightLog]:
         """Send the barrier ahead of all that waits in the outputs; returns what that is."""
-        logs: list[Log] = []
+        logs: list[InFlightLog] = []
         for output in outputs:
             batches = output.overtake(barrier)
             if batches:
@@ -90,18 +90,18 @@ class Unaligned:
                 logs.append(self._log(output.edge, self._subtask, output.target, batches))
         return logs
 
-    def in_hand(self, batches: Iterable[tuple[Channel | None, Records]]) -> list[Log]:
+    def in_hand(self, batches: Iterable[tuple[InputChannel | None, Records]]) -> list[InFlightLog]:
         """Logs of what the task has taken and not processed, with the channels it came from.
 
         In this order: the rest of a batch, and what is left of the logs that are replayed.
         """
-        logs: list[Log] = []
+        logs: list[InFlightLog] = []
         for channel, group in groupby(batches, key=itemgetter(0)):
             records = [batch for _, batch in group if batch]
             if channel is None:
                 logs.append(self._log(self._own_edge, self._subtask, self._subtask, records))
             else:
-                assert isinstance(channel, LoggedChannel)
+                assert isinstance(channel, RecordedChannel)
                 source = channel.id.source
                 logs.append(self._log(channel.edge, source, self._subtask, records))
         return [log for log in logs if log.records]

@@ -17,7 +17,7 @@ from penstock.dataflow.graph.compile import ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.network.elements import Batch
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.serialization.codec import Codec
 from penstock.snapshot.coordination.log_redistribution import deal_log
@@ -57,7 +57,7 @@ class Replays:
 
     def replay(
         self, chain: int, gate: InputGate, logs: list[RestoredLog]
-    ) -> Iterator[tuple[Channel | None, Batch]]:
+    ) -> Iterator[tuple[InputChannel | None, Batch]]:
         """The batches of the logs with the channels that they count for, read as they are asked."""
         for restored in logs:
             link = self._link(chain, restored.log)

@@ -20,7 +20,7 @@ from typing import Any
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.source import Split
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, seal_due
 from penstock.runtime.operators.base import RunningOperator, SinkOperator, explain
@@ -145,7 +145,7 @@ class Task:
         #: The barrier whose leaving the protocol wants to be told of.
         self._unsent: int | None = None
         #: Where `_rest` came from; None in a source.
-        self._rest_channel: Channel | None = None
+        self._rest_channel: InputChannel | None = None
         #: The protocol has halted the task: it emits nothing that no input causes.
         self._halted = False
         self._kinds: dict[int, SnapshotKind] = {}
@@ -304,7 +304,7 @@ class Task:
                 operator.flush()
         return self.push()
 
-    def _receive(self, channel: Channel | None, element: Element) -> None:
+    def _receive(self, channel: InputChannel | None, element: Element) -> None:
         if isinstance(element, EncodedBatch):
             self._rest = self._decode(element.payload)
             self._process_slice()

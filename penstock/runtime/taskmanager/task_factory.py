@@ -26,8 +26,8 @@ from penstock.dataflow.graph.keys import canonical, group_range
 from penstock.dataflow.sink import WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.control.job_code import JobCode
-from penstock.runtime.network.feedback_channel import BackEdge
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.feedback_channel import FeedbackChannel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
     BatchTooLargeError,
@@ -44,7 +44,7 @@ from penstock.runtime.network.output_channel import (
     Sender,
     ShufflePartitioner,
 )
-from penstock.runtime.network.recorded_channel import EdgeIdentity, LoggedChannel
+from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
 from penstock.runtime.operators.base import (
     OperatorContext,
@@ -169,9 +169,9 @@ class TaskFactory:
         self.shared = SharedMemory(memory // 4) if keyed else None
         self._operators = {operator.id: operator for operator in code.graph.operators}
 
-    def prepare_inputs(self) -> dict[ChannelId, Channel]:
+    def prepare_inputs(self) -> dict[ChannelId, InputChannel]:
         """Make the gates and their channels, so that peers can connect to them."""
-        channels: dict[ChannelId, Channel] = {}
+        channels: dict[ChannelId, InputChannel] = {}
         for chain in self.chains:
             wake = Signal()
             self.signals[chain.id] = (wake, Signal())
@@ -187,7 +187,7 @@ class TaskFactory:
                         continue
                     if self.unaligned:
                         channels[id] = logged = self._logged(id, link, gate)
-                        gate.add_logged(logged)
+                        gate.add_recorded(logged)
                         continue
                     channels[id] = gate.add(id, self._capacity(id))
         return channels
@@ -202,8 +202,8 @@ class TaskFactory:
             f"{producer.name!r} → {consumer.name!r}",
         )
 
-    def _logged(self, id: ChannelId, link: Link, gate: InputGate) -> LoggedChannel:
-        return LoggedChannel(
+    def _logged(self, id: ChannelId, link: Link, gate: InputGate) -> RecordedChannel:
+        return RecordedChannel(
             id,
             gate,
             self._capacity(id),
@@ -218,8 +218,8 @@ class TaskFactory:
         # just made out of the processor's cache before it is used.
         return 1 if id.source == self.slot else self.config.channel_batches
 
-    def _back_edge(self, id: ChannelId, link: Link, gate: InputGate) -> BackEdge:
-        return BackEdge(
+    def _back_edge(self, id: ChannelId, link: Link, gate: InputGate) -> FeedbackChannel:
+        return FeedbackChannel(
             id,
             gate,
             self.config.channel_batches,

@@ -37,10 +37,10 @@ from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
 from penstock.runtime.control import packing
 from penstock.runtime.control.failures import printable
-from penstock.runtime.control.framing import AuthenticationError, Frames, greet
+from penstock.runtime.control.framing import AuthenticationError, Frames, client_handshake
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.job_code import unpack
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.output_channel import Sender
 from penstock.runtime.network.remote_channel import (
     ReceivingHalf,
@@ -161,7 +161,7 @@ class TaskManager:
         self._built: list[BuiltTask] = []
         self._priority = BarrierPriority((), system.clock)
         self._tasks: dict[int, BuiltTask] = {}
-        self._inputs: dict[ChannelId, Channel] = {}
+        self._inputs: dict[ChannelId, InputChannel] = {}
         self._connected: set[ChannelId] = set()
         self._attached = Signal()
         self._inputs_ready = trio.Event()
@@ -176,7 +176,7 @@ class TaskManager:
             address = await self._system.transport.listen(name, self._serve, nursery)
             try:
                 stream = await self._system.transport.connect(spec.address)
-                home = await greet(stream, spec.token)
+                home = await client_handshake(stream, spec.token)
             except (AuthenticationError, trio.BrokenResourceError, OSError):
                 # The JobManager died while this worker started: nobody is left to be told.
                 self._system.transport.close()
@@ -309,7 +309,7 @@ class TaskManager:
             link = factory.plan.links[id.link]
             wake = factory.signals[link.source][0]
             stream = await self._system.transport.connect(deploy.addresses[id.target])
-            frames = await greet(stream, self._spec.token)
+            frames = await client_handshake(stream, self._spec.token)
             await frames.send(encode_header(deploy.attempt, id))
             half = SendingHalf(frames, factory.config.channel_batches, wake.set)
             senders[id] = half
@@ -419,7 +419,7 @@ class TaskManager:
     # ---- connections of other workers
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        frames = await self._handshakes.accept(stream)
+        frames = await self._handshakes.admit(stream)
         if frames is None:
             return
         try:
@@ -526,7 +526,7 @@ def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
     import select
     import socket
 
-    from penstock.runtime.control.framing import connect_blocking, send_blocking
+    from penstock.runtime.control.framing import client_handshake_blocking, send_blocking
     from penstock.runtime.system.unix_sockets import socket_name
 
     ended = over or threading.Event()
@@ -541,7 +541,7 @@ def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
                 host, _, port = rest.rpartition(":")
                 connection = socket.create_connection((host, int(port)))
             with connection:
-                connect_blocking(connection, spec.token)
+                client_handshake_blocking(connection, spec.token)
                 arrival = select.poll()
                 arrival.register(connection, select.POLLIN)
                 # Nothing is ever sent back: what there is to read is the end.

@@ -18,7 +18,7 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.source import SplitEnumerator
 from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.network.elements import Element, EncodedBatch
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.remote_channel import ReceivingHalf
 from penstock.runtime.serialization.codec import Codec, TypeTable
 from penstock.runtime.system.system import System
@@ -63,7 +63,7 @@ def now() -> float:
 class _Wire:
     """The sending half of a connection; credits come from a real receiving half."""
 
-    def __init__(self, channel: Channel, credits: int) -> None:
+    def __init__(self, channel: InputChannel, credits: int) -> None:
         self._channel, self.credits = channel, credits
         self.desired_records = channel.desired_records
         self.on_pace: Callable[[], None] | None = None

@@ -21,7 +21,7 @@ from penstock.dataflow.graph.compile import ChannelId
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
-from penstock.runtime.network.input_channel import FIRST_RECORDS, Channel
+from penstock.runtime.network.input_channel import FIRST_RECORDS, InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
     BroadcastPartitioner,
@@ -844,7 +844,7 @@ def test_random_traffic_is_neither_lost_nor_reordered() -> None:
         counter = 0
         for _ in range(400):
             index = rng.randrange(3)
-            channel: Channel = gated.channels[index]
+            channel: InputChannel = gated.channels[index]
             match rng.randrange(6):
                 case 0 | 1:
                     if not own[index].waiting:

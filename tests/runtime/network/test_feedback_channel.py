@@ -12,7 +12,7 @@ import pytest
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
-from penstock.runtime.network.feedback_channel import BackEdge
+from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_gate import BACK_WEIGHT, InputGate
 from penstock.runtime.network.recorded_channel import ChannelLog, EdgeIdentity
 from penstock.runtime.serialization.codec import Codec, TypeTable
@@ -31,7 +31,7 @@ class Looped:
         self.reached: list[int] = []
         self.gate = InputGate(self._wake, lambda: 0.0)
         self.regular = self.gate.add(ChannelId(0, 0, 0), 100)
-        self.back = BackEdge(
+        self.back = FeedbackChannel(
             ChannelId(1, 2, 0),
             self.gate,
             2,

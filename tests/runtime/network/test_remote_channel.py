@@ -18,8 +18,7 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.runtime.control import messages
-from penstock.runtime.control.framing import Frames
-from penstock.runtime.control.framing import greet as client_handshake
+from penstock.runtime.control.framing import Frames, client_handshake
 from penstock.runtime.control.handshakes import HANDSHAKE_SECONDS, Handshakes
 from penstock.runtime.control.packing import pack, unpack_event
 from penstock.runtime.control.requests import (
@@ -35,7 +34,7 @@ from penstock.runtime.dispatcher.dispatcher import Dispatcher
 from penstock.runtime.dispatcher.job_registry import StateFolder
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.remote_channel import (
     ReceivingHalf,
@@ -52,7 +51,7 @@ TOKEN = b"t" * 32
 BATCH = b"\x00\x00\x00\x00\x01payload"
 
 
-def input_channel() -> tuple[InputGate, Channel]:
+def input_channel() -> tuple[InputGate, InputChannel]:
     """Return a gate and its only channel, which has four credits."""
     gate = InputGate(lambda: None, lambda: 0.0)
     return gate, gate.add(ChannelId(0, 1, 0), 4)
@@ -118,7 +117,7 @@ def on_virtual_time(main: Callable[[], Awaitable[None]]) -> None:
 
 async def prove(stream: trio.abc.Stream, handshakes: Handshakes, found: list[Frames]) -> None:
     """Serve one connection as a listener does."""
-    frames = await handshakes.accept(stream)
+    frames = await handshakes.admit(stream)
     if frames is not None:
         found.append(frames)
     else:

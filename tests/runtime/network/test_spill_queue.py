@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.network.spill_queue import Hold, Spill
+from penstock.runtime.network.spill_queue import Hold, SpillQueue
 from penstock.snapshot.storage.filesystem import Files
 from penstock.snapshot.storage.in_flight_log import BARRIER, BATCH, frames
 
 
-def put(spill: Spill, *payloads: str) -> None:
+def put(spill: SpillQueue, *payloads: str) -> None:
     for payload in payloads:
         spill.append(BATCH, payload.encode(), 1)
 
 
-def got(spill: Spill, most: int = 1 << 20) -> list[str]:
+def got(spill: SpillQueue, most: int = 1 << 20) -> list[str]:
     return [payload.decode() for _, payload, _ in spill.read(most)]
 
 
-def held(spill: Spill, hold: Hold) -> list[str]:
+def held(spill: SpillQueue, hold: Hold) -> list[str]:
     found = []
     for part in hold.ranges():
         data = part.segment.path.read_bytes()
@@ -37,7 +37,7 @@ def held(spill: Spill, hold: Hold) -> list[str]:
 def test_frames_come_back_in_order_and_consumed_segments_go(
     tmp_path: Path, segment_bytes: int
 ) -> None:
-    spill = Spill(tmp_path / "q", segment_bytes)
+    spill = SpillQueue(tmp_path / "q", segment_bytes)
     put(spill, *"abcde")
     assert (spill.frames, spill.records, spill.bytes) == (5, 5, 30)
     assert got(spill, 1) == ["a"]
@@ -50,7 +50,7 @@ def test_frames_come_back_in_order_and_consumed_segments_go(
 
 
 def test_the_folder_is_made_when_it_is_needed_and_belongs_to_one_queue(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "q")
+    spill = SpillQueue(tmp_path / "q")
     assert not (tmp_path / "q").exists()
     (tmp_path / "q").mkdir()
     with pytest.raises(FileExistsError):
@@ -58,7 +58,7 @@ def test_the_folder_is_made_when_it_is_needed_and_belongs_to_one_queue(tmp_path:
 
 
 def test_a_hold_has_what_is_unread_and_what_comes_until_its_end(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "q", 14)
+    spill = SpillQueue(tmp_path / "q", 14)
     put(spill, *"abcd")
     got(spill, 1)
     hold = spill.hold()
@@ -76,7 +76,7 @@ def test_a_hold_has_what_is_unread_and_what_comes_until_its_end(tmp_path: Path) 
 
 
 def test_two_holds_share_segments_which_go_with_the_last(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "q", 1 << 20)
+    spill = SpillQueue(tmp_path / "q", 1 << 20)
     put(spill, "a")
     one = spill.hold()
     put(spill, "b")
@@ -97,7 +97,7 @@ def test_two_holds_share_segments_which_go_with_the_last(tmp_path: Path) -> None
 def test_a_hold_up_to_a_mark_ends_there_whatever_was_read_of_it(
     tmp_path: Path, segment_bytes: int, ahead: int, read: int
 ) -> None:
-    spill = Spill(tmp_path / "q", segment_bytes)
+    spill = SpillQueue(tmp_path / "q", segment_bytes)
     put(spill, *"abc"[:ahead])
     mark = spill.mark()
     spill.append(BARRIER, b"1 checkpoint", 0)
@@ -114,7 +114,7 @@ def test_a_hold_up_to_a_mark_ends_there_whatever_was_read_of_it(
 
 
 def test_a_closed_segment_has_the_checksum_of_its_content(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "q")
+    spill = SpillQueue(tmp_path / "q")
     put(spill, *"ab")
     hold = spill.hold()
     spill.end_hold(hold)
@@ -128,7 +128,7 @@ def test_any_sequence_keeps_order_and_holds_keep_their_ranges(tmp_path: Path) ->
     for seed in range(60):
         rng = random.Random(seed)
         folder = tmp_path / str(seed)
-        spill = Spill(folder, rng.choice([1, 20, 60, 1 << 20]))
+        spill = SpillQueue(folder, rng.choice([1, 20, 60, 1 << 20]))
         queue: list[str] = []
         open_holds: list[tuple[Hold, list[str]]] = []
         closed: list[tuple[Hold, list[str]]] = []

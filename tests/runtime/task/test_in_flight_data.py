@@ -18,10 +18,10 @@ from penstock.dataflow.graph.compile import ChannelId
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
-from penstock.runtime.network.input_channel import Channel
+from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import ForwardPartitioner, LocalOutputChannel
-from penstock.runtime.network.recorded_channel import EdgeIdentity, LoggedChannel
+from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
 from penstock.runtime.operators.base import OperatorContext, make_operator
 from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec, TypeTable
@@ -96,9 +96,9 @@ class Stage:
         self.clock = Clock()
         gate = InputGate(lambda: None, self.clock)
         encode = CODEC.encode_batch
-        self.inputs: list[LoggedChannel] = []
+        self.inputs: list[RecordedChannel] = []
         for i in range(0 if self.source else 2):
-            channel = LoggedChannel(
+            channel = RecordedChannel(
                 ChannelId(0, i, 0),
                 gate,
                 4,
@@ -107,7 +107,7 @@ class Stage:
                 encode=encode,
                 eager=True,
             )
-            gate.add_logged(channel)
+            gate.add_recorded(channel)
             self.inputs.append(channel)
         self.down = InputGate(lambda: None, self.clock)
         self.output = self.down.add(ChannelId(1, 0, 1), 1)
@@ -392,7 +392,7 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
 
 def test_a_cut_during_a_replay_logs_what_is_left_of_it_again(stage: Stage) -> None:
     first, second = stage.inputs
-    batches: list[tuple[Channel | None, Batch]] = [
+    batches: list[tuple[InputChannel | None, Batch]] = [
         (second, Batch([0, 1, 2, 3])),
         (second, Batch([4])),
         (first, Batch([5])),

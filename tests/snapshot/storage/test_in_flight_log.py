@@ -19,7 +19,7 @@ from penstock.cli import main
 from penstock.dataflow.errors import JobError, ProtocolError, StoreError
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.graph.keys import canonical, group_range, key_group
-from penstock.runtime.network.spill_queue import Spill
+from penstock.runtime.network.spill_queue import SpillQueue
 from penstock.snapshot.coordination.log_redistribution import deal_log
 from penstock.snapshot.metadata.handles import LogHandle, SnapshotBytes
 from penstock.snapshot.storage.filesystem import Files, MemoryFiles
@@ -210,7 +210,7 @@ def test_a_log_whose_file_is_gone_or_short_names_it(snapshot: Path) -> None:
 
 
 def test_a_queue_that_was_spilled_is_a_log_as_it_is(tmp_path: Path, snapshot: Path) -> None:
-    spill = Spill(tmp_path / "spill", segment_bytes=40)
+    spill = SpillQueue(tmp_path / "spill", segment_bytes=40)
     for i in range(10):
         spill.append(BATCH, b"batch %d" % i, 1)
     assert len(spill.read(30)) == 3

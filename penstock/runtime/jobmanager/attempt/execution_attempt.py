@@ -217,7 +217,7 @@ class ExecutionAttempt:
         """A connection of a worker: its control connection, or its heartbeat thread's."""
         slot: int | None = None
         how = "lost its connection"
-        frames = await self._handshakes.accept(stream)
+        frames = await self._handshakes.admit(stream)
         if frames is None:
             return
         try:
