@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.options import say
-from penstock.runtime.client.restart_reports import RestartTexts, logging_shows
+from penstock.runtime.client.restart_reports import logging_shows
 from penstock.runtime.control.failures import sentence_of
+from penstock.runtime.control.restart_texts import RestartTexts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

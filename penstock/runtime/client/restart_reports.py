@@ -10,48 +10,13 @@ import logging
 import sys
 from typing import Any
 
-from penstock.runtime.control.failures import details_of, sentence_of
+from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
 
-__all__ = ["LEVELS", "RestartReports", "RestartTexts", "logging_shows"]
+__all__ = ["RestartReports", "logging_shows"]
 
 logger = logging.getLogger("penstock.jobmanager")
 # Without it `logging` would print warnings by itself in a program that has not configured it.
 logger.addHandler(logging.NullHandler())
-
-LEVELS = {
-    "restarting": logging.WARNING,
-    "restarted": logging.INFO,
-    "giving_up": logging.ERROR,
-}
-
-
-class RestartTexts:
-    """Turns the events about the restarts of one job into text."""
-
-    def __init__(self) -> None:
-        self._last: str | None = None
-
-    def text(self, event: dict[str, Any]) -> str | None:
-        """Return the lines about an event; None if it is not about a restart."""
-        match event["event"]:
-            case "restarting":
-                return f"restarting in {event['delay_seconds']:g} s: {self._cause(event)}"
-            case "restarted":
-                where = "from the beginning"
-                if event["snapshot"] is not None:
-                    where = f"from snapshot {event['snapshot']}"
-                then = f"; the next snapshot has the number {event['next_number']}"
-                return f"restarted {where} after {event['seconds']:.2f} s" + then
-            case "giving_up":
-                return f"giving up: {event['reason']}"
-        return None
-
-    def _cause(self, event: dict[str, Any]) -> str:
-        sentence, details = sentence_of(event), details_of(event)
-        if sentence == self._last:
-            return "it failed as before"
-        self._last = sentence
-        return "\n    ".join([sentence, *details.splitlines()])
 
 
 class RestartReports:

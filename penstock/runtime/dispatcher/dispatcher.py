@@ -26,7 +26,6 @@ from typing import Any
 import trio
 
 from penstock.dataflow.errors import PenstockError, ProtocolError, StoreError
-from penstock.runtime.client.restart_reports import LEVELS, RestartTexts
 from penstock.runtime.control.failures import sentence_of
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshakes import Handshakes
@@ -39,6 +38,7 @@ from penstock.runtime.control.requests import (
     Submit,
     decode_request,
 )
+from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
 from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files

@@ -15,8 +15,9 @@ from penstock.cli.progress import Lines
 from penstock.dataflow.environment import Program, RunOptions
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.runtime.client.executor import Follower
-from penstock.runtime.client.restart_reports import RestartReports, RestartTexts
+from penstock.runtime.client.restart_reports import RestartReports
 from penstock.runtime.control.failures import describe, recreate
+from penstock.runtime.control.restart_texts import RestartTexts
 from penstock.runtime.dispatcher.dispatcher import Dispatcher, _Job
 from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
 
