@@ -33,7 +33,7 @@ from penstock.runtime.codegen.inliner import (
     unrolled,
     was_inlined,
 )
-from penstock.runtime.network.output_channel import HashPartitioner, Partitioner
+from penstock.runtime.network.partitioners import HashPartitioner, StreamPartitioner
 from penstock.runtime.operators.base import (
     FlatMapOperator,
     LoopOperator,
@@ -120,7 +120,7 @@ class FusedOperator(RunningOperator):
         self.iterator = before
 
 
-def fused(operator: RunningOperator, partitioner: Partitioner) -> FusedOperator | None:
+def fused(operator: RunningOperator, partitioner: StreamPartitioner) -> FusedOperator | None:
     """Both as one operator, if it is known what they do.
 
     Arguments:

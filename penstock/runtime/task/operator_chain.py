@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.network.output_channel import Partitioner
+from penstock.runtime.network.partitioners import StreamPartitioner
 from penstock.runtime.operators.base import RunningOperator, explain
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.snapshot.protocols.events import Command, Event
@@ -41,9 +41,9 @@ class ChainNode:
 
     operator: RunningOperator
     children: list[ChainNode]
-    partitioners: list[Partitioner]
+    partitioners: list[StreamPartitioner]
     #: Those of the partitioners whose link stays inside the task's loop.
-    inner: frozenset[Partitioner] = frozenset()
+    inner: frozenset[StreamPartitioner] = frozenset()
 
     def walk(self) -> Iterator[ChainNode]:
         """Yield this node and all behind it, parents first."""

@@ -31,18 +31,20 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
     BatchTooLargeError,
+    LocalOutputChannel,
+    OutputChannel,
+    RemoteOutputChannel,
+    Sender,
+)
+from penstock.runtime.network.partitioners import (
     BroadcastPartitioner,
     CustomPartitioner,
     ForwardPartitioner,
     GlobalPartitioner,
     HashPartitioner,
-    LocalOutputChannel,
-    OutputChannel,
-    Partitioner,
     RebalancePartitioner,
-    RemoteOutputChannel,
-    Sender,
     ShufflePartitioner,
+    StreamPartitioner,
 )
 from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
@@ -431,7 +433,7 @@ class TaskFactory:
         senders: dict[ChannelId, Sender],
         outputs: list[OutputChannel],
         wake: Signal,
-    ) -> Partitioner:
+    ) -> StreamPartitioner:
         own: list[OutputChannel] = []
         for id in self.plan.channels(link):
             if id.source == self.slot:

@@ -24,15 +24,17 @@ from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBa
 from penstock.runtime.network.input_channel import FIRST_RECORDS, InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
+    LocalOutputChannel,
+    OutputChannel,
+    RemoteOutputChannel,
+)
+from penstock.runtime.network.partitioners import (
     BroadcastPartitioner,
     CustomPartitioner,
     ForwardPartitioner,
     GlobalPartitioner,
     HashPartitioner,
-    LocalOutputChannel,
-    OutputChannel,
     RebalancePartitioner,
-    RemoteOutputChannel,
     ShufflePartitioner,
 )
 from penstock.runtime.network.remote_channel import (

@@ -27,12 +27,8 @@ from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
 from penstock.runtime.network.elements import Batch, EndOfInput
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import (
-    ForwardPartitioner,
-    HashPartitioner,
-    LocalOutputChannel,
-    OutputChannel,
-)
+from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
+from penstock.runtime.network.partitioners import ForwardPartitioner, HashPartitioner
 from penstock.runtime.operators.base import (
     OperatorContext,
     RunningOperator,

@@ -20,11 +20,8 @@ from penstock.dataflow.sink import WriterContext
 from penstock.runtime.codegen.inliner import inlined_by_column
 from penstock.runtime.network.elements import Barrier, Batch, EncodedBatch
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import (
-    HashPartitioner,
-    LocalOutputChannel,
-    OutputChannel,
-)
+from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
+from penstock.runtime.network.partitioners import HashPartitioner
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import LoopOperator, RunningOperator, SinkOperator
 from penstock.runtime.operators.columnar_fusion import FusedOperator, fused

@@ -20,7 +20,8 @@ from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import ForwardPartitioner, LocalOutputChannel
+from penstock.runtime.network.output_channel import LocalOutputChannel
+from penstock.runtime.network.partitioners import ForwardPartitioner
 from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
 from penstock.runtime.operators.base import OperatorContext, make_operator
 from penstock.runtime.operators.source_input import SourceFeed
