@@ -36,7 +36,8 @@ from penstock.dataflow.source import (
 from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.network.elements import Element, EncodedBatch
 from penstock.runtime.network.input_channel import InputChannel
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
@@ -159,7 +160,7 @@ class LocalJob:
             # Each has functions of its own, as a worker has.
             code = unpack(packed)
             code.plan = plan
-            codec = Codec(TypeTable())
+            codec = Codec(TypeRegistry())
             factory = TaskFactory(code, slot, 1, 0, "l", folder, True, system, codec)
             factories.append(factory)
             channels.update(factory.prepare_inputs())
@@ -354,7 +355,7 @@ def _snapshot() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _encoding() -> Iterator[Callable[[], None]]:
-    codec, batches = Codec(TypeTable()), _batches()
+    codec, batches = Codec(TypeRegistry()), _batches()
 
     def encode() -> None:
         for batch in batches:
@@ -365,7 +366,7 @@ def _encoding() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _decoding() -> Iterator[Callable[[], None]]:
-    codec = Codec(TypeTable())
+    codec = Codec(TypeRegistry())
     payloads = [codec.encode_batch(batch) for batch in _batches()]
 
     def decode() -> None:

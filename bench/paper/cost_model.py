@@ -29,7 +29,8 @@ from bench.paper.programs import Job, build
 from bench.paper.statistics import BASELINE
 from penstock import CheckpointingMode
 from penstock.dataflow.graph.compile import compile_graph
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 
 __all__ = ["Costs", "fit", "measure", "predicted_overhead"]
 
@@ -153,7 +154,7 @@ def measure(
 
 def _record_cost() -> float:
     """Return the seconds that the codec takes for a record of the loop."""
-    codec = Codec(TypeTable())
+    codec = Codec(TypeRegistry())
     records = [(i * 7919 % FIT_KEYS, i % 5) for i in range(4096)]
     codec.encode_batch(records)
     took = []

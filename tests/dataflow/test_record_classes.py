@@ -10,7 +10,8 @@ import pytest
 
 from penstock import StreamExecutionEnvironment, UnsupportedTypeError
 from penstock.runtime.control.job_code import record_classes
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 
 
 @dataclass
@@ -50,13 +51,13 @@ def found(function: Callable[..., Any], *registered: type) -> list[type]:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1]).map(function).print()
     classes = record_classes(env._graph, registered)
-    TypeTable(classes)  # which is what a job begins with
+    TypeRegistry(classes)  # which is what a job begins with
     return classes
 
 
 def refused(value: Any, *classes: type) -> str:
     with pytest.raises(UnsupportedTypeError) as caught:
-        Codec(TypeTable(classes)).encode_value(value)
+        Codec(TypeRegistry(classes)).encode_value(value)
     return str(caught.value)
 
 

@@ -18,7 +18,8 @@ from penstock import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.reuse import EmissionGuard, can_change, may_change_objects, own
 from penstock.runtime.operators.base import OperatorContext, RunningOperator, make_operator
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.runtime.operators.test_operators import operator
 
 
@@ -72,7 +73,7 @@ EXPECTED = INPUT
 
 
 def running(kind: OperatorKind, function: Any) -> RunningOperator:
-    codec = Codec(TypeTable([ById, ByValue, Frozen, Pair, Colour]))
+    codec = Codec(TypeRegistry([ById, ByValue, Frozen, Pair, Colour]))
     context = OperatorContext("the name", "the uid", 0, 1, 128, 0, codec)
     return make_operator(kind, function, None, context)
 

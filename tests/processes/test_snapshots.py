@@ -9,7 +9,8 @@ import pytest
 import rocksdict
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
 from penstock.snapshot.storage.store import Store
@@ -76,7 +77,7 @@ def test_the_rocksdb_files_of_a_snapshot_open_with_plain_rocksdict(
     databases = sorted(path.parent for path in folder.rglob("CURRENT"))
     assert len(databases) == 2
     words = {}
-    codec = Codec(TypeTable())
+    codec = Codec(TypeRegistry())
     for number, database in enumerate(databases):
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(database, copy)

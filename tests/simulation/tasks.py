@@ -26,7 +26,8 @@ from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBa
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, drive
@@ -43,7 +44,7 @@ from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.in_flight_log import read_log
 from tests.simulation.lineage import Program, Totals, key_of
 
-CODEC = Codec(TypeTable())
+CODEC = Codec(TypeRegistry())
 Id = tuple[int, int]
 Choice = tuple[Any, ...]
 #: Per (uid, subtask), what a snapshot holds.

@@ -15,7 +15,7 @@ from penstock.connectors.spark import SparkTableSource
 from penstock.connectors.spark.columns import to_python
 from penstock.connectors.spark.types import arrow_schema
 from penstock.runtime.serialization.codec import Codec
-from penstock.runtime.serialization.value_encoding import TypeTable
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.spark.test_table_source import pinned, read_all
 
 _UTC = datetime.UTC
@@ -111,7 +111,7 @@ def test_a_value_of_every_type_is_what_the_table_says(rows: dict[str, Any], name
 
 
 def test_every_value_can_be_a_record(rows: dict[str, Any]):
-    codec = Codec(TypeTable([]))
+    codec = Codec(TypeRegistry([]))
     [record] = codec.decode_batch(codec.encode_batch([rows]))
     assert all(_same(record[name], rows[name]) for name in CASES)
 

@@ -18,8 +18,9 @@ import msgpack
 
 from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.graph.keys import canonical, key_group
-from penstock.runtime.serialization.codec import Codec, TypeTable
-from penstock.runtime.serialization.value_encoding import Shape
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_serializers import RecordSerializer
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.manifest import Manifest, Paths
 from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
@@ -191,7 +192,7 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
             database.close()
 
 
-class _Nameless(TypeTable):
+class _Nameless(TypeRegistry):
     """A table in which every index stands for a class whose instances are tuples.
 
     Arguments:
@@ -204,8 +205,8 @@ class _Nameless(TypeTable):
         self._types = types
         self._newest = {schema.name: schema for schema in types if schema.fields is not None}
 
-    def shape_at(self, index: int) -> Shape:
-        """Return the shape of the tuples of a class."""
+    def serializer_at(self, index: int) -> RecordSerializer:
+        """Return the serializer of the tuples of a class."""
         places = None
         if index < len(self._types):
             schema = self._types[index]
@@ -217,7 +218,7 @@ class _Nameless(TypeTable):
         return _Row(index, places)
 
 
-class _Row(Shape):
+class _Row(RecordSerializer):
     """Rows as tuples.
 
     Arguments:
@@ -229,17 +230,17 @@ class _Row(Shape):
         super().__init__(index, tuple, 0, frozen=True)
         self._places = places
 
-    def take(self, value: Any) -> tuple[Any, ...]:
+    def to_row(self, value: Any) -> tuple[Any, ...]:
         """Return the row of a tuple."""
         return tuple(value)
 
-    def make(self, row: Sequence[Any]) -> Any:
+    def from_row(self, row: Sequence[Any]) -> Any:
         """Return the tuple of a row."""
         if self._places is None:
             return tuple(row)
         return tuple(None if place is None else row[place] for place in self._places)
 
-    def make_all(self, width: int, rows: Any) -> list[Any]:
+    def from_rows(self, width: int, rows: Any) -> list[Any]:
         """Return the tuples of many rows, of any width."""
         del width
-        return list(map(self.make, rows))
+        return list(map(self.from_row, rows))

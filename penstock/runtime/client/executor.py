@@ -36,7 +36,7 @@ from penstock.runtime.control.job_code import JobCode, pack, record_classes
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.operators.collect_sink import CollectSink, read_committed
 from penstock.runtime.serialization.codec import Codec
-from penstock.runtime.serialization.value_encoding import TypeTable
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.user_code.process_logging import program_logging
@@ -190,12 +190,12 @@ class LocalExecutor:
         types = record_classes(program.graph, program.types)
 
         def records() -> Iterator[Any]:
-            codec = Codec(TypeTable(types))
+            codec = Codec(TypeRegistry(types))
             for event in process.events():
                 follower.take(event)
                 if event["event"] == "types":
                     schemas = map(RecordSchema.from_wire, event["types"])
-                    codec = Codec(TypeTable(types).arranged(schemas))
+                    codec = Codec(TypeRegistry(types).extending(schemas))
                 if event["event"] in ("committed", "finished"):
                     yield from read_committed(folder, codec)
             follower.result(process.end())

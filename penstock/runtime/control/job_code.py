@@ -23,7 +23,8 @@ from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.functions import Function
 from penstock.dataflow.graph.compile import ExecutionGraph
 from penstock.dataflow.graph.job_graph import JobGraph
-from penstock.runtime.serialization.record_serializers import name_of, why_unsupported
+from penstock.runtime.serialization.class_serializers import why_unsupported
+from penstock.runtime.serialization.record_schemas import name_of
 from penstock.runtime.user_code.process_logging import LoggingConfig
 
 __all__ = ["JobCode", "pack", "record_classes", "unpack"]

@@ -345,7 +345,7 @@ class ProcessOperator(RunningOperator):
 def _what_has_no_hash(context: OperatorContext) -> Any:
     """Return what `in` raises `TypeError` for, if the value on its left may be able to change."""
     # None is no container, so that each value has to be looked at.
-    return {} if context.codec.hash_tells else None
+    return {} if context.codec.hash_implies_immutable else None
 
 
 class KeyedOperator(LoopOperator):

@@ -1,59 +1,50 @@
-"""What msgpack can't say about one value: its type, and which class of the job it is of.
+"""Encode values that msgpack would change, so that their types come back.
 
 A value that msgpack would change (a tuple, a set, a big integer, a dataclass …) is *lowered*, from
-the outside in, to an array that begins with a tag, and *revived* from the inside out by msgpack's
-own list hook. In lowered data every array begins with a tag, lists included, so nothing can be
-taken for something else. Reviving neither recurses nor imports; classes come from a `TypeTable`
-by index, and are filled without calling their `__init__`.
+the outside in, to an array that begins with a tag. It is *restored* from the inside out, by
+msgpack's list hook. In lowered data every array begins with a tag, lists included, so no array is
+ambiguous. Restoring neither recurses nor imports: classes come from a `TypeRegistry` by index, and
+instances are made without calling their `__init__`.
 
-This module knows single values only; batches and the choice between plain and lowered form are in
-`penstock.runtime.serialization.codec`. The tags are part of the snapshot format: new ones are
-added at the end.
+This module knows single values only. `penstock.runtime.serialization.value_codec` chooses between
+the plain and the lowered form, and `penstock.runtime.serialization.batch_codec` encodes batches.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
 from enum import Enum
-from fractions import Fraction
-from types import NoneType
 from typing import Any
-from uuid import UUID
-from zoneinfo import ZoneInfo
 
-from penstock.dataflow.errors import ProtocolError, Recoverability
 from penstock.dataflow.reuse import IMMUTABLE
-from penstock.runtime.serialization.record_serializers import (
-    FormerShape,
-    Shape,
-    UnsupportedTypeError,
-    hash_tells,
-    name_of,
-    shape_for,
-    why_unsupported,
+from penstock.runtime.serialization.class_serializers import why_unsupported
+from penstock.runtime.serialization.leaf_encoding import (
+    ATOMS,
+    COUNTER,
+    DEFAULT_DICT,
+    DEQUE,
+    DICT,
+    FROZENSET,
+    LEAF_LOWERERS,
+    LEAF_RESTORERS,
+    LIST,
+    OBJECT,
+    ORDERED_DICT,
+    SET,
+    TUPLE,
+    is_numpy_scalar,
+    lower_atom,
+    lower_numpy,
 )
-from penstock.snapshot.metadata.schema import RecordSchema
+from penstock.runtime.serialization.record_schemas import name_of
+from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
+from penstock.runtime.serialization.type_registry import TypeRegistry
 
-__all__ = ["ATOMS", "IMMUTABLE", "MAX_DEPTH", "Extensions", "Shape", "TypeTable"]
-__all__ += ["UnsupportedTypeError"]
-
-ATOMS = frozenset({NoneType, bool, int, float, str, bytes})
-"""Types that msgpack carries as they are, but for big integers and strings with surrogates."""
+__all__ = ["MAX_DEPTH", "ValueEncoding"]
 
 MAX_DEPTH = 100
 """How deeply containers may be nested in a value."""
-
-# fmt: off
-(
-    LIST, TUPLE, SET, FROZENSET, DICT, ORDERED_DICT, COUNTER, DEFAULT_DICT, DEQUE, BYTEARRAY,
-    BIG_INT, SURROGATES, COMPLEX, DECIMAL, FRACTION, RANGE, UUID_, DATETIME, DATE, TIME,
-    TIMEDELTA, OFFSET, ZONE, NUMPY, OBJECT,
-) = range(25)
-# fmt: on
 
 # The only factories of a defaultdict that can be named in data.
 _FACTORIES: dict[str | None, Any] = {None: None}
@@ -61,121 +52,15 @@ _FACTORIES |= {kind.__name__: kind for kind in (bool, int, float, str, bytes)}
 _FACTORIES |= {kind.__name__: kind for kind in (list, dict, set, tuple)}
 
 
-class TypeTable:
-    """The record classes of a job; in data a class is named by its index here.
-
-    The order is the order of registration and never changes. A restored job must read old data
-    with the old order: see `arranged`. A class whose fields have changed has several entries, one
-    for each version that older data may refer to.
+class ValueEncoding:
+    """Lowers values to what msgpack carries without loss, and restores them.
 
     Arguments:
-        classes: dataclasses, NamedTuples and Enums.
+        registry: the record classes; it may grow later.
     """
 
-    def __init__(self, classes: Iterable[type] = ()) -> None:
-        # A schema alone stands for a class that older data may refer to and the job has no more.
-        self._entries: list[Shape | RecordSchema] = []
-        self._by_class: dict[type, Shape] = {}
-        #: Whether each value that can be carried and has a hash is deeply immutable.
-        self.hash_tells = True
-        for kind in classes:
-            self.add(kind)
-
-    def add(self, kind: type) -> None:
-        """Add a class, unless it is there.
-
-        Raises `UnsupportedTypeError` if it is of a kind that can't be carried, or if another
-        class of the same name is there.
-        """
-        if kind in self._by_class:
-            return
-        if isinstance(kind, type) and name_of(kind) in self.names():
-            raise UnsupportedTypeError(
-                f"another class {name_of(kind)} is registered; classes are known by their names, "
-                "so give one of the two another name"
-            )
-        self._append(kind)
-
-    def _append(self, kind: type) -> None:
-        shape = shape_for(len(self._entries), kind)
-        self._entries.append(shape)
-        self._by_class[kind] = shape
-        self.hash_tells = self.hash_tells and hash_tells(kind, shape)
-
-    def names(self) -> list[str]:
-        """The classes in order, as `module:qualname`."""
-        return [schema.name for schema in self.schemas()]
-
-    def schemas(self) -> list[RecordSchema]:
-        """Return the classes in order, with their fields."""
-        return [e if isinstance(e, RecordSchema) else e.schema for e in self._entries]
-
-    def written(self) -> list[int]:
-        """Return the indices of the classes of which an instance was encoded."""
-        shapes = self._by_class.values()
-        return [shape.index for shape in shapes if shape.written]
-
-    def arranged(self, former: Iterable[RecordSchema]) -> TypeTable:
-        """Return a table with the entries of an older table, then what is new in this one.
-
-        A class that this table does not have keeps its place; only data that uses it cannot be
-        read. A class whose fields have changed keeps its place for the former fields, which are
-        mapped by name, and gets a new place.
-        """
-        table = TypeTable()
-        kinds = {name_of(kind): kind for kind in self._by_class}
-        for schema in former:
-            kind = kinds.get(schema.name)
-            if kind is None:
-                table._entries.append(schema)
-            elif kind not in table._by_class and self._by_class[kind].reads(schema):
-                table._append(kind)
-            else:
-                index = len(table._entries)
-                table._entries.append(FormerShape(index, schema, self._by_class[kind]))
-        for kind in self._by_class:
-            if kind not in table._by_class:
-                table._append(kind)
-        return table
-
-    def shape_of(self, kind: type) -> Shape | None:
-        """The shape of exactly this class, or None if it isn't registered."""
-        return self._by_class.get(kind)
-
-    def shape_at(self, index: int) -> Shape:
-        """The shape with this index. Raises `ProtocolError` if there is none."""
-        if type(index) is not int or not 0 <= index < len(self._entries):
-            raise ProtocolError(f"data refers to record class {index!r}, which the job has not")
-        entry = self._entries[index]
-        if isinstance(entry, RecordSchema):
-            raise ProtocolError(
-                f"data refers to the record class {entry.name}, which is not registered any more; "
-                "register it with env.register_type to read that data",
-                recoverability=Recoverability.NON_RECOVERABLE,
-            )
-        return entry
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The shapes hold what can't be pickled, and are made again from the classes.
-        return (_table_of, (list(self._by_class), self.schemas()))
-
-
-def _table_of(classes: list[type], schemas: list[RecordSchema]) -> TypeTable:
-    return TypeTable(classes).arranged(schemas)
-
-
-class Extensions:
-    """Lowers values to what msgpack carries without loss, and revives them.
-
-    Arguments:
-        table: the record classes; may grow later.
-    """
-
-    def __init__(self, table: TypeTable) -> None:
-        self._table = table
+    def __init__(self, registry: TypeRegistry) -> None:
+        self._registry = registry
         self._lowerers: dict[type, Callable[[Any, int], list[Any]]] = {
             list: lambda value, depth: [LIST, *self._all(value, depth)],
             tuple: lambda value, depth: [TUPLE, *self._all(value, depth)],
@@ -186,20 +71,22 @@ class Extensions:
             defaultdict: self._lower_default_dict,
             deque: lambda value, depth: [DEQUE, value.maxlen, *self._all(value, depth)],
         }
-        self._revivers: dict[int, Callable[[list[Any]], Any]] = {
-            **_REVIVERS,
-            OBJECT: lambda items: table.shape_at(items[1]).make_all(len(items) - 2, [items[2:]])[0],
+        self._restorers: dict[int, Callable[[list[Any]], Any]] = {
+            **_RESTORERS,
+            OBJECT: lambda items: registry.serializer_at(items[1]).from_rows(
+                len(items) - 2, [items[2:]]
+            )[0],
         }
 
     def lower(self, value: Any, depth: int = MAX_DEPTH) -> Any:
-        """What to pack for `value`, with containers nested at most `depth` deep.
+        """Return what to pack for a value whose containers are nested at most `depth` deep.
 
-        Raises `UnsupportedTypeError`, which names the type and what to do about it.
+        Raises `UnsupportedTypeError`, which names the type and a remedy.
         """
         kind = type(value)
         if kind in ATOMS:
-            return _lower_atom(kind, value)
-        leaf = _LEAVES.get(kind)
+            return lower_atom(kind, value)
+        leaf = LEAF_LOWERERS.get(kind)
         if leaf is not None:
             return leaf(value)
         if depth == 0:
@@ -212,24 +99,24 @@ class Extensions:
         lowerer = self._lowerers.get(kind)
         if lowerer is not None:
             return lowerer(value, depth - 1)
-        shape = self._table.shape_of(kind)
-        if shape is not None:
-            shape.written = True
-            return [OBJECT, shape.index, *self._all(shape.take(value), depth - 1)]
+        serializer = self._registry.serializer_of(kind)
+        if serializer is not None:
+            serializer.mark_written()
+            return [OBJECT, serializer.index, *self._all(serializer.to_row(value), depth - 1)]
         if is_numpy_scalar(kind):
-            return _lower_numpy(value)
-        raise UnsupportedTypeError(_why_not(value, self._table))
+            return lower_numpy(value)
+        raise UnsupportedTypeError(_why_not(value, self._registry))
 
-    def revive(self, items: list[Any]) -> Any:
-        """The value of one lowered array whose items are revived already (msgpack's list hook)."""
-        return self._revivers[items[0]](items)
+    def restore(self, items: list[Any]) -> Any:
+        """Return the value of one lowered array, whose items are restored (msgpack's list hook)."""
+        return self._restorers[items[0]](items)
 
     def _all(self, values: Iterable[Any], depth: int) -> list[Any]:
         lower = self.lower
         return [lower(value, depth) for value in values]
 
     def _lower_dict(self, value: dict[Any, Any], depth: int) -> Any:
-        # A lowered key is a list in general, and lists can't be keys of a dict to be packed.
+        # A lowered key may be a list, which can't be the key of a dict.
         if ATOMS.issuperset(map(type, value)):
             keys = list(value)
             if all(map(_is_native, keys)):
@@ -256,123 +143,22 @@ class Extensions:
         return [DEFAULT_DICT, name, *self._pairs(value, depth)]
 
 
-def is_numpy_scalar(kind: type) -> bool:
-    """Whether a type is that of a numpy scalar; without importing numpy."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and issubclass(kind, numpy.generic)
-
-
 def _is_native(atom: Any) -> bool:
-    return _lower_atom(type(atom), atom) is atom
+    return lower_atom(type(atom), atom) is atom
 
 
-def _lower_atom(kind: type, value: Any) -> Any:
-    if kind is str and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return [SURROGATES, value.encode("utf-8", "surrogatepass")]
-    elif kind is int and not -(2**63) <= value < 2**64:
-        return [BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)]
-    return value
-
-
-def _lower_zone(zone: object) -> Any:
-    kind = type(zone)
-    if zone is None:
-        return None
-    if isinstance(zone, timezone):
-        offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]
-        return [OFFSET, offset.days, offset.seconds, offset.microseconds, *map(_lower_str, name)]
-    if isinstance(zone, ZoneInfo) and kind is ZoneInfo and zone.key is not None:
-        return [ZONE, zone.key]
-    raise UnsupportedTypeError(
-        f"the time zone {zone!r} of type {name_of(kind)} can't be carried; use "
-        "zoneinfo.ZoneInfo(<name>) or datetime.timezone"
-    )
-
-
-def _lower_str(value: str) -> Any:
-    return _lower_atom(str, value)
-
-
-def _lower_int(value: int) -> Any:
-    return _lower_atom(int, value)
-
-
-def _lower_time(value: time | datetime) -> list[Any]:
-    clock = [value.hour, value.minute, value.second, value.microsecond, value.fold]
-    return [*clock, _lower_zone(value.tzinfo)]
-
-
-# Numbers, booleans and dates. Not strings: numpy drops their trailing zeros.
-_NUMPY_KINDS = frozenset("biufcmM")
-
-
-def _lower_numpy(value: Any) -> list[Any]:
-    if value.dtype.kind not in _NUMPY_KINDS:
-        raise UnsupportedTypeError(
-            f"a numpy scalar of dtype {value.dtype} can't be carried; use value.item()"
-        )
-    return [NUMPY, value.dtype.str, value.tobytes()]
-
-
-def _revive_numpy(items: list[Any]) -> Any:
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        raise ProtocolError("data holds a numpy scalar, and the job has not imported numpy here")
-    _, dtype, content = items
-    if not isinstance(dtype, str) or dtype[1:2] not in _NUMPY_KINDS:
-        raise ProtocolError(f"data holds a numpy scalar of dtype {dtype!r}")
-    (value,) = numpy.frombuffer(content, dtype=numpy.dtype(dtype))
-    return value
-
-
-_LEAVES: dict[type, Callable[[Any], list[Any]]] = {
-    bytearray: lambda v: [BYTEARRAY, bytes(v)],
-    complex: lambda v: [COMPLEX, v.real, v.imag],
-    Decimal: lambda v: [DECIMAL, str(v)],
-    Fraction: lambda v: [FRACTION, _lower_int(v.numerator), _lower_int(v.denominator)],
-    range: lambda v: [RANGE, *map(_lower_int, (v.start, v.stop, v.step))],
-    UUID: lambda v: [UUID_, v.bytes],
-    datetime: lambda v: [DATETIME, v.year, v.month, v.day, *_lower_time(v)],
-    date: lambda v: [DATE, v.toordinal()],
-    time: lambda v: [TIME, *_lower_time(v)],
-    timedelta: lambda v: [TIMEDELTA, v.days, v.seconds, v.microseconds],
-    timezone: _lower_zone,
-    ZoneInfo: _lower_zone,
-}
-
-
-def _revive_tuple(items: list[Any]) -> tuple[Any, ...]:
+def _restore_tuple(items: list[Any]) -> tuple[Any, ...]:
     return tuple(items[1:])
-
-
-def _revive_range(items: list[Any]) -> range:
-    return range(*items[1:4])
 
 
 def _dict(items: list[Any], first: int = 1) -> dict[Any, Any]:
     return dict(zip(items[first::2], items[first + 1 :: 2], strict=True))
 
 
-def _revive_big_int(items: list[Any]) -> int:
-    return int.from_bytes(items[1], "little", signed=True)
-
-
-def _revive_clock(kind: Any, items: list[Any]) -> Any:
-    *parts, fold, zone = items[1:]
-    return kind(*parts, tzinfo=zone, fold=fold)
-
-
-def _revive_offset(items: list[Any]) -> timezone:
-    _, days, seconds, microseconds, *name = items
-    return timezone(timedelta(days, seconds, microseconds), *name)
-
-
-_REVIVERS: dict[int, Callable[[list[Any]], Any]] = {
+_RESTORERS: dict[int, Callable[[list[Any]], Any]] = {
+    **LEAF_RESTORERS,
     LIST: lambda items: items[1:],
-    TUPLE: _revive_tuple,
+    TUPLE: _restore_tuple,
     SET: lambda items: set(items[1:]),
     FROZENSET: lambda items: frozenset(items[1:]),
     DICT: _dict,
@@ -380,32 +166,17 @@ _REVIVERS: dict[int, Callable[[list[Any]], Any]] = {
     COUNTER: lambda items: Counter(_dict(items)),
     DEFAULT_DICT: lambda items: defaultdict(_FACTORIES[items[1]], _dict(items, 2)),
     DEQUE: lambda items: deque(items[2:], items[1]),
-    BYTEARRAY: lambda items: bytearray(memoryview(items[1])),
-    BIG_INT: _revive_big_int,
-    SURROGATES: lambda items: items[1].decode("utf-8", "surrogatepass"),
-    COMPLEX: lambda items: complex(items[1], items[2]),
-    DECIMAL: lambda items: Decimal(items[1]),
-    FRACTION: lambda items: Fraction(items[1], items[2]),
-    RANGE: _revive_range,
-    UUID_: lambda items: UUID(bytes=items[1]),
-    DATETIME: lambda items: _revive_clock(datetime, items),
-    DATE: lambda items: date.fromordinal(items[1]),
-    TIME: lambda items: _revive_clock(time, items),
-    TIMEDELTA: lambda items: timedelta(*items[1:]),
-    OFFSET: _revive_offset,
-    ZONE: lambda items: ZoneInfo(items[1]),
-    NUMPY: _revive_numpy,
 }
 
 
-def _why_not(value: Any, table: TypeTable) -> str:
+def _why_not(value: Any, registry: TypeRegistry) -> str:
     kind = type(value)
     problem = f"a value of type {name_of(kind)} can't be carried: "
     named = isinstance(value, tuple) and hasattr(kind, "_fields")
     if named or isinstance(value, Enum) or "__dataclass_fields__" in vars(kind):
         if (reason := why_unsupported(kind)) is not None:
             return problem + reason
-        if name_of(kind) in table.names():
+        if name_of(kind) in registry.names():
             return problem + "another class of that name is registered; rename one of the two"
         return problem + (
             "no function of the program mentions its class, or mentions another one of that "

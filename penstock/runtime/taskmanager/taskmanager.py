@@ -51,7 +51,7 @@ from penstock.runtime.network.remote_channel import (
 )
 from penstock.runtime.operators.multiplexed_source import Feed
 from penstock.runtime.serialization.codec import Codec
-from penstock.runtime.serialization.value_encoding import TypeTable
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import Signal, System, WorkerSpec
 from penstock.runtime.task.barrier_priority import BarrierPriority
@@ -286,7 +286,7 @@ class TaskManager:
         logger.debug("received the code of attempt %d", deploy.ordinal + 1)
         code.plan = pickle.loads(deploy.plan)
         types = map(RecordSchema.from_wire, deploy.types)
-        codec = Codec(TypeTable(code.types).arranged(types))
+        codec = Codec(TypeRegistry(code.types).extending(types))
         factory = TaskFactory(
             code,
             self._spec.worker,

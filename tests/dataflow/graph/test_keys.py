@@ -33,7 +33,8 @@ from penstock.dataflow.graph.keys import (
     plain_keys,
     subtask_of_group,
 )
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.state.rocksdb.rows import RowKeys, original_key
 from tests.sizes import sized
 
@@ -416,7 +417,7 @@ def check_same_key(key: Any, plain: Any) -> None:
     assert kept == key
     assert type(kept) is type(plain)
     assert repr(kept) == repr(plain)
-    codec = Codec(TypeTable())
+    codec = Codec(TypeRegistry())
     ((row, opening),) = RowKeys(codec, canonical, 128, 10).rows(0, [key])
     assert codec.decode_value(original_key(row, opening)) == plain
 

@@ -20,7 +20,8 @@ from penstock.runtime.control.job_code import JobCode, pack, unpack
 from penstock.runtime.network.elements import Element, EncodedBatch
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.remote_channel import ReceivingHalf
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
@@ -114,7 +115,9 @@ class Flow:
             )
             code = unpack(packed)
             code.plan = plan
-            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, system, Codec(TypeTable()))
+            factory = TaskFactory(
+                code, slot, 1, 0, "l", folder, True, system, Codec(TypeRegistry())
+            )
             factories.append(factory)
             channels.update(factory.prepare_inputs())
         for factory, process in zip(factories, self.processes, strict=True):

@@ -45,13 +45,14 @@ from penstock.runtime.network.remote_channel import (
     run_half,
 )
 from penstock.runtime.operators.source_input import SourceFeed
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.batch_sizing import Pace
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, Cut, Persister
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
 
-CODEC = Codec(TypeTable())
+CODEC = Codec(TypeRegistry())
 
 
 class Clock:

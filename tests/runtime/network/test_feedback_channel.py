@@ -15,11 +15,12 @@ from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBa
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_gate import BACK_WEIGHT, InputGate
 from penstock.runtime.network.recorded_channel import ChannelLog, EdgeIdentity
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.in_flight_log import BATCH, Range, frames
 
-CODEC = Codec(TypeTable())
+CODEC = Codec(TypeRegistry())
 IN_MEMORY = 1 << 20
 
 

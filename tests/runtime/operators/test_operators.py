@@ -36,14 +36,15 @@ from penstock.runtime.operators.base import (
     explain,
     make_operator,
 )
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.checkpoint_writer import Persister
 from penstock.runtime.task.task import ChainNode, Task
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.aligned import AcyclicProtocol
 from penstock.snapshot.state import KeyedBackend
 
-CODEC = Codec(TypeTable())
+CODEC = Codec(TypeRegistry())
 
 
 def operator(
@@ -285,7 +286,7 @@ def test_what_has_a_hash_and_can_change_is_copied_too() -> None:
         tally.count += 1
         return tally
 
-    codec = Codec(TypeTable([Tally]))
+    codec = Codec(TypeRegistry([Tally]))
     running = operator(OperatorKind.KEYED_REDUCE, count, lambda _: "a", codec)
     emitted = running.process([Tally(1), Tally(1), Tally(1)])
     assert [tally.count for tally in emitted] == [1, 2, 3]

@@ -28,7 +28,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow.errors import JobError, ProtocolError
-from penstock.runtime.serialization.codec import Codec, TypeTable, UnsupportedTypeError
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.schema import RecordSchema
 from tests.sizes import sized
 
@@ -112,7 +114,7 @@ CLASSES += [Pair, Single, Loose]
 
 @pytest.fixture
 def codec() -> Codec:
-    return Codec(TypeTable(CLASSES))
+    return Codec(TypeRegistry(CLASSES))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -225,14 +227,14 @@ uniform_batches = st.one_of(
 @settings(max_examples=sized(300, 3000), deadline=None)
 @given(values)
 def test_a_value_comes_back_equal_in_value_and_type(value: Any) -> None:
-    codec = Codec(TypeTable(CLASSES))
+    codec = Codec(TypeRegistry(CLASSES))
     assert same(codec.decode_value(codec.encode_value(value)), value)
 
 
 @settings(max_examples=sized(200, 2000), deadline=None)
 @given(st.lists(values, max_size=4) | uniform_batches)
 def test_a_batch_comes_back_equal_in_value_and_type(batch: list[Any]) -> None:
-    codec = Codec(TypeTable(CLASSES))
+    codec = Codec(TypeRegistry(CLASSES))
     data = codec.encode_batch(batch)
     assert same(codec.decode_batch(data), batch)
     assert same(codec.decode_batch(memoryview(data)), batch)
@@ -241,7 +243,7 @@ def test_a_batch_comes_back_equal_in_value_and_type(batch: list[Any]) -> None:
 @settings(max_examples=sized(100, 1000), deadline=None)
 @given(uniform_batches)
 def test_batches_by_column_and_by_row_hold_the_same(batch: list[Any]) -> None:
-    codec = Codec(TypeTable(CLASSES))
+    codec = Codec(TypeRegistry(CLASSES))
     by_row = codec.decode_value(codec.encode_value(batch))
     assert same(codec.decode_batch(codec.encode_batch(batch)), by_row)
 
@@ -249,7 +251,7 @@ def test_batches_by_column_and_by_row_hold_the_same(batch: list[Any]) -> None:
 @settings(max_examples=sized(100, 1000), deadline=None)
 @given(st.lists(values, max_size=4) | uniform_batches)
 def test_many_values_are_encoded_as_each_is(batch: list[Any]) -> None:
-    codec = Codec(TypeTable(CLASSES))
+    codec = Codec(TypeRegistry(CLASSES))
     assert codec.encode_values(batch) == [codec.encode_value(value) for value in batch]
 
 
@@ -420,7 +422,7 @@ def test_a_cached_property_is_not_part_of_a_record() -> None:
         def twice(self) -> Any:
             return (self.a, self.a)
 
-    codec = Codec(TypeTable([Caching]))
+    codec = Codec(TypeRegistry([Caching]))
     record = Caching[int](1)
     assert record.twice == (1, 1)
     (copied,) = codec.decode_batch(codec.encode_batch([record]))
@@ -430,7 +432,7 @@ def test_a_cached_property_is_not_part_of_a_record() -> None:
 
 
 def test_a_dataclass_is_filled_without_running_its_code() -> None:
-    codec = Codec(TypeTable([Mixed]))
+    codec = Codec(TypeRegistry([Mixed]))
     record = object.__new__(Mixed)
     object.__setattr__(record, "word", "slot")
     object.__setattr__(record, "more", "dict")
@@ -485,7 +487,7 @@ class FrozenSlots:
     ids=lambda record: type(record).__name__,
 )
 def test_dataclasses_of_all_kinds_come_back(record: Any) -> None:
-    codec = Codec(TypeTable([type(record)]))
+    codec = Codec(TypeRegistry([type(record)]))
     if type(record) is Careful:
         object.__setattr__(record, "a", -1)  # it is not asked when the record is made again
     for copied in (
@@ -499,7 +501,7 @@ def test_dataclasses_of_all_kinds_come_back(record: Any) -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_the_fields_of_a_dataclass_are_in_the_object_itself(frozen: bool) -> None:
     kind = dataclasses.make_dataclass("Kind", ["a", "b"], frozen=frozen)
-    codec = Codec(TypeTable([kind]))
+    codec = Codec(TypeRegistry([kind]))
     for copied in codec.decode_batch(codec.encode_batch([kind(1, "b")])):
         # Else reading one takes twice as long; see `penstock.runtime.control.code_pickler`.
         assert not any(type(part) is dict for part in gc.get_referents(copied))
@@ -568,7 +570,7 @@ def test_bytes_are_what_they_always_were(codec: Codec) -> None:
 
 
 def test_the_table_names_classes_in_the_order_they_were_added() -> None:
-    table = TypeTable([Pair, Colour])
+    table = TypeRegistry([Pair, Colour])
     table.add(Plain)
     table.add(Pair)
     assert table.names() == [f"{__name__}:{name}" for name in ("Pair", "Colour", "Plain")]
@@ -576,7 +578,7 @@ def test_the_table_names_classes_in_the_order_they_were_added() -> None:
 
 
 def test_a_class_added_later_is_known_to_the_codec() -> None:
-    table = TypeTable()
+    table = TypeRegistry()
     codec = Codec(table)
     with pytest.raises(UnsupportedTypeError):
         codec.encode_value(Colour.RED)
@@ -585,10 +587,10 @@ def test_a_class_added_later_is_known_to_the_codec() -> None:
 
 
 def test_a_restored_job_reads_old_data_whatever_order_it_registers_in() -> None:
-    old = TypeTable([Pair, Colour, Plain])
+    old = TypeRegistry([Pair, Colour, Plain])
     data = Codec(old).encode_batch([Plain(1), Plain(2)])
     gone = Codec(old).encode_value(Colour.RED)
-    new = TypeTable([Frozen, Plain, Pair]).arranged(old.schemas())
+    new = TypeRegistry([Frozen, Plain, Pair]).extending(old.schemas())
     assert new.names() == [*old.names(), f"{__name__}:Frozen"]
     codec = Codec(new)
     assert codec.decode_batch(data) == [Plain(1), Plain(2)]
@@ -597,7 +599,7 @@ def test_a_restored_job_reads_old_data_whatever_order_it_registers_in() -> None:
 
 
 def test_the_table_travels_with_the_job() -> None:
-    table = TypeTable([Frozen, Pair]).arranged(
+    table = TypeRegistry([Frozen, Pair]).extending(
         [RecordSchema(f"{__name__}:Pair"), RecordSchema("gone:Gone")]
     )
     copied = pickle.loads(pickle.dumps(table))
@@ -623,19 +625,19 @@ def test_only_classes_of_records_can_be_registered() -> None:
 
     for kind in (int, Foreign, OwnList, Failure, Hiding, PlainChild, "Plain"):
         with pytest.raises(UnsupportedTypeError):
-            TypeTable([kind])  # type: ignore[list-item]
+            TypeRegistry([kind])  # type: ignore[list-item]
 
 
 def test_two_classes_of_one_name_are_refused() -> None:
     twin = dataclasses.make_dataclass("Plain", ["a"], namespace={"__module__": __name__})
     with pytest.raises(UnsupportedTypeError, match="another name"):
-        TypeTable([Plain, twin])
+        TypeRegistry([Plain, twin])
 
 
 def test_data_of_another_version_of_a_class_is_an_error() -> None:
-    data = Codec(TypeTable([Plain])).encode_batch([Plain(1)])
-    value = Codec(TypeTable([Plain])).encode_value(Plain(1))
-    other = Codec(TypeTable([Child]))
+    data = Codec(TypeRegistry([Plain])).encode_batch([Plain(1)])
+    value = Codec(TypeRegistry([Plain])).encode_value(Plain(1))
+    other = Codec(TypeRegistry([Child]))
     for decode in (lambda: other.decode_batch(data), lambda: other.decode_value(value)):
         with pytest.raises(ProtocolError, match="another version"):
             decode()
@@ -710,7 +712,7 @@ def _spoil(value: Any) -> None:
 @settings(max_examples=sized(100, 1000), deadline=None)
 @given(st.lists(values, max_size=4) | uniform_batches)
 def test_copies_are_equal_and_only_immutable_batches_are_shared(batch: list[Any]) -> None:
-    codec = Codec(TypeTable(CLASSES))
+    codec = Codec(TypeRegistry(CLASSES))
     copied = codec.copy_mutable(batch)
     assert same(copied, batch)
     assert (copied is batch) == all(codec.is_immutable(record) for record in batch)
@@ -754,10 +756,10 @@ class HashedAllTheSame:
     ids=lambda value: type(value).__name__,
 )
 def test_a_class_whose_hash_says_nothing_is_looked_into(value: Any) -> None:
-    table = TypeTable([Frozen, Pair, Colour])
-    assert table.hash_tells
+    table = TypeRegistry([Frozen, Pair, Colour])
+    assert table.hash_implies_immutable
     table.add(type(value))
-    assert not table.hash_tells
+    assert not table.hash_implies_immutable
     codec = Codec(table)
     assert not codec.is_immutable(value)
     assert not codec.is_immutable((1, value))
@@ -773,7 +775,7 @@ samples = st.lists(values, max_size=3) | uniform_batches
 @settings(max_examples=sized(250, 2500), deadline=None)
 @given(samples, st.data())
 def test_damaged_bytes_are_an_error_or_another_value(batch: list[Any], data: st.DataObject) -> None:
-    codec = Codec(TypeTable(CLASSES))
+    codec = Codec(TypeRegistry(CLASSES))
     for decode, good in (
         (codec.decode_batch, codec.encode_batch(batch)),
         (codec.decode_value, codec.encode_value(batch)),
@@ -790,7 +792,7 @@ def test_damaged_bytes_are_an_error_or_another_value(batch: list[Any], data: st.
 @settings(max_examples=sized(250, 2500), deadline=None)
 @given(st.binary(max_size=40), st.sampled_from([b"", b"\xc1", b"\xc1\xc1"]))
 def test_random_bytes_are_an_error_or_some_value(noise: bytes, mark: bytes) -> None:
-    codec = Codec(TypeTable(CLASSES))
+    codec = Codec(TypeRegistry(CLASSES))
     for decode in (codec.decode_batch, codec.decode_value):
         try:
             decode(mark + noise)

@@ -25,7 +25,8 @@ from penstock.runtime.network.partitioners import ForwardPartitioner
 from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
 from penstock.runtime.operators.base import OperatorContext, make_operator
 from penstock.runtime.operators.source_input import SourceFeed
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, Persister
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, Relay, Unaligned
 from penstock.runtime.task.task import ChainNode, Task
@@ -36,7 +37,7 @@ from penstock.snapshot.protocols.unaligned import ChandyLamportProtocol
 from penstock.snapshot.storage.in_flight_log import read_log
 from tests.simulation.tasks import at_once, finish, no_pause
 
-CODEC = Codec(TypeTable())
+CODEC = Codec(TypeRegistry())
 CHECKPOINT = SnapshotKind.CHECKPOINT
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from penstock.dataflow.errors import JobError, StoreError
 from penstock.dataflow.sink import Committable
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.handles import (
     FileRecord,
     KeyedHandle,
@@ -277,7 +278,7 @@ def hexdump(data: bytes) -> str:
 
 def test_the_worked_examples_of_the_format_are_what_is_written() -> None:
     page = (HERE.parent / "docs" / "snapshot-format.md").read_text()
-    codec = Codec(TypeTable([]))
+    codec = Codec(TypeRegistry([]))
     log = (
         frame(BATCH, codec.encode_batch([("a", 1), ("b", 1)]))
         + frame(BARRIER, b"12 checkpoint")

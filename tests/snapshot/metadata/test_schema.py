@@ -30,7 +30,8 @@ from penstock.dataflow.state import ValueStateDescriptor
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.coordination.restore_decision import Verdict
 from penstock.snapshot.metadata.annotations import includes, text_of
 from penstock.snapshot.metadata.schema import RecordSchema
@@ -55,7 +56,7 @@ def version(*fields: Any, name: str = "Order", **options: Any) -> Any:
 
 
 def schemas(*kinds: type) -> list[RecordSchema]:
-    return TypeTable(kinds).schemas()
+    return TypeRegistry(kinds).schemas()
 
 
 # --- annotations
@@ -134,7 +135,7 @@ def test_a_type_may_get_wider(old: str, new: str, fits: bool) -> None:
 
 def differences(old: Any, new: Any) -> list[tuple[Verdict, str]]:
     found = compare_schemas(schemas(old), schemas(new))
-    assert all(item.uid == TypeTable([new]).names()[0] for item in found)
+    assert all(item.uid == TypeRegistry([new]).names()[0] for item in found)
     return [(item.verdict, item.reason) for item in found]
 
 
@@ -220,8 +221,8 @@ def test_an_enum_keeps_its_members_and_a_flag_their_values() -> None:
 
 def reread(old: Any, new: Any, values: list[Any]) -> list[Any]:
     """The values, written with an old version of a class, read with a new one."""
-    before = TypeTable([old])
-    writer, reader = Codec(before), Codec(TypeTable([new]).arranged(before.schemas()))
+    before = TypeRegistry([old])
+    writer, reader = Codec(before), Codec(TypeRegistry([new]).extending(before.schemas()))
     read = reader.decode_batch(writer.encode_batch(values))
     assert [reader.decode_value(writer.encode_value(value)) for value in values] == read
     assert reader.decode_value(writer.encode_value({"all": values}))["all"] == read
@@ -257,7 +258,7 @@ def test_all_versions_of_a_class_stay_readable() -> None:
     known: list[RecordSchema] = []
     written: list[bytes] = []
     for kind in [*versions, versions[0]]:
-        codec = Codec(table := TypeTable([kind]).arranged(known))
+        codec = Codec(table := TypeRegistry([kind]).extending(known))
         written.append(codec.encode_batch([kind(a=1, b=2)]))
         known = table.schemas()
         for data in written:
@@ -274,7 +275,9 @@ def test_a_field_without_a_default_is_an_error_if_it_was_not_refused_before() ->
 def test_manifests_have_the_fields_of_classes_that_were_written() -> None:
     other = version(("a", int), name="Settings")
     types = RecordClasses([OLD, other])
-    codec = Codec(TypeTable([OLD, other]).arranged(map(RecordSchema.from_wire, types.to_wire())))
+    codec = Codec(
+        TypeRegistry([OLD, other]).extending(map(RecordSchema.from_wire, types.to_wire()))
+    )
     codec.encode_batch([OLD(1, 2)])
     types.record_written(codec.written_types())
     order, settings = types.schemas()

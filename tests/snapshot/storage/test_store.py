@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from penstock.dataflow.errors import ProtocolError, StoreError
-from penstock.runtime.serialization.codec import Codec, TypeTable
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.handles import (
     FileRecord,
     KeyedHandle,
@@ -502,7 +503,7 @@ def test_the_golden_snapshots_of_every_format_can_be_read_for_ever(format: int) 
 def test_the_golden_logs_can_be_read_for_ever() -> None:
     store = Store(GOLDEN / "format-2")
     manifest = store.load(12)
-    codec = Codec(TypeTable([]))
+    codec = Codec(TypeRegistry([]))
     in_flight = [
         [codec.decode_batch(payload) for payload in read_log(log, store.paths.snapshot(12))]
         for handle in manifest.handles

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from penstock.runtime.serialization.value_encoding import TypeTable
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.coordination.restore_decision import Difference
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordSchema
@@ -31,7 +31,7 @@ class RecordClasses:
     """
 
     def __init__(self, classes: Iterable[type]) -> None:
-        self._table = TypeTable(classes)
+        self._table = TypeRegistry(classes)
         self._written: set[int] = set()
 
     def differences(self, manifest: Manifest) -> list[Difference]:
@@ -40,7 +40,7 @@ class RecordClasses:
 
     def restore(self, manifest: Manifest) -> None:
         """Number the classes as a snapshot does; new ones come behind."""
-        self._table = self._table.arranged(manifest.types)
+        self._table = self._table.extending(manifest.types)
         for index, schema in enumerate(manifest.types):
             if schema.fields is not None or manifest.format < _FIRST_WITH_FIELDS:
                 self._written.add(index)

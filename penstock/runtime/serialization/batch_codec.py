@@ -1,0 +1,217 @@
+"""Encode batches of records as bytes, by column where that is possible.
+
+Records of one shape (tuples of one width, dicts with the same keys, instances of one registered
+class) are written by column, since msgpack is fast on long arrays of atoms. A column whose values
+are of one shape is written by column, too. Any other batch is written by row, as one value
+(`penstock.runtime.serialization.value_codec`).
+
+Invariant: a column is packed plainly only after the exact types of all its items were checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.serialization.columns import columns_of
+from penstock.runtime.serialization.leaf_encoding import ATOMS
+from penstock.runtime.serialization.record_batch import Columns, Records
+from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.runtime.serialization.value_codec import (
+    NOT_PLAIN,
+    ValueCodec,
+    corrupt,
+    new_packer,
+    new_unpacker,
+)
+
+__all__ = ["BatchCodec"]
+
+# Kinds of batch, the first item of its array. A PLAIN batch holds atoms, or lists of atoms; a ROWS
+# batch holds the bytes of one value. The others hold columns: arrays of atoms, or bytes of a batch.
+_PLAIN, _ROWS, _TUPLES, _DICTS, _OBJECTS = range(5)
+
+# A column of at least this many items has two short forms. Equal items are a map of their number to
+# one of them. Strings are one string, joined by a separator that none of them contains.
+_LONG = 16
+_SEPARATOR = "\0"
+# Types whose equal values can replace each other. Not float: 0.0 equals -0.0.
+_EXACT = frozenset({str, int, bool, bytes, type(None)})
+# More records than any batch has: a larger number comes from damaged data.
+_MOST = 1 << 24
+
+_MAX_LEVELS = 4
+"""How deeply columns may be nested in columns; each level is a separate call of msgpack."""
+
+
+class BatchCodec:
+    """Encodes and decodes batches of records.
+
+    Arguments:
+        registry: the job's record classes.
+        values: encodes batches that are written by row.
+    """
+
+    def __init__(self, registry: TypeRegistry, values: ValueCodec) -> None:
+        self._registry = registry
+        self._values = values
+        self._pack = new_packer()
+        self._unpack = new_unpacker()
+
+    def encode(self, records: Records) -> bytes:
+        """Return a batch as bytes. Raises `UnsupportedTypeError` if a record can't be carried."""
+        try:
+            return self._pack(self._arrange(records, False, _MAX_LEVELS))
+        except NOT_PLAIN:
+            return self._pack(self._arrange(records, True, _MAX_LEVELS))
+
+    def decode(self, data: bytes | memoryview) -> list[Any]:
+        """Return the records that were encoded. Raises `ProtocolError` for damaged bytes."""
+        try:
+            return self._restore(self._unpack(data), _MAX_LEVELS)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            raise corrupt("batch", data, error) from error
+
+    def decode_columns(self, data: bytes | memoryview) -> Records:
+        """Return the records as `decode` does, but tuples by column."""
+        try:
+            parts = self._unpack(data)
+            if parts[0] == _TUPLES:
+                return Columns(self._items_of(parts[1:], _MAX_LEVELS))
+            return self._restore(parts, _MAX_LEVELS)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            raise corrupt("batch", data, error) from error
+
+    def _arrange(self, values: Records | Sequence[Any], careful: bool, levels: int) -> list[Any]:
+        """Return what to pack for a batch, or for a column that is written as a batch.
+
+        Arguments:
+            values: the records, or the values of the column.
+            careful: some atom can't be packed plainly, so each column is tried first.
+            levels: how many levels of columns are left.
+        """
+        if isinstance(values, Columns):
+            packed = [self._column(column, careful, levels - 1) for column in values.columns]
+            return [_TUPLES, *packed]
+        kinds = list(map(type, values))
+        kind = kinds[0] if kinds else NotImplemented
+        if levels and kinds.count(kind) == len(kinds):
+            header, columns = self._split(kind, values, careful)
+            if columns:
+                return header + [self._column(column, careful, levels - 1) for column in columns]
+        if self._is_plain(values, kinds, careful):
+            return [_PLAIN, values]
+        return [_ROWS, self._values.encode(list(values))]
+
+    def _split(
+        self, kind: type, values: Sequence[Any], careful: bool
+    ) -> tuple[list[Any], list[Sequence[Any]]]:
+        """Return the header and the columns of values of one type; no columns if they have none."""
+        if kind is tuple:
+            return [_TUPLES], columns_of(values)
+        if kind is dict:
+            keys = list(values[0])
+            # Strings of exactly that type only: 1 and True are one key, but two types.
+            if (
+                set(map(type, chain.from_iterable(values))) == {str}
+                and list(map(list, values)).count(keys) == len(values)
+                and (not careful or self._packs(keys))
+            ):
+                return [_DICTS, keys], columns_of([value.values() for value in values])
+            return [], []
+        serializer = self._registry.serializer_of(kind)
+        if serializer is None:
+            return [], []
+        serializer.mark_written()
+        return [_OBJECTS, serializer.index], columns_of(serializer.to_rows(values))
+
+    def _column(self, values: Sequence[Any], careful: bool, levels: int) -> Any:
+        """Return what to pack for a column: the values, or the bytes of a batch of them."""
+        kinds = list(map(type, values))
+        size = len(kinds)
+        if not careful and kinds.count(kinds[0]) == size:
+            first, kind = values[0], kinds[0]
+            if size >= _LONG:
+                if kind in _EXACT and first == values[-1] and values.count(first) == size:
+                    return {size: first}
+                if kind is str:
+                    # msgpack handles one long string many times faster than its parts.
+                    joined = _SEPARATOR.join(values)
+                    if joined.count(_SEPARATOR) == size - 1:
+                        return joined
+            if kind in ATOMS:
+                return values
+        if self._is_plain(values, kinds, careful):
+            return values
+        return self._pack(self._arrange(values, careful, levels))
+
+    def _is_plain(self, values: Sequence[Any], kinds: list[type], careful: bool) -> bool:
+        if not kinds:
+            return True
+        kind = kinds[0]
+        if kind is list and kinds.count(list) == len(kinds):
+            plain = ATOMS.issuperset(map(type, chain.from_iterable(values)))
+        else:
+            # Counting is faster than hashing each type, and most columns are of one type.
+            uniform = kind in ATOMS and kinds.count(kind) == len(kinds)
+            plain = uniform or ATOMS.issuperset(kinds)
+        return plain and (not careful or self._packs(values))
+
+    def _packs(self, atoms: Sequence[Any]) -> bool:
+        try:
+            self._pack(atoms)
+        except NOT_PLAIN:
+            return False
+        return True
+
+    def _restore(self, parts: Any, levels: int) -> list[Any]:
+        kind = parts[0]
+        if kind in (_PLAIN, _ROWS):
+            _, content = parts
+            values = content if kind == _PLAIN else self._values.decode(content)
+            if type(values) is not list:
+                raise ProtocolError("a batch does not hold a list")
+            return values
+        if kind == _TUPLES:
+            return list(self._rows(parts[1:], levels))
+        rows = self._rows(parts[2:], levels)
+        if kind == _DICTS:
+            keys = parts[1]
+            return [dict(zip(keys, row, strict=True)) for row in rows]
+        if kind == _OBJECTS:
+            return self._registry.serializer_at(parts[1]).from_rows(len(parts) - 2, rows)
+        raise ProtocolError(f"a batch is of unknown kind {kind!r}")
+
+    def _rows(self, columns: list[Any], levels: int) -> Iterable[tuple[Any, ...]]:
+        return zip(*self._items_of(columns, levels), strict=True)
+
+    def _items_of(self, columns: list[Any], levels: int) -> list[list[Any]]:
+        """Return the items of each column. They replace the columns in the given list."""
+        if not columns or levels == 0:
+            raise ProtocolError("a batch by column has no columns, or is nested too deeply")
+        sizes: list[int] = []
+        for index, column in enumerate(columns):
+            kind = type(column)
+            if kind is dict:
+                (size,) = column
+                sizes.append(size)
+                continue
+            if kind is str:
+                columns[index] = column.split(_SEPARATOR)
+            elif kind is not list:
+                columns[index] = self._restore(self._unpack(column), levels - 1)
+            sizes.append(len(columns[index]))
+        # Checked before equal items are repeated: a damaged number may be huge.
+        size = sizes[0]
+        if sizes.count(size) != len(sizes) or not 0 <= size <= _MOST:
+            raise ProtocolError(f"the columns of a batch have {sizes} items")
+        for index, column in enumerate(columns):
+            if type(column) is dict:
+                columns[index] = [*column.values()] * size
+        return columns

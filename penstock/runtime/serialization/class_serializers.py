@@ -1,0 +1,216 @@
+"""Serializers for the three kinds of record classes: enums, named tuples and dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, Flag
+from functools import cached_property
+from operator import attrgetter, itemgetter
+from types import MemberDescriptorType
+from typing import Any
+
+from penstock.runtime.serialization.record_schemas import is_missing
+from penstock.runtime.serialization.record_serializers import (
+    RecordSerializer,
+    UnsupportedTypeError,
+)
+from penstock.snapshot.metadata.schema import RecordSchema
+
+__all__ = ["serializer_for", "why_unsupported"]
+
+_Fill = Callable[[Iterable[Sequence[Any]]], list[Any]]
+
+
+class _EnumSerializer(RecordSerializer):
+    """Writes members by name, and combinations of flags by value."""
+
+    def __init__(self, index: int, kind: type[Enum]) -> None:
+        super().__init__(index, kind, 1, frozen=True)
+        self._members = kind.__members__
+
+    def to_row(self, value: Any) -> tuple[Any, ...]:
+        name = value._name_
+        if self._members.get(name) is value:
+            return (name,)
+        return (int(value._value_),)
+
+    def from_row(self, row: Sequence[Any]) -> Any:
+        (name,) = row
+        if type(name) is int and issubclass(self.kind, Flag):
+            return self.kind(name)
+        return self._members[name]
+
+    def can_read(self, former: RecordSchema) -> bool:
+        del former
+        return True  # rows hold the names of members
+
+
+class _NamedTupleSerializer(RecordSerializer):
+    def __init__(self, index: int, kind: Any) -> None:
+        # Without `__slots__ = ()` a subclass can be given attributes.
+        self._bare = not kind.__dictoffset__
+        super().__init__(index, kind, len(kind._fields), frozen=self._bare)
+
+    def to_row(self, value: Any) -> tuple[Any, ...]:
+        if len(value) != self.width:
+            raise self.unsupported(f"it has {len(value)} items for {self.width} fields")
+        if not self._bare and value.__dict__:
+            raise self.unsupported(
+                f"it has attributes besides its fields: {sorted(value.__dict__)}"
+            )
+        row: tuple[Any, ...] = tuple.__getitem__(value, slice(None))
+        return row
+
+    def from_row(self, row: Sequence[Any]) -> Any:
+        value: Any = tuple.__new__(self.kind, row)
+        return value
+
+
+class _DataclassSerializer(RecordSerializer):
+    def __init__(self, index: int, kind: Any) -> None:
+        self._names = tuple(field.name for field in dataclasses.fields(kind))
+        super().__init__(index, kind, len(self._names), kind.__dataclass_params__.frozen)
+        try:
+            object.__new__(kind)
+        except TypeError as error:
+            raise self.unsupported(f"its instances can't be made empty ({error})") from None
+        slots = {
+            name
+            for base in kind.__mro__
+            for name, member in vars(base).items()
+            if isinstance(member, MemberDescriptorType)
+        }
+        if hidden := slots.difference(self._names):
+            raise self.unsupported(f"it has slots that are not fields: {sorted(hidden)}")
+        self._has_dict = bool(kind.__dictoffset__)
+        # The usual case: the instance's dict holds the fields, all of them and nothing else.
+        self._in_dict = self._has_dict and not slots
+        self._get_items = _row_getter(itemgetter, self._names)
+        self._get_attributes = _row_getter(attrgetter, self._names)
+        described = _is_described(kind, self._names)
+        if described and self._in_dict:
+            # A descriptor of the user's may keep something else than the value that it was given:
+            # rows hold what it keeps, which is in the dict.
+            self._get_attributes = lambda value: self._get_items(vars(value))
+        self._fill = _filler(kind, self._names, described, self._in_dict)
+
+    def to_row(self, value: Any) -> tuple[Any, ...]:
+        if self._has_dict:
+            self._check_extras(value.__dict__)
+        try:
+            # By attribute, since a default of a field with init=False is left on the class.
+            row: tuple[Any, ...] = self._get_attributes(value)
+        except (AttributeError, KeyError) as error:
+            raise self.unsupported(f"a field is not set ({error})") from None
+        return row
+
+    def to_rows(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
+        if self._in_dict:
+            dicts = list(map(vars, values))
+            if list(map(len, dicts)).count(self.width) == len(dicts):
+                try:
+                    return list(map(self._get_items, dicts))
+                except KeyError:
+                    pass  # a field is missing: `to_row` says which
+        return super().to_rows(values)
+
+    def from_row(self, row: Sequence[Any]) -> Any:
+        (value,) = self._fill((row,))
+        return value
+
+    def _from_rows(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        return self._fill(rows)
+
+    def default(self, name: str) -> Any:
+        field = next(field for field in dataclasses.fields(self.kind) if field.name == name)
+        if not is_missing(field.default):
+            return field.default
+        factory: Any = field.default_factory
+        if not is_missing(factory):
+            return factory()
+        return super().default(name)
+
+    def _check_extras(self, attributes: dict[str, Any]) -> None:
+        extras = [
+            name
+            for name in attributes
+            if name not in self._names
+            # A cached property is computed again; `__orig_class__` is set by `typing`.
+            and not isinstance(getattr(self.kind, name, None), cached_property)
+            and name != "__orig_class__"
+        ]
+        if extras:
+            raise self.unsupported(f"it has attributes besides its fields: {sorted(extras)}")
+
+
+def _row_getter(getter: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return `getter(*names)`, made to return a tuple for one name or none, too."""
+    if len(names) > 1:
+        get: Callable[[Any], Any] = getter(*names)
+        return get
+    getters = [getter(name) for name in names]
+    return lambda holder: tuple([get(holder) for get in getters])
+
+
+def _is_described(kind: Any, names: tuple[str, ...]) -> bool:
+    """Return whether a descriptor of the user's handles one of the attributes."""
+    found = [inspect.getattr_static(kind, name, None) for name in names]
+    return any(hasattr(f, "__set__") and type(f) is not MemberDescriptorType for f in found)
+
+
+def _filler(kind: Any, names: tuple[str, ...], described: bool, in_dict: bool) -> _Fill:
+    """Return a function that makes an instance of each row, with one attribute per name.
+
+    Its source is generated for the class, as `dataclass` generates `__init__`. Attributes are set
+    one by one: in CPython 3.11, an object whose `__dict__` is filled instead takes three times as
+    long to make, and each access to its attributes twice as long (see
+    `penstock.runtime.control.code_pickler`).
+    """
+    if described and in_dict:
+        put = "value.__dict__[{name!r}] = {item}"
+    elif (
+        described or kind.__setattr__ is not object.__setattr__ or not all(map(str.isascii, names))
+    ):
+        put = "put(value, {name!r}, {item})"  # such as a frozen dataclass
+    else:
+        put = "value.{name} = {item}"
+    items = [f"item{index}" for index in range(len(names))]
+    lines = [
+        "def fill(rows):",
+        "    made = []",
+        f"    for [{', '.join(items)}] in rows:",
+        "        value = new(kind)",
+        *(f"        {put.format(name=n, item=i)}" for n, i in zip(names, items, strict=True)),
+        "        made.append(value)",
+        "    return made",
+    ]
+    scope: dict[str, Any] = {"new": object.__new__, "put": object.__setattr__, "kind": kind}
+    exec("\n".join(lines), scope)
+    fill: _Fill = scope["fill"]
+    return fill
+
+
+def serializer_for(index: int, kind: Any) -> RecordSerializer:
+    """Return a serializer for a class. Raises `UnsupportedTypeError` if it can't be carried."""
+    if isinstance(kind, type):
+        if issubclass(kind, Enum):
+            return _EnumSerializer(index, kind)
+        # Not `is_dataclass`: a plain subclass of a dataclass may have state besides its fields.
+        if "__dataclass_fields__" in vars(kind):
+            return _DataclassSerializer(index, kind)
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            return _NamedTupleSerializer(index, kind)
+    raise UnsupportedTypeError(
+        f"{kind!r} can't be registered: only dataclasses, named tuples and enums can"
+    )
+
+
+def why_unsupported(kind: type) -> str | None:
+    """Return why a class cannot be a record class, or None if it can."""
+    try:
+        serializer_for(0, kind)
+    except UnsupportedTypeError as error:
+        return error.message
+    return None

@@ -1,0 +1,126 @@
+"""Encode single values, such as keys and states, as bytes.
+
+Most values are plain: atoms, or lists and dicts of atoms, which msgpack carries unchanged. Others
+are lowered first (`penstock.runtime.serialization.value_encoding`). The first byte tells the forms
+apart.
+
+Invariant: a value is packed plainly only after the exact types of all its items were checked,
+because msgpack silently turns tuples into lists, subclasses into their bases and bytearrays into
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import msgpack
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.serialization.leaf_encoding import ATOMS
+from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.runtime.serialization.value_encoding import ValueEncoding
+
+__all__ = ["NOT_PLAIN", "ValueCodec", "corrupt", "new_packer", "new_unpacker"]
+
+# msgpack never uses this byte. A value begins with one such byte if it is a tuple of atoms, with
+# two if it is lowered, and with none if it is plain.
+_MARK = b"\xc1"
+_MARK_BYTE = 0xC1
+
+NOT_PLAIN = (OverflowError, UnicodeEncodeError)
+"""What msgpack raises for a big integer and for a string with surrogates."""
+
+
+def new_packer() -> Callable[[Any], bytes]:
+    """Return a function that packs values whose types were checked."""
+    # Not strict: tuples are packed as arrays.
+    pack: Callable[[Any], bytes] = msgpack.Packer(autoreset=True).pack
+    return pack
+
+
+def new_unpacker(**options: Any) -> Callable[[Any], Any]:
+    """Return a function that unpacks bytes; `options` as of `msgpack.unpackb`."""
+    return partial(msgpack.unpackb, strict_map_key=False, ext_hook=_refuse_extension, **options)
+
+
+def corrupt(what: str, data: bytes | memoryview, error: Exception) -> ProtocolError:
+    """Return the error for bytes that can't be decoded."""
+    return ProtocolError(
+        f"a {what} of {len(data)} bytes can't be decoded ({type(error).__name__}: {error}); "
+        "it is damaged, or was written with another table of record classes"
+    )
+
+
+def _refuse_extension(code: int, data: bytes) -> Any:
+    del data
+    raise ProtocolError(f"data holds a msgpack extension {code}; Penstock writes none")
+
+
+class ValueCodec:
+    """Encodes and decodes single values.
+
+    Arguments:
+        registry: the job's record classes.
+    """
+
+    def __init__(self, registry: TypeRegistry) -> None:
+        self._encoding = ValueEncoding(registry)
+        self._pack = new_packer()
+        self._unpack = new_unpacker()
+        self._unpack_tuple = new_unpacker(use_list=False)
+        self._unpack_lowered = new_unpacker(list_hook=self._encoding.restore)
+
+    def encode(self, value: Any) -> bytes:
+        """Return a value as bytes. Raises `UnsupportedTypeError` if it can't be carried."""
+        kind = type(value)
+        try:
+            if kind is tuple:
+                for item in value:
+                    if type(item) not in ATOMS:
+                        break
+                else:
+                    return _MARK + self._pack(value)
+            elif kind in ATOMS or _is_flat(kind, value):
+                return self._pack(value)
+        except NOT_PLAIN:
+            pass
+        return _MARK + _MARK + self._pack(self._encoding.lower(value))
+
+    def encode_all(self, values: Sequence[Any]) -> list[bytes]:
+        """Return `encode` of each value; faster if all are atoms or tuples of atoms."""
+        try:
+            kinds = set(map(type, values))
+            if ATOMS.issuperset(kinds):
+                return list(map(self._pack, values))
+            if kinds == {tuple} and ATOMS.issuperset(map(type, chain.from_iterable(values))):
+                return [_MARK + packed for packed in map(self._pack, values)]
+        except NOT_PLAIN:
+            pass
+        return list(map(self.encode, values))
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        """Return the value that was encoded. Raises `ProtocolError` for damaged bytes."""
+        try:
+            if data[0] != _MARK_BYTE:
+                return self._unpack(data)
+            if data[1] != _MARK_BYTE:
+                return self._unpack_tuple(data[1:])
+            return self._unpack_lowered(data[2:])
+        except ProtocolError:
+            raise
+        except Exception as error:
+            raise corrupt("value", data, error) from error
+
+
+def _is_flat(kind: type, value: Any) -> bool:
+    """Return whether a value is exactly a list or dict of atoms."""
+    if kind is list:
+        return ATOMS.issuperset(map(type, value))
+    return (
+        kind is dict
+        and ATOMS.issuperset(map(type, value))
+        and ATOMS.issuperset(map(type, value.values()))
+    )
