@@ -46,7 +46,7 @@ from bench.common.harness import (
 from bench.common.steadiness import Watch
 from bench.latency.paced_source import Observer, PacedSource, Slices
 from penstock import StreamExecutionEnvironment
-from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_group
+from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 
 __all__ = ["measure"]
@@ -273,7 +273,7 @@ class _Cycle:
         user = subtask
         while any(len(share) < wanted for share in shares):
             group = key_group(canonical(user), MAX_PARALLELISM)
-            share = shares[subtask_of_group(group, MAX_PARALLELISM, parallelism)]
+            share = shares[subtask_of_key_group(group, MAX_PARALLELISM, parallelism)]
             if len(share) < wanted:
                 share.append(_event(user, subtask))
             user += parallelism

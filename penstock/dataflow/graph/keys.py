@@ -44,10 +44,10 @@ __all__ = [
     "MAX_KEY_DEPTH",
     "KeyRefusedError",
     "canonical",
-    "group_range",
+    "key_group_range",
     "key_group",
     "plain_keys",
-    "subtask_of_group",
+    "subtask_of_key_group",
 ]
 
 MAX_DECIMAL_EXPONENT = 6144
@@ -108,7 +108,7 @@ def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
     return (mixed ^ mixed >> 16) % max_parallelism
 
 
-def subtask_of_group(group: int, max_parallelism: int, parallelism: int) -> int:
+def subtask_of_key_group(group: int, max_parallelism: int, parallelism: int) -> int:
     """The index of the subtask that owns a key group (Flink: KeyGroupRangeAssignment).
 
     Raises ValueError if the group or the parallelism is out of range.
@@ -119,8 +119,8 @@ def subtask_of_group(group: int, max_parallelism: int, parallelism: int) -> int:
     return group * parallelism // max_parallelism
 
 
-def group_range(subtask: int, max_parallelism: int, parallelism: int) -> range:
-    """The contiguous key groups that a subtask owns; consistent with `subtask_of_group`.
+def key_group_range(subtask: int, max_parallelism: int, parallelism: int) -> range:
+    """The contiguous key groups that a subtask owns; consistent with `subtask_of_key_group`.
 
     Raises ValueError if the subtask or the parallelism is out of range.
     """

@@ -22,7 +22,7 @@ from penstock.dataflow.graph.compile import (
     OperatorInfo,
 )
 from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
-from penstock.dataflow.graph.keys import canonical, group_range
+from penstock.dataflow.graph.keys import canonical, key_group_range
 from penstock.dataflow.sink import WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.control.job_code import JobCode
@@ -419,7 +419,7 @@ class TaskFactory:
                 codec=self.codec,
                 canonical=canonical,
                 max_parallelism=self.plan.max_parallelism,
-                groups=group_range(self.slot, self.plan.max_parallelism, info.parallelism),
+                groups=key_group_range(self.slot, self.plan.max_parallelism, info.parallelism),
                 inline_threshold=self.config.inline_threshold,
                 memory_budget=self.state_memory,
                 clock=self.system.timer,

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.dataflow.graph.job_graph import Partitioning
-from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_group
+from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
 
 __all__ = ["deal_log"]
 
@@ -55,7 +55,7 @@ def deal_log(
 
         def owner(record: Any) -> int:
             group = key_group(canonical(selector(record)), max_parallelism)
-            return subtask_of_group(group, max_parallelism, parallelism)
+            return subtask_of_key_group(group, max_parallelism, parallelism)
 
         return lambda records: [record for record in records if owner(record) == subtask]
     if partitioning is Partitioning.CUSTOM and selector is not None and partition is not None:

@@ -28,10 +28,10 @@ from penstock.dataflow.errors import JobError
 from penstock.dataflow.graph.keys import (
     KeyRefusedError,
     canonical,
-    group_range,
+    key_group_range,
     key_group,
     plain_keys,
-    subtask_of_group,
+    subtask_of_key_group,
 )
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -333,10 +333,10 @@ def test_bytes_do_not_depend_on_the_hash_seed() -> None:
 @given(st.integers(1, 300), st.data())
 def test_the_ranges_of_all_subtasks_partition_the_groups(most: int, data: st.DataObject) -> None:
     parallelism = data.draw(st.integers(1, most))
-    ranges = [group_range(subtask, most, parallelism) for subtask in range(parallelism)]
+    ranges = [key_group_range(subtask, most, parallelism) for subtask in range(parallelism)]
     assert [group for groups in ranges for group in groups] == list(range(most))
     assert all(
-        subtask_of_group(group, most, parallelism) == subtask
+        subtask_of_key_group(group, most, parallelism) == subtask
         for subtask, groups in enumerate(ranges)
         for group in groups
     )
@@ -348,7 +348,7 @@ def test_the_ranges_are_flinks() -> None:
     # KeyGroupRangeAssignment: start = (i * max + p - 1) / p, end = ((i + 1) * max - 1) / p.
     for parallelism in (1, 2, 3, 5, 7, 128):
         for subtask in range(parallelism):
-            groups = group_range(subtask, 128, parallelism)
+            groups = key_group_range(subtask, 128, parallelism)
             assert groups.start == (subtask * 128 + parallelism - 1) // parallelism
             assert groups.stop - 1 == ((subtask + 1) * 128 - 1) // parallelism
 
@@ -356,13 +356,13 @@ def test_the_ranges_are_flinks() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: group_range(0, 4, 5),
-        lambda: group_range(0, 4, 0),
-        lambda: group_range(2, 4, 2),
-        lambda: group_range(-1, 4, 2),
-        lambda: subtask_of_group(4, 4, 2),
-        lambda: subtask_of_group(-1, 4, 2),
-        lambda: subtask_of_group(0, 4, 5),
+        lambda: key_group_range(0, 4, 5),
+        lambda: key_group_range(0, 4, 0),
+        lambda: key_group_range(2, 4, 2),
+        lambda: key_group_range(-1, 4, 2),
+        lambda: subtask_of_key_group(4, 4, 2),
+        lambda: subtask_of_key_group(-1, 4, 2),
+        lambda: subtask_of_key_group(0, 4, 5),
     ],
 )
 def test_groups_and_subtasks_out_of_range_are_errors(call: Any) -> None:

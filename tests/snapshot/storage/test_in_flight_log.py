@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from penstock.cli import main
 from penstock.dataflow.errors import JobError, ProtocolError, StoreError
 from penstock.dataflow.graph.job_graph import Partitioning
-from penstock.dataflow.graph.keys import canonical, group_range, key_group
+from penstock.dataflow.graph.keys import canonical, key_group_range, key_group
 from penstock.runtime.network.spill_queue import SpillQueue
 from penstock.snapshot.coordination.log_redistribution import deal_log
 from penstock.snapshot.metadata.handles import LogHandle, SnapshotBytes
@@ -378,7 +378,7 @@ def test_a_keyed_record_comes_to_the_subtask_that_has_its_key_group() -> None:
     found = shares(Partitioning.HASH, list(range(300)), 7, 3)
     for subtask, share in enumerate(found):
         assert share
-        groups = group_range(subtask, 128, 3)
+        groups = key_group_range(subtask, 128, 3)
         assert all(key_group(canonical(record % 50), 128) in groups for record in share)
 
 
