@@ -31,7 +31,7 @@ from penstock.dataflow.errors import GraphError, PenstockError
 if TYPE_CHECKING:
     from penstock.dataflow.environment import JobExecutionResult, Program
     from penstock.dataflow.stream import CloseableIterator, DataStream
-    from penstock.runtime.client.executor import Follower
+    from penstock.runtime.client.executor import JobMonitor
     from penstock.runtime.control.requests import Request
 
 __all__ = ["cancel", "jobmanager", "list_jobs", "submit"]
@@ -261,12 +261,12 @@ class _Connection:
             yield unpack_event(frame)
 
 
-def _await_begin(connection: _Connection, follower: Follower, id: str) -> str | None:
+def _await_begin(connection: _Connection, monitor: JobMonitor, id: str) -> str | None:
     """Follow a job until it processes records, for a while; return how it ended, if it has."""
     connection.give_up_after(BEGIN_SECONDS)
     try:
         for event in connection.events():
-            follower.take(event)
+            monitor.handle(event)
             if event["event"] == "ended":
                 return str(event["how"])
             if event["event"] == "running":
@@ -293,32 +293,32 @@ class _SubmitExecutor:
         """Submit a program, and follow it to its end if that is wanted."""
         from penstock.cli.script import Left
         from penstock.dataflow.environment import JobExecutionResult, current_options
-        from penstock.runtime.client.executor import Follower, job_request
+        from penstock.runtime.client.executor import JobMonitor, job_request
         from penstock.runtime.client.source_preparation import prepared_sources
         from penstock.runtime.control.requests import Submit
 
         options, name = current_options(), program.config.name
-        follower = Follower(program, options, time.perf_counter())
+        monitor = JobMonitor(program, options, time.perf_counter())
         with prepared_sources(program, options, attached=False):
             job = job_request(program, options)
         # A detached job is followed as well, until it has begun.
         request = Submit(name, str(Path.cwd()), job, True)
         with _Connection(self._directory) as connection:
             submitted = connection.ask(request)
-            follower.take(submitted)
+            monitor.handle(submitted)
             if not self._wait:
                 # For scripts; the line about it goes to standard error.
                 click.echo(submitted["id"])
-                ended = _await_begin(connection, follower, submitted["id"])
+                ended = _await_begin(connection, monitor, submitted["id"])
                 if ended is not None:
-                    return follower.result(ended)
+                    return monitor.result(ended)
                 return JobExecutionResult(name, 0.0, [], [], [], "")
             ended = _GONE
             try:
                 for event in connection.events():
                     if event["event"] == "ended":
                         ended = event["how"]
-                    follower.take(event)
+                    monitor.handle(event)
             except (KeyboardInterrupt, SystemExit) as signal:
                 where = "" if self._directory is None else f" --dir {self._directory}"
                 say(
@@ -326,7 +326,7 @@ class _SubmitExecutor:
                     f"penstock cancel {submitted['id']}{where}"
                 )
                 raise Left(130 if isinstance(signal, KeyboardInterrupt) else 143) from None
-        result = follower.result(ended)
+        result = monitor.result(ended)
         if result.stopped:
             # Somebody cancelled it: what the job file does next counts on a job that is done.
             raise SystemExit(143)

@@ -35,7 +35,7 @@ from penstock import (
     ValueStateDescriptor,
 )
 from penstock.dataflow.environment import RunOptions, run_options
-from penstock.runtime.client.executor import Follower
+from penstock.runtime.client.executor import JobMonitor
 
 N = 300
 
@@ -368,13 +368,13 @@ def test_a_report_tells_operators_snapshots_and_restarts(tmp_path: Path):
     assert told["wall_seconds"] > 0
 
 
-def following(report: Path) -> Follower:
+def following(report: Path) -> JobMonitor:
     """Of a job that has failed."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1]).print()
-    follower = Follower(env._program("failing"), RunOptions(report=str(report)), 0.0)
-    follower.take({"event": "failed", "family": "JobError", "message": "a bad record"})
-    return follower
+    monitor = JobMonitor(env._program("failing"), RunOptions(report=str(report)), 0.0)
+    monitor.handle({"event": "failed", "family": "JobError", "message": "a bad record"})
+    return monitor
 
 
 def test_a_report_is_there_as_a_whole_or_not_at_all(

@@ -148,12 +148,12 @@ class LocalExecutor:
         options = current_options()
         began = time.perf_counter()
         process = self.start(program, options)
-        follower = Follower(program, options, began)
+        monitor = JobMonitor(program, options, began)
         signals = StopSignals(partial(process.do, "stop"), process.kill, options.progress)
         with signals.handled():
             try:
                 for event in process.events():
-                    follower.take(event)
+                    monitor.handle(event)
             except BaseException:
                 # What is told about progress failed; the job must not go on without its client.
                 process.do("stop")
@@ -162,9 +162,9 @@ class LocalExecutor:
             finally:
                 ended = process.end()
         try:
-            result = follower.result(ended)
+            result = monitor.result(ended)
         except PenstockError:
-            if signals.killed and not follower.ended:
+            if signals.killed and not monitor.ended:
                 signals.end_program()
             raise
         signals.end_program()
@@ -185,20 +185,20 @@ class LocalExecutor:
         except BaseException:
             cleanup.close()
             raise
-        follower = Follower(program, options, began)
+        monitor = JobMonitor(program, options, began)
         folder = spool.path
         types = record_classes(program.graph, program.types)
 
         def records() -> Iterator[Any]:
             codec = Codec(TypeRegistry(types))
             for event in process.events():
-                follower.take(event)
+                monitor.handle(event)
                 if event["event"] == "types":
                     schemas = map(RecordSchema.from_wire, event["types"])
                     codec = Codec(TypeRegistry(types).extending(schemas))
                 if event["event"] in ("committed", "finished"):
                     yield from read_committed(folder, codec)
-            follower.result(process.end())
+            monitor.result(process.end())
 
         def close() -> None:
             with cleanup:
@@ -218,7 +218,7 @@ def _then(records: Iterator[Any], cleanup: Callable[[], None]) -> Iterator[Any]:
         cleanup()
 
 
-class Follower:
+class JobMonitor:
     """Follows the events of one job, and makes the result and the report of them.
 
     Arguments:
@@ -240,7 +240,7 @@ class Follower:
         """Whether the JobManager has reported how the job ended."""
         return self._last is not None
 
-    def take(self, event: dict[str, Any]) -> None:
+    def handle(self, event: dict[str, Any]) -> None:
         """Take an event."""
         kind = event["event"]
         if kind in ("finished", "failed"):
@@ -249,7 +249,7 @@ class Follower:
             self.pids["jobmanager"] = event["pid"]
         elif kind == "workers":
             self.pids["workers"] = event["pids"]
-        self._restarts.take(event)
+        self._restarts.handle(event)
         if self._options.progress is not None:
             self._options.progress(event)
 

@@ -30,7 +30,7 @@ class RestartReports:
         self._shown = shown
         self._texts = RestartTexts()
 
-    def take(self, event: dict[str, Any]) -> None:
+    def handle(self, event: dict[str, Any]) -> None:
         """Report an event if it is about a restart."""
         text = self._texts.text(event)
         if text is None:

@@ -14,7 +14,7 @@ from penstock import StreamExecutionEnvironment
 from penstock.cli.progress import Lines
 from penstock.dataflow.environment import Program, RunOptions
 from penstock.dataflow.errors import JobError, ProtocolError
-from penstock.runtime.client.executor import Follower
+from penstock.runtime.client.executor import JobMonitor
 from penstock.runtime.client.restart_reports import RestartReports
 from penstock.runtime.control.failures import describe, recreate
 from penstock.runtime.control.restart_texts import RestartTexts
@@ -74,7 +74,7 @@ def test_an_error_survives_its_description():
 def test_restarts_are_on_standard_error_where_logging_is_not_configured(
     root: logging.Logger, capsys: pytest.CaptureFixture[str]
 ):
-    RestartReports(shown=False).take(restarting())
+    RestartReports(shown=False).handle(restarting())
     assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
 
 
@@ -82,11 +82,11 @@ def test_restarts_are_in_logging_and_on_standard_error_once(
     root: logging.Logger, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     root.addHandler(logging.FileHandler(tmp_path / "log"))
-    RestartReports(shown=False).take(restarting())
+    RestartReports(shown=False).handle(restarting())
     assert (tmp_path / "log").read_text().count("KeyError in operator 'Map'") == 1
     assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
     root.addHandler(logging.StreamHandler(sys.stderr))
-    RestartReports(shown=False).take(restarting())
+    RestartReports(shown=False).handle(restarting())
     assert capsys.readouterr().err.count("KeyError in operator 'Map'") == 1
 
 
@@ -111,9 +111,9 @@ def test_a_program_reports_the_restarts_of_its_job(
     root.addHandler(caplog.handler)
     env = StreamExecutionEnvironment.get_execution_environment()
     program = Program(env._graph, env.config, [])
-    follower = Follower(program, RunOptions(progress=progress), 0.0)
-    follower.take(restarting())
-    follower.take({"event": "giving_up", "reason": "the job failed 3 times"})
+    monitor = JobMonitor(program, RunOptions(progress=progress), 0.0)
+    monitor.handle(restarting())
+    monitor.handle({"event": "giving_up", "reason": "the job failed 3 times"})
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
     assert {record.name for record in caplog.records} == {"penstock.jobmanager"}
     # A progress display has its own lines.

@@ -10,7 +10,7 @@ import pytest
 from penstock import JobError, StoreError, StreamExecutionEnvironment
 from penstock.cli import service
 from penstock.dataflow.environment import Program, RunOptions
-from penstock.runtime.client.executor import Follower
+from penstock.runtime.client.executor import JobMonitor
 
 
 class Connection:
@@ -33,13 +33,13 @@ class Connection:
             raise TimeoutError
 
 
-def await_begin(*events: dict[str, Any], open: bool = True) -> tuple[str | None, Follower]:
+def await_begin(*events: dict[str, Any], open: bool = True) -> tuple[str | None, JobMonitor]:
     env = StreamExecutionEnvironment.get_execution_environment()
-    follower = Follower(Program(env._graph, env.config, []), RunOptions(), 0.0)
+    monitor = JobMonitor(Program(env._graph, env.config, []), RunOptions(), 0.0)
     connection: Any = Connection(*events, open=open)
-    ended = service._await_begin(connection, follower, "3")
+    ended = service._await_begin(connection, monitor, "3")
     assert connection.patience == service.BEGIN_SECONDS
-    return ended, follower
+    return ended, monitor
 
 
 def test_a_job_that_runs_is_left_to_itself():
@@ -49,10 +49,10 @@ def test_a_job_that_runs_is_left_to_itself():
 
 def test_a_job_that_fails_before_it_runs_fails_the_command():
     failed = {"event": "failed", "family": "JobError", "message": "the folder is in use"}
-    ended, follower = await_begin(failed, {"event": "ended", "how": "exited with code 1"})
+    ended, monitor = await_begin(failed, {"event": "ended", "how": "exited with code 1"})
     assert ended == "exited with code 1"
     with pytest.raises(JobError, match="the folder is in use"):
-        follower.result(ended)
+        monitor.result(ended)
 
 
 def test_a_job_that_takes_long_to_begin_is_left_to_itself(capsys: pytest.CaptureFixture[str]):
@@ -62,7 +62,7 @@ def test_a_job_that_takes_long_to_begin_is_left_to_itself(capsys: pytest.Capture
 
 
 def test_a_job_manager_that_ends_before_the_job_runs_fails_the_command():
-    ended, follower = await_begin({"event": "workers", "pids": [1]}, open=False)
+    ended, monitor = await_begin({"event": "workers", "pids": [1]}, open=False)
     assert ended is not None
     with pytest.raises(StoreError, match="the job manager is gone"):
-        follower.result(ended)
+        monitor.result(ended)
