@@ -205,14 +205,14 @@ def test_a_job_that_is_killed_leaves_no_worker_and_one_that_is_stopped_resumes(
     killed = started()
     events = after(killed, 3)
     killed.kill()
-    assert killed.end() == "was killed"
+    assert killed.wait() == "was killed"
     for pid in events.pids[0]:
         wait_until(lambda pid=pid: not alive(pid), f"worker {pid} has ended")
     stopped = started("newest")
     after(stopped, 3)
-    stopped.do("stop")
+    stopped.stop()
     rest = list(stopped.events())
-    assert stopped.end() == "ended", rest
+    assert stopped.wait() == "ended", rest
     # What a job stands at is told now and then, and so perhaps once more behind its end.
     [last] = [event for event in rest if event["event"] != "status"][-1:]
     assert last["event"] == "finished" and last["stopped"], rest

@@ -232,8 +232,8 @@ def run_part(settings: Settings, snapshots: int, resume: str | None = None) -> N
     for event in job.events():
         taken += event["event"] == "snapshot"
         if taken == snapshots:
-            job.do("stop")
-    job.end()
+            job.stop()
+    job.wait()
 
 
 def patiently(ask: Callable[[], Any]) -> Any:

@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,8 @@ class JobProcess(SocketConnection):
         """SIGKILL."""
         self.process.kill()
 
-    def end(self) -> str:
-        """Wait for the process; says how it ended."""
+    def wait(self) -> str:
+        """Wait until the process has ended, and return how."""
         code = self.process.wait()
         self._socket.close()
         return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
@@ -149,18 +148,18 @@ class LocalExecutor:
         began = time.perf_counter()
         process = self.start(program, options)
         monitor = JobMonitor(program, options, began)
-        signals = StopSignals(partial(process.do, "stop"), process.kill, options.progress)
+        signals = StopSignals(process.stop, process.kill, options.progress)
         with signals.handled():
             try:
                 for event in process.events():
                     monitor.handle(event)
             except BaseException:
                 # What is told about progress failed; the job must not go on without its client.
-                process.do("stop")
+                process.stop()
                 process.drain()
                 raise
             finally:
-                ended = process.end()
+                ended = process.wait()
         try:
             result = monitor.result(ended)
         except PenstockError:
@@ -198,15 +197,15 @@ class LocalExecutor:
                     codec = Codec(TypeRegistry(types).extending(schemas))
                 if event["event"] in ("committed", "finished"):
                     yield from read_committed(folder, codec)
-            monitor.result(process.end())
+            monitor.result(process.wait())
 
         def close() -> None:
             with cleanup:
                 if process.running:
-                    process.do("stop")
+                    process.stop()
                     with kill_at_second_interrupt(process.kill):
                         process.drain()
-                    process.end()
+                    process.wait()
 
         return CloseableIterator(_then(records(), cleanup.close), close)
 

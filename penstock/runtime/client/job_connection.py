@@ -21,15 +21,18 @@ class JobConnection(ABC):
 
     @abstractmethod
     def events(self) -> Iterator[dict[str, Any]]:
-        """Return what the JobManager reports, until it ends."""
+        """Yield the events that the JobManager reports, until it ends."""
 
     @abstractmethod
-    def do(self, what: str) -> None:
-        """Ask for "stop" or "savepoint"; nothing happens if the JobManager has ended."""
+    def stop(self) -> None:
+        """Ask the JobManager to stop the job in order; do nothing if it has ended."""
 
     @abstractmethod
     def drain(self) -> None:
-        """Wait until the JobManager reports nothing more; a Ctrl-C may have cut an event in two."""
+        """Discard what the JobManager reports until it ends.
+
+        A Ctrl-C may have interrupted the reading of an event, so none is decoded here.
+        """
 
     @property
     @abstractmethod
@@ -41,8 +44,8 @@ class JobConnection(ABC):
         """End the JobManager without a last snapshot."""
 
     @abstractmethod
-    def end(self) -> str:
-        """Wait for the JobManager; says how it ended."""
+    def wait(self) -> str:
+        """Wait until the JobManager has ended, and return how."""
 
 
 class SocketConnection(JobConnection):
@@ -59,23 +62,23 @@ class SocketConnection(JobConnection):
         send_blocking(connected, request)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Return what the JobManager reports, until it ends."""
+        """Yield the events that the JobManager reports, until it ends."""
         while True:
             frame = receive_blocking(self._socket)
             if frame is None:
                 return
             yield unpack_event(frame)
 
-    def do(self, what: str) -> None:
-        """Ask for "stop" or "savepoint"; nothing happens if the JobManager has ended."""
+    def stop(self) -> None:
+        """Ask the JobManager to stop the job in order; do nothing if it has ended."""
         try:
             with self._sending:
-                send_blocking(self._socket, packing.pack({"do": what}))
+                send_blocking(self._socket, packing.pack({"do": "stop"}))
         except OSError:
             return
 
     def drain(self) -> None:
-        """Read on until the JobManager ends; a Ctrl-C may have cut an event in two."""
+        """Discard what the JobManager reports until it ends."""
         with suppress(OSError):
             while self._socket.recv(1 << 16):
                 pass

@@ -98,12 +98,12 @@ class InProcessJob(JobConnection):
         finally:
             # If the client follows it no further, nothing else would let it go on.
             if self.running:
-                self.do("stop")
+                self.stop()
                 self.drain()
 
-    def do(self, what: str) -> None:
-        """Ask for "stop" or "savepoint"."""
-        self._orders.append(packing.pack({"do": what}))
+    def stop(self) -> None:
+        """Ask the JobManager to stop the job in order; do nothing if it has ended."""
+        self._orders.append(packing.pack({"do": "stop"}))
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._send_orders)
 
@@ -125,8 +125,8 @@ class InProcessJob(JobConnection):
         if _is_in_a_function():
             raise KeyboardInterrupt
 
-    def end(self) -> str:
-        """Run the job to its end; returns how it ended."""
+    def wait(self) -> str:
+        """Run the job to its end, and return how it ended."""
         self.drain()
         return self._how
 

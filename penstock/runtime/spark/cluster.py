@@ -217,8 +217,8 @@ class JobThread(SocketConnection):
             self._how = "was killed"
             self._token.run_sync_soon(self._scope.cancel)
 
-    def end(self) -> str:
-        """Wait for the thread; says how it ended."""
+    def wait(self) -> str:
+        """Wait until the thread has ended, and return how."""
         self._thread.join()
         self._socket.close()
         return self._how

@@ -46,8 +46,7 @@ class Job:
         if self._last is not None:
             yield self._last
 
-    def do(self, what: str) -> None:
-        assert what == "stop"
+    def stop(self) -> None:
         self.asked.set()
 
     def drain(self) -> None: ...
@@ -55,7 +54,7 @@ class Job:
     def kill(self) -> None:
         self.killed = True
 
-    def end(self) -> str:
+    def wait(self) -> str:
         return "killed by signal 9" if self.killed or self._last is None else "exited with code 0"
 
 
