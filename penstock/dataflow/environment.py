@@ -340,7 +340,7 @@ class StreamExecutionEnvironment(PyFlinkNames):
 
         stream = self.from_source(SocketSource(host, port, delimiter), None, "Source: Socket")
         operator = stream._ends[0].operator
-        operator.parallelism, operator.max_one = 1, "a socket has one reader"
+        operator.parallelism, operator.non_parallel_reason = 1, "a socket has one reader"
         return stream
 
     # ---- loops

@@ -81,9 +81,9 @@ class _Named:
     def _set_parallelism(self, parallelism: int) -> None:
         operator = self._operator("set_parallelism(...)")
         check_parallelism(parallelism, 32768, f"operator {operator.name!r}")
-        if operator.max_one and parallelism > 1:
+        if operator.non_parallel_reason and parallelism > 1:
             raise GraphError(
-                f"operator {operator.name!r} cannot run in parallel: {operator.max_one}"
+                f"operator {operator.name!r} cannot run in parallel: {operator.non_parallel_reason}"
             )
         operator.parallelism = parallelism
 

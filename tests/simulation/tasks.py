@@ -284,7 +284,7 @@ class Cluster:
             t.Loop(
                 index,
                 frozenset(task for task in self.tasks if task[0] in chains),
-                self.plan.has_hooks(index),
+                self.plan.has_end_input(index),
             )
             for index, chains in enumerate(self.plan.loops)
         )

@@ -37,7 +37,7 @@ __all__ = [
     "ChannelId",
     "ExecutionGraph",
     "Link",
-    "Node",
+    "ChainNode",
     "OperatorInfo",
     "compile_graph",
 ]
@@ -49,7 +49,7 @@ class OperatorInfo:
 
     Arguments:
         id, uid, name, kind, parallelism: as in `Operator`, with what was left open filled in.
-        hooks: its function wants to know when its input has ended (`end_input`).
+        has_end_input: its function wants to know when its input has ended (`end_input`).
     """
 
     id: int
@@ -57,18 +57,18 @@ class OperatorInfo:
     name: str
     kind: OperatorKind
     parallelism: int
-    hooks: bool = False
+    has_end_input: bool = False
 
 
 @dataclass(frozen=True)
-class Node:
+class ChainNode:
     """An operator of a chain, the operators fused behind it, and the links that leave it."""
 
     operator: OperatorInfo
-    children: tuple[Node, ...] = ()
+    children: tuple[ChainNode, ...] = ()
     links: tuple[int, ...] = ()
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[ChainNode]:
         """This node and all below it, parents first."""
         yield self
         for child in self.children:
@@ -87,7 +87,7 @@ class Link:
         producer, consumer: uids of the operators at its ends.
         input: index of the consumer's input.
         partitioning: how records are spread.
-        back: it is a back-edge; what is in flight on it is part of a snapshot.
+        is_back_edge: it is a back-edge; what is in flight on it is part of a snapshot.
     """
 
     id: int
@@ -98,7 +98,7 @@ class Link:
     consumer: str
     input: int
     partitioning: Partitioning
-    back: bool = False
+    is_back_edge: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -124,7 +124,7 @@ class Chain:
 
     id: int
     name: str
-    root: Node
+    root: ChainNode
     parallelism: int
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
@@ -134,7 +134,7 @@ class Chain:
         """Whether it begins with a source."""
         return self.root.operator.kind is OperatorKind.SOURCE
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[ChainNode]:
         """All of its operators, producers first."""
         return self.root.walk()
 
@@ -164,7 +164,7 @@ class ExecutionGraph:
         """How many workers it needs: slot i holds subtask i of every chain."""
         return max(chain.parallelism for chain in self.chains)
 
-    def info(self, uid: str) -> OperatorInfo:
+    def operator(self, uid: str) -> OperatorInfo:
         """The operator with this uid."""
         return self._infos[uid]
 
@@ -176,10 +176,12 @@ class ExecutionGraph:
         """The loop that a chain is part of, as an index of `loops`."""
         return next((i for i, loop in enumerate(self.loops) if chain in loop), None)
 
-    def has_hooks(self, loop: int) -> bool:
+    def has_end_input(self, loop: int) -> bool:
         """Whether a function of this loop wants to know when its input has ended."""
         return any(
-            node.operator.hooks for chain in self.loops[loop] for node in self.chains[chain].walk()
+            node.operator.has_end_input
+            for chain in self.loops[loop]
+            for node in self.chains[chain].walk()
         )
 
     def channels(self, link: Link) -> list[ChannelId]:
@@ -211,14 +213,14 @@ class ExecutionGraph:
 
 
 def compile_graph(
-    graph: JobGraph, config: JobConfig, *, apart: Container[tuple[str, str]] = ()
+    graph: JobGraph, config: JobConfig, *, unchained: Container[tuple[str, str]] = ()
 ) -> ExecutionGraph:
     """Compile a program; raises `GraphError` that says what to change.
 
     Arguments:
         graph: the program.
         config: its settings.
-        apart: pairs of uids of a producer and a consumer that are not fused, since a snapshot
+        unchained: pairs of uids of a producer and a consumer that are not fused, since a snapshot
             holds records in flight between them.
     """
     config.validate()
@@ -230,7 +232,7 @@ def compile_graph(
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)
     partitionings = [_partitioning(connection, infos) for connection in connections]
-    before = _fused(graph, infos, connections, partitionings, loop_at, apart)
+    before = _fused(graph, infos, connections, partitionings, loop_at, unchained)
 
     def first(operator: int) -> int:
         while operator in before:
@@ -274,7 +276,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
     infos: dict[int, OperatorInfo] = {}
     for operator in graph.running:
         parallelism = operator.parallelism or config.parallelism
-        if operator.max_one:
+        if operator.non_parallel_reason:
             parallelism = 1
         check_parallelism(parallelism, config.max_parallelism, f"operator {operator.name!r}")
         infos[operator.id] = OperatorInfo(
@@ -332,7 +334,7 @@ def _fused(
     connections: list[Connection],
     partitionings: list[Partitioning],
     loop_at: dict[int, int],
-    apart: Container[tuple[str, str]],
+    unchained: Container[tuple[str, str]],
 ) -> dict[int, int]:
     """The producer that each operator is fused behind; one that is not here begins a chain."""
     by_id = {operator.id: operator for operator in graph.running}
@@ -348,14 +350,14 @@ def _fused(
             len(numbers) == 1
             and partitionings[numbers[0]] is Partitioning.FORWARD
             and _may_fuse(by_id[source], by_id[target])
-            and (infos[source].uid, infos[target].uid) not in apart
+            and (infos[source].uid, infos[target].uid) not in unchained
         ):
             before[target] = source
     # The input of an operator behind a loop ends when the loop has ended. In a task of the loop,
     # its hook would be called while records still come.
     for operator, info in infos.items():
         ahead = operator
-        while info.hooks and ahead in before:
+        while info.has_end_input and ahead in before:
             ahead = before[ahead]
             if loop_at.get(ahead) not in (None, loop_at.get(operator)):
                 del before[operator]
@@ -386,7 +388,7 @@ def _find_loops(
     back = back_edges(graph, sources, set(ends) - regular)
     index = {head.uid: number for number, head in enumerate(heads)}
     return (
-        [replace(link, back=pair in back) for link, pair in zip(links, ends, strict=True)],
+        [replace(link, is_back_edge=pair in back) for link, pair in zip(links, ends, strict=True)],
         tuple(tuple(sorted(index[uid] for uid in loop)) for loop in cyclic_components(graph)),
     )
 
@@ -394,10 +396,10 @@ def _find_loops(
 def _chain(
     id: int, head: int, infos: dict[int, OperatorInfo], before: dict[int, int], links: list[Link]
 ) -> Chain:
-    def node(operator: int) -> Node:
+    def node(operator: int) -> ChainNode:
         info = infos[operator]
         children = [node(other) for other, producer in before.items() if producer == operator]
-        return Node(
+        return ChainNode(
             info, tuple(children), tuple(link.id for link in links if link.producer == info.uid)
         )
 

@@ -83,7 +83,7 @@ class Operator:
         uid: what its state is found by; None is derived by `JobGraph.assign_uids`.
         chaining: whether it may be fused.
         key_selector: for keyed operators, what takes the key from a record.
-        max_one: it cannot run in parallel (a socket, say), and why.
+        non_parallel_reason: it cannot run in parallel (a socket, say), and why.
     """
 
     id: int
@@ -94,7 +94,7 @@ class Operator:
     uid: str | None = None
     chaining: Chaining = Chaining.ALWAYS
     key_selector: Any = None
-    max_one: str | None = None
+    non_parallel_reason: str | None = None
 
 
 @dataclass

@@ -33,7 +33,7 @@ def _text(graph: ExecutionGraph) -> str:
         ]
         for link in graph.links:
             if link.source == chain.id:
-                arrow = "⇠ back-edge" if link.back else "→"
+                arrow = "⇠ back-edge" if link.is_back_edge else "→"
                 lines.append(f"      {link.partitioning.value} {arrow} [{link.target}]")
     for number, loop in enumerate(graph.loops):
         lines.append(f"loop {number}: " + " ".join(f"[{chain}]" for chain in loop))
@@ -50,6 +50,6 @@ def _mermaid(graph: ExecutionGraph) -> str:
         lines += [f"    c{chain}" for chain in loop]
         lines.append("  end")
     for link in graph.links:
-        arrow = "-.->" if link.back else "-->"
+        arrow = "-.->" if link.is_back_edge else "-->"
         lines.append(f"  c{link.source} {arrow}|{link.partitioning.value}| c{link.target}")
     return "\n".join(lines)

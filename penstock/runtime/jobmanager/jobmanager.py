@@ -294,7 +294,7 @@ class JobManager:
                 )
 
     def _compile(self, apart: frozenset[tuple[str, str]]) -> None:
-        self.plan = compile_graph(self.code.graph, self.config, apart=apart)
+        self.plan = compile_graph(self.code.graph, self.config, unchained=apart)
         self.plan_bytes = pickle.dumps(self.plan)
         self.metrics = JobMetrics(self.plan)
 
@@ -314,7 +314,7 @@ class JobManager:
             if chain.is_source
         ]
         hooks = [
-            [node.operator.uid for node in chain.root.walk() if node.operator.hooks]
+            [node.operator.uid for node in chain.root.walk() if node.operator.has_end_input]
             for chain in self.plan.chains
         ]
         if store is self.store:

@@ -18,7 +18,7 @@ from penstock.dataflow.graph.compile import (
     ChannelId,
     ExecutionGraph,
     Link,
-    Node,
+    ChainNode,
     OperatorInfo,
 )
 from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
@@ -163,7 +163,7 @@ class TaskFactory:
         back = sum(
             id.target == slot
             for link in self.plan.links
-            if link.back
+            if link.is_back_edge
             for id in self.plan.channels(link)
         )
         #: An eighth of the memory for all back-edges together; what is more goes to disk.
@@ -183,7 +183,7 @@ class TaskFactory:
                 for id in self.plan.channels(link):
                     if id.target != self.slot:
                         continue
-                    if link.back:
+                    if link.is_back_edge:
                         channels[id] = back_edge = self._back_edge(id, link, gate)
                         gate.add_back_edge(back_edge)
                         continue
@@ -195,7 +195,7 @@ class TaskFactory:
         return channels
 
     def _identity(self, link: Link) -> EdgeIdentity:
-        producer, consumer = self.plan.info(link.producer), self.plan.info(link.consumer)
+        producer, consumer = self.plan.operator(link.producer), self.plan.operator(link.consumer)
         return EdgeIdentity(
             producer.uid,
             consumer.uid,
@@ -367,7 +367,7 @@ class TaskFactory:
 
     def _node(
         self,
-        node: Node,
+        node: ChainNode,
         senders: dict[ChannelId, Sender],
         outputs: list[OutputChannel],
         backends: dict[str, KeyedBackend],
@@ -392,7 +392,7 @@ class TaskFactory:
                 return ChainNode(alone, [], [])
         return ChainNode(operator, children, partitioners, inner)
 
-    def _operator(self, node: Node, backends: dict[str, KeyedBackend]) -> RunningOperator:
+    def _operator(self, node: ChainNode, backends: dict[str, KeyedBackend]) -> RunningOperator:
         info = node.operator
         context = OperatorContext(
             info.name,
@@ -466,11 +466,11 @@ class TaskFactory:
     def _place(self, link: Link) -> str | None:
         """Return what the user code of a link is to its consumer, for errors."""
         what = {Partitioning.HASH: "key", Partitioning.CUSTOM: "partitioner"}.get(link.partitioning)
-        return None if what is None else f"{what} of {self.plan.info(link.consumer).name}"
+        return None if what is None else f"{what} of {self.plan.operator(link.consumer).name}"
 
     def _encoder(self, link: Link) -> Callable[[Records], bytes]:
         """The codec, with errors that name the producer: batches are encoded long after it ran."""
-        name = self.plan.info(link.producer).name
+        name = self.plan.operator(link.producer).name
 
         def encode(records: Records) -> bytes:
             try:
@@ -483,7 +483,7 @@ class TaskFactory:
 
     def _limited(self, link: Link) -> Callable[[Records], bytes]:
         """Return the encoder of a link to other workers, whose frames are limited."""
-        encode, name = self._encoder(link), self.plan.info(link.producer).name
+        encode, name = self._encoder(link), self.plan.operator(link.producer).name
 
         def limited(records: Records) -> bytes:
             data = encode(records)
@@ -517,7 +517,7 @@ class TaskFactory:
             if output.waiting:
                 wake.set()
 
-        if not link.back:  # whose sender never waits
+        if not link.is_back_edge:  # whose sender never waits
             channel.on_credit = give
         return self._told(output, id)
 

@@ -43,7 +43,9 @@ def _source(env: StreamExecutionEnvironment, name: str = "source") -> DataStream
 
 def _edges(graph: ExecutionGraph, back: bool | None = None) -> list[str]:
     return sorted(
-        f"{link.producer} → {link.consumer}" for link in graph.links if back in (None, link.back)
+        f"{link.producer} → {link.consumer}"
+        for link in graph.links
+        if back in (None, link.is_back_edge)
     )
 
 
@@ -55,13 +57,15 @@ def _check(graph: ExecutionGraph) -> None:
     """What the snapshot algorithm needs of every graph."""
     regular = nx.MultiDiGraph()
     regular.add_nodes_from(chain.id for chain in graph.chains)
-    regular.add_edges_from((link.source, link.target) for link in graph.links if not link.back)
+    regular.add_edges_from(
+        (link.source, link.target) for link in graph.links if not link.is_back_edge
+    )
     assert nx.is_directed_acyclic_graph(regular)
     for chain in graph.chains:
         entering = [graph.links[number] for number in chain.inputs]
-        assert chain.is_source or any(not link.back for link in entering), chain.name
+        assert chain.is_source or any(not link.is_back_edge for link in entering), chain.name
     for link in graph.links:
-        if link.back:
+        if link.is_back_edge:
             assert graph.loop_of(link.source) is not None
             assert graph.loop_of(link.source) == graph.loop_of(link.target)
 
@@ -94,7 +98,7 @@ def test_a_whole_loop_is_one_chain_with_a_back_edge_to_its_own_head():
     graph = _compile(env)
     _check(graph)
     assert [chain.name for chain in graph.chains] == ["Source: Sequence", "first → second"]
-    [link] = [link for link in graph.links if link.back]
+    [link] = [link for link in graph.links if link.is_back_edge]
     assert (link.producer, link.consumer) == ("second", "first")
     assert link.source == link.target == 1
     assert graph.loops == ((1,),)
@@ -242,7 +246,7 @@ def test_the_partitioning_of_a_feedback_is_the_readers_else_the_closing_streams(
         body = _step(DataStream.union(_source(env), read), "body")
         feedback.close_with(body if before is None else before(body))
         link = _link(env, "body", "body")
-        assert link.back
+        assert link.is_back_edge
         assert link.partitioning is expected
         edge = env._graph.edges[link.edge]
         assert (edge.selector is abs) == (expected in (Partitioning.HASH, Partitioning.CUSTOM))
@@ -256,7 +260,7 @@ def test_a_feedback_can_be_partitioned_by_key_for_keyed_state():
     feedback.close_with(counts.map(lambda pair: pair[1]).uid("next"))
     graph = _compile(env)
     _check(graph)
-    [link] = [link for link in graph.links if link.back]
+    [link] = [link for link in graph.links if link.is_back_edge]
     assert (link.consumer, link.partitioning) == ("count", Partitioning.HASH)
     assert env._graph.edges[link.edge].selector is abs
     assert len(graph.channels(link)) == 4
@@ -268,7 +272,7 @@ def test_a_feedback_to_another_parallelism_rebalances():
     wide = _step(iteration, "wide").set_parallelism(3)
     iteration.close_with(wide.map(str).set_parallelism(1).uid("narrow"))
     link = _link(env, "narrow", "wide")
-    assert link.back
+    assert link.is_back_edge
     assert link.partitioning is Partitioning.REBALANCE
 
 
@@ -467,8 +471,8 @@ def test_a_loop_knows_whether_a_function_of_it_has_an_end_of_input():
         iteration = _source(env).iterate()
         iteration.close_with(_step(iteration, "body").process(function).uid("process"))
         graph = _compile(env)
-        assert graph.has_hooks(0) is expected
-        assert {info.uid for info in graph.operators if info.hooks} == (
+        assert graph.has_end_input(0) is expected
+        assert {info.uid for info in graph.operators if info.has_end_input} == (
             {"process"} if expected else set()
         )
 
@@ -482,7 +486,7 @@ def test_an_operator_that_waits_for_the_end_of_a_loop_is_not_fused_into_it():
         body.filter(bool).name("out").process(function).name("tail").print().name("sink")
         graph = _compile(env)
         _check(graph)
-        assert graph.has_hooks(0)
+        assert graph.has_end_input(0)
         return [chain.name for chain in graph.chains]
 
     assert chains(Plain()) == ["Source: Sequence", "body → again → out → tail → sink"]
@@ -759,9 +763,9 @@ def test_random_programs_compile_to_graphs_that_snapshots_can_be_taken_of():
         more = _compile(_random_program(seed, extra=True))
         own = {info.uid for info in graph.operators}
         assert own <= {info.uid for info in more.operators}, f"seed {seed}"
-        kept = [link for link in more.links if link.back and link.producer in own]
+        kept = [link for link in more.links if link.is_back_edge and link.producer in own]
         assert sorted((link.producer, link.consumer) for link in kept) == sorted(
-            (link.producer, link.consumer) for link in graph.links if link.back
+            (link.producer, link.consumer) for link in graph.links if link.is_back_edge
         ), f"seed {seed}"
     assert compiled > 80
 

@@ -100,7 +100,7 @@ class ExecutionAttempt:
             t.Loop(
                 index,
                 frozenset(task for task in job.plan.tasks() if task[0] in chains),
-                job.plan.has_hooks(index),
+                job.plan.has_end_input(index),
             )
             for index, chains in enumerate(job.plan.loops)
         )

@@ -93,7 +93,7 @@ class JobMetrics:
         names = {info.uid: info.name for info in self._plan.operators}
         rows = []
         for link in self._plan.links:
-            if not link.back:
+            if not link.is_back_edge:
                 continue
             channels = self._back_edges.get(link.id, {}).values()
             records, size = self._most.get(link.id, (0, 0))

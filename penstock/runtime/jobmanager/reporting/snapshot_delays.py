@@ -59,7 +59,7 @@ class SnapshotDelays:
             task
             for task in without
             if not any(
-                not links[link].back and links[link].source in behind
+                not links[link].is_back_edge and links[link].source in behind
                 for link in self._plan.chains[task[0]].inputs
             )
         ]
