@@ -41,7 +41,7 @@ PARTS = ("figure6", "paced", "cyclic", "model", "figure7", "spark")
 PROTOCOLS = {
     "abs": CheckpointingMode.EXACTLY_ONCE,
     "synchronous": CheckpointingMode.SYNCHRONOUS,
-    "chandy_lamport": CheckpointingMode.CHANDY_LAMPORT,
+    "chandy_lamport": CheckpointingMode.UNALIGNED,
 }
 #: Keys of each aggregate by the name of the state size. The numbers have no common factor with
 #: the steps in which a source goes through the keys.

@@ -31,7 +31,7 @@ class CheckpointingMode(Enum):
     EXACTLY_ONCE: asynchronous barrier snapshotting; tasks align their inputs.
     AT_LEAST_ONCE: nothing is blocked; after a failure some records are processed again. An
         orderly stop repeats none.
-    CHANDY_LAMPORT: unaligned checkpoints: nothing is blocked, barriers overtake records, and what
+    UNALIGNED: unaligned checkpoints: nothing is blocked, barriers overtake records, and what
         is in flight is part of the snapshot. Exactly once; for jobs under backpressure.
     SYNCHRONOUS: the job halts for each snapshot, as in Naiad. Exactly once; the baseline of the
         paper's evaluation.
@@ -40,7 +40,9 @@ class CheckpointingMode(Enum):
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
-    CHANDY_LAMPORT = "chandy_lamport"
+    UNALIGNED = "unaligned"
+    # The name it had before.
+    CHANDY_LAMPORT = UNALIGNED
     SYNCHRONOUS = "synchronous"
     NONE = "none"
 
@@ -130,7 +132,7 @@ class JobConfig:
         checkpoint_dir: the job's folder; None keeps snapshots in a temporary one.
         checkpoint_interval_seconds: None takes no snapshots by the clock.
         checkpointing_mode: how snapshots are taken.
-        aligned_checkpoint_timeout_seconds: CHANDY_LAMPORT aligns for so long first; 0: not at all.
+        aligned_checkpoint_timeout_seconds: UNALIGNED mode: how long to align before barriers overtake; 0: not at all.
         checkpoint_timeout_seconds: a snapshot that takes longer is given up.
         min_pause_seconds: between the end of one snapshot and the start of the next.
         tolerable_failures: snapshots in a row that may fail before the job restarts.
@@ -245,9 +247,9 @@ class CheckpointConfig:
         return self.config.checkpointing_mode
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Let barriers overtake records; the same as the mode CHANDY_LAMPORT."""
+        """Let barriers overtake records; the same as the mode UNALIGNED."""
         modes = CheckpointingMode
-        return self.set_checkpointing_mode(modes.CHANDY_LAMPORT if enabled else modes.EXACTLY_ONCE)
+        return self.set_checkpointing_mode(modes.UNALIGNED if enabled else modes.EXACTLY_ONCE)
 
     def set_aligned_checkpoint_timeout(self, timeout: Duration) -> CheckpointConfig:
         """Set how long unaligned checkpoints align first."""

@@ -178,7 +178,7 @@ def test_a_paced_run_has_latencies(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "mode", [CheckpointingMode.SYNCHRONOUS, CheckpointingMode.CHANDY_LAMPORT], ids=str
+    "mode", [CheckpointingMode.SYNCHRONOUS, CheckpointingMode.UNALIGNED], ids=str
 )
 def test_every_record_leaves_the_loop_whatever_the_protocol(tmp_path, mode):
     job = Job(2, mode, 0.2, seconds=0.5, warm=0.1, graph="loop")

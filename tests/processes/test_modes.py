@@ -36,8 +36,8 @@ from tests.processes.parts import PartedSource, Slow, has_let_all_go, let_all_go
 
 WORDS = 97
 EXACT = [
-    pytest.param(CheckpointingMode.CHANDY_LAMPORT, 0, id="unaligned"),
-    pytest.param(CheckpointingMode.CHANDY_LAMPORT, 20, id="aligned for 20 ms"),
+    pytest.param(CheckpointingMode.UNALIGNED, 0, id="unaligned"),
+    pytest.param(CheckpointingMode.UNALIGNED, 20, id="aligned for 20 ms"),
     pytest.param(CheckpointingMode.SYNCHRONOUS, 0, id="synchronous"),
 ]
 
@@ -187,7 +187,7 @@ def logs(settings: Settings) -> Counter[str]:
 
 def worth_a_kill(settings: Settings) -> bool:
     """Whether the newest snapshot has records in flight to the slow operator, if its mode logs."""
-    return settings.mode is not CheckpointingMode.CHANDY_LAMPORT or logs(settings)["slow"] > 0
+    return settings.mode is not CheckpointingMode.UNALIGNED or logs(settings)["slow"] > 0
 
 
 class Logged(Killer):
@@ -213,7 +213,7 @@ def test_workers_killed_under_backpressure_lose_and_double_nothing(
     killer = Logged(random.Random(3), kills=3, gate=settings.gate, when=when)
     result = run(slow_job(settings), progress=killer)
     assert len(killer.killed) == len(result.restarts) == 3
-    if mode is CheckpointingMode.CHANDY_LAMPORT:
+    if mode is CheckpointingMode.UNALIGNED:
         restored = killer.restored_records()
         assert len([records for records in restored if records]) >= (1 if timeout else 2), restored
     assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
@@ -257,9 +257,7 @@ def _killed(settings: Settings, seed: int, resume: str | None = None) -> None:
 
 
 def test_records_in_flight_are_dealt_out_to_another_number_of_workers(tmp_path: Path) -> None:
-    settings = Settings(
-        tmp_path, CheckpointingMode.CHANDY_LAMPORT, count=40_000, slow_seconds=0.001
-    )
+    settings = Settings(tmp_path, CheckpointingMode.UNALIGNED, count=40_000, slow_seconds=0.001)
     settings = replace(settings, inline_threshold=0)  # logs are in files
     for seed, parallelism in enumerate((2, 3)):
         _killed(replace(settings, parallelism=parallelism), seed, resume="newest" if seed else None)
@@ -289,7 +287,7 @@ def last_word_job(settings: Settings, apart: bool = False) -> StreamExecutionEnv
     """Aligned snapshots fall between the ends of sources only, unaligned ones of any task."""
     env = environment(settings)
     numbers = env.from_generator(lambda i: i, settings.count).uid("numbers")
-    if settings.mode is CheckpointingMode.CHANDY_LAMPORT:
+    if settings.mode is CheckpointingMode.UNALIGNED:
         numbers = numbers.set_parallelism(1).rebalance()  # away from the slow worker
         # All that the slow one gets is under way to it at once, and the source has ended.
         env.config.channel_batches = settings.count
@@ -305,7 +303,7 @@ def last_word_job(settings: Settings, apart: bool = False) -> StreamExecutionEnv
     ("mode", "seconds"),
     [
         pytest.param(CheckpointingMode.EXACTLY_ONCE, 0.25, id="aligned"),
-        pytest.param(CheckpointingMode.CHANDY_LAMPORT, 0.5, id="unaligned", marks=pytest.mark.long),
+        pytest.param(CheckpointingMode.UNALIGNED, 0.5, id="unaligned", marks=pytest.mark.long),
     ],
 )
 def test_a_last_word_that_only_one_subtask_has_had_is_neither_lost_nor_said_twice(
@@ -334,13 +332,11 @@ def test_a_last_word_that_only_one_subtask_has_had_is_neither_lost_nor_said_twic
 
 
 def test_a_job_goes_on_in_another_mode_and_comes_back(tmp_path: Path) -> None:
-    settings = Settings(
-        tmp_path, CheckpointingMode.CHANDY_LAMPORT, count=40_000, slow_seconds=0.001
-    )
+    settings = Settings(tmp_path, CheckpointingMode.UNALIGNED, count=40_000, slow_seconds=0.001)
     modes = CheckpointingMode
-    for seed, mode in enumerate((modes.CHANDY_LAMPORT, modes.EXACTLY_ONCE, modes.CHANDY_LAMPORT)):
+    for seed, mode in enumerate((modes.UNALIGNED, modes.EXACTLY_ONCE, modes.UNALIGNED)):
         _killed(replace(settings, mode=mode), seed, resume="newest" if seed else None)
-        assert bool(logs(settings)) == (mode is modes.CHANDY_LAMPORT)
+        assert bool(logs(settings)) == (mode is modes.UNALIGNED)
     run(slow_job(replace(settings, mode=modes.SYNCHRONOUS, slow_seconds=0)), resume="newest")
     assert lost_and_doubled(settings, slow_expected(settings)) == (0, 0)
 
@@ -376,7 +372,7 @@ def test_a_snapshot_passes_a_slow_sink_without_waiting_for_its_queue(tmp_path: P
     assert not any(_in_flight(replace(base, folder=tmp_path / "a")))
     # There is room for so many batches, and how large they are depends on the machine.
     enough = 50
-    base = replace(base, mode=modes.CHANDY_LAMPORT, count=40_000)
+    base = replace(base, mode=modes.UNALIGNED, count=40_000)
     for timeout in (0, 20):
         settings = replace(base, folder=tmp_path / f"u{timeout}", timeout_ms=timeout)
         in_flight = _in_flight(settings, enough)
@@ -384,7 +380,7 @@ def test_a_snapshot_passes_a_slow_sink_without_waiting_for_its_queue(tmp_path: P
 
 
 def test_a_job_that_keeps_up_aligns_and_has_nothing_in_flight(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, CheckpointingMode.CHANDY_LAMPORT, 10_000, count=30_000, parts=2)
+    settings = Settings(tmp_path, CheckpointingMode.UNALIGNED, 10_000, count=30_000, parts=2)
     settings = replace(settings, interval_ms=30)
     in_flight = _in_flight(settings)
     assert in_flight and not any(in_flight), in_flight
@@ -404,7 +400,7 @@ def _slow_in_flight(settings: Settings) -> StreamExecutionEnvironment:
 
 def test_few_records_are_in_flight_to_a_slow_function(tmp_path: Path) -> None:
     # Barriers overtake all that is in flight, so the snapshots count it.
-    mode = CheckpointingMode.CHANDY_LAMPORT
+    mode = CheckpointingMode.UNALIGNED
     settings = Settings(tmp_path, mode, count=2_000, batch_records=4096, slow_seconds=0.002)
     outcome = run(_slow_in_flight(settings))
     counts = [snapshot["log_records"] for snapshot in outcome.snapshots]

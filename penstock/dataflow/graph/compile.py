@@ -37,7 +37,7 @@ __all__ = [
     "ChannelId",
     "ExecutionGraph",
     "Link",
-    "ChainNode",
+    "ChainedOperator",
     "OperatorInfo",
     "compile_graph",
 ]
@@ -61,14 +61,14 @@ class OperatorInfo:
 
 
 @dataclass(frozen=True)
-class ChainNode:
+class ChainedOperator:
     """An operator of a chain, the operators fused behind it, and the links that leave it."""
 
     operator: OperatorInfo
-    children: tuple[ChainNode, ...] = ()
+    children: tuple[ChainedOperator, ...] = ()
     links: tuple[int, ...] = ()
 
-    def walk(self) -> Iterator[ChainNode]:
+    def walk(self) -> Iterator[ChainedOperator]:
         """This node and all below it, parents first."""
         yield self
         for child in self.children:
@@ -124,7 +124,7 @@ class Chain:
 
     id: int
     name: str
-    root: ChainNode
+    root: ChainedOperator
     parallelism: int
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
@@ -134,7 +134,7 @@ class Chain:
         """Whether it begins with a source."""
         return self.root.operator.kind is OperatorKind.SOURCE
 
-    def walk(self) -> Iterator[ChainNode]:
+    def walk(self) -> Iterator[ChainedOperator]:
         """All of its operators, producers first."""
         return self.root.walk()
 
@@ -396,10 +396,10 @@ def _find_loops(
 def _chain(
     id: int, head: int, infos: dict[int, OperatorInfo], before: dict[int, int], links: list[Link]
 ) -> Chain:
-    def node(operator: int) -> ChainNode:
+    def node(operator: int) -> ChainedOperator:
         info = infos[operator]
         children = [node(other) for other, producer in before.items() if producer == operator]
-        return ChainNode(
+        return ChainedOperator(
             info, tuple(children), tuple(link.id for link in links if link.producer == info.uid)
         )
 

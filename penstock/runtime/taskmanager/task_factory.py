@@ -15,10 +15,10 @@ from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph.compile import (
     Chain,
+    ChainedOperator,
     ChannelId,
     ExecutionGraph,
     Link,
-    ChainNode,
     OperatorInfo,
 )
 from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
@@ -148,7 +148,7 @@ class TaskFactory:
         self.paths = Paths(root)
         self.code, self.system, self.codec = code, system, codec
         self.config = code.config
-        self.unaligned = self.config.checkpointing_mode is CheckpointingMode.CHANDY_LAMPORT
+        self.unaligned = self.config.checkpointing_mode is CheckpointingMode.UNALIGNED
         self._relay = Relay()
         self.gates: dict[int, InputGate] = {}
         self._tasks: list[Task] = []
@@ -338,7 +338,7 @@ class TaskFactory:
                 return AtLeastOnceProtocol(inputs, back_edges)
             case CheckpointingMode.SYNCHRONOUS:
                 return SynchronousProtocol(inputs, back_edges)
-            case CheckpointingMode.CHANDY_LAMPORT:
+            case CheckpointingMode.UNALIGNED:
                 patient = self.config.aligned_checkpoint_timeout_seconds > 0
                 return ChandyLamportProtocol(inputs, back_edges, patient=patient)
         if back_edges:
@@ -367,7 +367,7 @@ class TaskFactory:
 
     def _node(
         self,
-        node: ChainNode,
+        node: ChainedOperator,
         senders: dict[ChannelId, Sender],
         outputs: list[OutputChannel],
         backends: dict[str, KeyedBackend],
@@ -392,7 +392,9 @@ class TaskFactory:
                 return ChainNode(alone, [], [])
         return ChainNode(operator, children, partitioners, inner)
 
-    def _operator(self, node: ChainNode, backends: dict[str, KeyedBackend]) -> RunningOperator:
+    def _operator(
+        self, node: ChainedOperator, backends: dict[str, KeyedBackend]
+    ) -> RunningOperator:
         info = node.operator
         context = OperatorContext(
             info.name,

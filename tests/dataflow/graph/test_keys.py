@@ -28,8 +28,8 @@ from penstock.dataflow.errors import JobError
 from penstock.dataflow.graph.keys import (
     KeyRefusedError,
     canonical,
-    key_group_range,
     key_group,
+    key_group_range,
     plain_keys,
     subtask_of_key_group,
 )

@@ -66,7 +66,7 @@ def test_records_in_flight_come_back_to_an_operator_that_would_be_fused(
         parallelism=2,
         checkpoint_dir="",
         checkpoint_interval_seconds=0.02,
-        checkpointing_mode=CheckpointingMode.CHANDY_LAMPORT,
+        checkpointing_mode=CheckpointingMode.UNALIGNED,
         batch_records=4,
         channel_batches=4,
     )

@@ -11,8 +11,8 @@ __all__ = ["MODES", "draw_config", "draw_modes"]
 #: Each with its aligned checkpoint timeout.
 MODES: dict[str, tuple[CheckpointingMode, float]] = {
     "exactly once": (CheckpointingMode.EXACTLY_ONCE, 0.0),
-    "unaligned": (CheckpointingMode.CHANDY_LAMPORT, 0.0),
-    "unaligned after 5 ms": (CheckpointingMode.CHANDY_LAMPORT, 0.005),
+    "unaligned": (CheckpointingMode.UNALIGNED, 0.0),
+    "unaligned after 5 ms": (CheckpointingMode.UNALIGNED, 0.005),
     "synchronous": (CheckpointingMode.SYNCHRONOUS, 0.0),
     "at least once": (CheckpointingMode.AT_LEAST_ONCE, 0.0),
 }
