@@ -132,7 +132,7 @@ class JobConfig:
         checkpoint_dir: the job's folder; None keeps snapshots in a temporary one.
         checkpoint_interval_seconds: None takes no snapshots by the clock.
         checkpointing_mode: how snapshots are taken.
-        aligned_checkpoint_timeout_seconds: UNALIGNED mode: how long to align before barriers overtake; 0: not at all.
+        aligned_checkpoint_timeout_seconds: UNALIGNED: how long barriers align before they overtake.
         checkpoint_timeout_seconds: a snapshot that takes longer is given up.
         min_pause_seconds: between the end of one snapshot and the start of the next.
         tolerable_failures: snapshots in a row that may fail before the job restarts.
