@@ -13,7 +13,7 @@ from operator import length_hint
 from typing import Any
 
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_group
+from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
 from penstock.runtime.codegen.inliner import inlined, was_inlined
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.serialization.record_batch import ColumnPending, Pending
@@ -200,7 +200,7 @@ class HashPartitioner(StreamPartitioner):
 
     def _find(self, key: Any) -> Pending:
         group = key_group(canonical(key), self._max)
-        return self._pending[subtask_of_group(group, self._max, self._parallelism)]
+        return self._pending[subtask_of_key_group(group, self._max, self._parallelism)]
 
     def _refuse(self, record: Any) -> Any:
         """The key; raises what the selector raises, or why a key without a hash is refused."""
