@@ -9,6 +9,7 @@ to this, in this order:
 3. the manifest is durable before sinks are told to commit (`Complete`);
 4. a committable stays in every manifest until its commit has been confirmed.
 
-Start reading at `acyclic.py`, `cyclic.py` and `coordinator.py`, then `manifest.py`, `store.py` and
-`state/tables.py`.
+Start reading at `protocols/aligned.py`, `protocols/aligned_cyclic.py` and
+`coordination/coordinator.py`, then `metadata/manifest.py`, `storage/store.py` and
+`state/keyed_table.py`.
 """

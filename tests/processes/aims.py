@@ -103,8 +103,8 @@ class Aims:
         from penstock.runtime.network.feedback_channel import FeedbackChannel
         from penstock.runtime.network.input_gate import InputGate
         from penstock.runtime.task.checkpoint_writer import Persister
-        from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
-        from penstock.snapshot.protocols.events import Block
+        from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
+        from penstock.snapshot.protocols.events import BlockChannel
 
         logged: set[int] = set()
 
@@ -115,7 +115,7 @@ class Aims:
         def handle(call: Callable, protocol: Any, event: Any) -> Any:
             commands = call(protocol, event)
             for command in commands:
-                if isinstance(command, Block):
+                if isinstance(command, BlockChannel):
                     back = command.channel in protocol.back_edges
                     phase = "barrier came round" if back else "before the cut"
                     self._in_worker(phase, number=event.number)
@@ -142,7 +142,7 @@ class Aims:
             return taken
 
         _wrap(Persister, "complete", complete)
-        _wrap(CyclicProtocol, "handle", handle)
+        _wrap(AlignedCyclicProtocol, "handle", handle)
         _wrap(FeedbackChannel, "put", put)
         _wrap(Persister, "_write_logs", write_logs)
         _wrap(InputGate, "take", take)

@@ -14,12 +14,12 @@ from penstock.snapshot.coordination.loop_termination import (
     LoopWatch,
     Status,
 )
-from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import Block, Command, Event, Unblock
 from tests.simulation.tasks import Kit, Recording
 
 
-class SubsetOnly(CyclicProtocol):
+class SubsetOnly(AlignedCyclicProtocol):
     """Line 13 reads `regular ⊆ marked`, and a back-edge is never blocked."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -130,8 +130,8 @@ class IgnoresTheOutside(LoopWatch):
 
 #: What they do wrong, by name; with what a search says of it.
 MUTANTS = {
-    "line 13 as printed": (Kit(cyclic=AsPrinted), "waits for ever"),
-    "back-edges are not blocked": (Kit(cyclic=SubsetOnly), "doubled"),
+    "line 13 as printed": (Kit(aligned_cyclic=AsPrinted), "waits for ever"),
+    "back-edges are not blocked": (Kit(aligned_cyclic=SubsetOnly), "doubled"),
     "logs begin too late": (Kit(back_edge=LogsArrivalsOnly), "lost"),
     "logs end where the barrier is taken": (Kit(back_edge=LogsUntilTaken), "doubled"),
     "logs are dropped": (Kit(back_edge=KeepsNoLog), "lost"),

@@ -14,8 +14,8 @@ from itertools import combinations_with_replacement, product
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.protocols.aligned import AcyclicProtocol, Phase
-from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierReached,
@@ -97,12 +97,15 @@ class Model:
 
     Arguments:
         graph: what runs.
-        cyclic: the protocol of tasks with back-edges; or a mutant.
+        aligned_cyclic: the protocol of tasks with back-edges; or a mutant.
         late: what the gate says while commands are being done is heard after them, not at once.
     """
 
     def __init__(
-        self, graph: Graph, cyclic: type[CyclicProtocol] = CyclicProtocol, late: bool = False
+        self,
+        graph: Graph,
+        aligned_cyclic: type[AlignedCyclicProtocol] = AlignedCyclicProtocol,
+        late: bool = False,
     ) -> None:
         self.graph, self.late = graph, late
         outside = [
@@ -117,10 +120,12 @@ class Model:
         )
         self.tasks, self.channels = self.execution.tasks, self.execution.channels
         self.outputs, self.route = self.execution.outputs, self.execution.route
-        self._protocols: list[AcyclicProtocol | CyclicProtocol] = []
+        self._protocols: list[AlignedProtocol | AlignedCyclicProtocol] = []
         for task, inputs in enumerate(self.execution.inputs):
             back = self.execution.back_edges(task)
-            self._protocols.append(cyclic(inputs, back) if back else AcyclicProtocol(inputs))
+            self._protocols.append(
+                aligned_cyclic(inputs, back) if back else AlignedProtocol(inputs)
+            )
         self._start = tuple(TaskWorld(self._read(p), untold=graph.aborts) for p in self._protocols)
         self._steps: dict[tuple[int, tuple[Any, ...], Event], tuple[list[Command], Any]] = {}
         self._checked: set[Any] = set()
@@ -194,9 +199,9 @@ class Model:
 
     # ---- protocols, whose steps are remembered
 
-    def _read(self, p: AcyclicProtocol | CyclicProtocol) -> tuple[Any, ...]:
+    def _read(self, p: AlignedProtocol | AlignedCyclicProtocol) -> tuple[Any, ...]:
         # The order in which channels were blocked or marked makes no difference to anything.
-        marked = p.marked if isinstance(p, CyclicProtocol) else ()
+        marked = p.marked if isinstance(p, AlignedCyclicProtocol) else ()
         return p.phase, p.number, p.settled, tuple(sorted(p.blocked)), tuple(sorted(marked))
 
     def handle(
@@ -209,10 +214,10 @@ class Model:
             protocol = self._protocols[task]
             protocol.phase, protocol.number, protocol.settled, blocked, marked = state
             protocol.blocked = dict.fromkeys(blocked)
-            if isinstance(protocol, CyclicProtocol):
+            if isinstance(protocol, AlignedCyclicProtocol):
                 protocol.marked = dict.fromkeys(marked)
             commands = protocol.handle(event)
-            if type(protocol) in (AcyclicProtocol, CyclicProtocol):
+            if type(protocol) in (AlignedProtocol, AlignedCyclicProtocol):
                 protocol.validate()
             known = self._steps[key] = commands, self._read(protocol)
         return known
@@ -325,7 +330,9 @@ class _Step:
     def _obey(self, task: int, command: Command) -> None:
         state = self.tasks[task]
         match command:
-            case CopyState(number) if isinstance(self.model._protocols[task], CyclicProtocol):
+            case CopyState(number) if isinstance(
+                self.model._protocols[task], AlignedCyclicProtocol
+            ):
                 self.tasks[task] = replace(state, cut=(number, state.processed))
             case CopyState(number):
                 self._acknowledge(task, number, state.processed, ())

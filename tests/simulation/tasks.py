@@ -38,8 +38,8 @@ from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.coordination import loop_termination as t
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.protocols.aligned import AcyclicProtocol
-from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.in_flight_log import read_log
 from tests.simulation.lineage import Program, Totals, key_of
@@ -102,19 +102,19 @@ class Kit:
     """What is run: the real classes, or mutants of them."""
 
     task: type[Recording] = Recording
-    acyclic: type[AcyclicProtocol] = AcyclicProtocol
-    cyclic: type[CyclicProtocol] = CyclicProtocol
+    aligned: type[AlignedProtocol] = AlignedProtocol
+    aligned_cyclic: type[AlignedCyclicProtocol] = AlignedCyclicProtocol
     back_edge: type[FeedbackChannel] = FeedbackChannel
     gate: type[InputGate] = InputGate
-    watch: type[t.LoopWatch] = t.LoopWatch
+    watch: type[t.LoopTerminationDetector] = t.LoopTerminationDetector
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Have factories build with these."""
         own = {
             "Task": self.task,
-            "AcyclicProtocol": self.acyclic,
-            "CyclicProtocol": self.cyclic,
+            "AlignedProtocol": self.aligned,
+            "AlignedCyclicProtocol": self.aligned_cyclic,
             "FeedbackChannel": self.back_edge,
             "InputGate": self.gate,
         }
@@ -460,7 +460,7 @@ class Cluster:
                 self.given_up += 1
                 self.flight = None
                 self._send("abort", self.number, frozenset(self.tasks))
-                self._watch(t.SnapshotOver(self.number))
+                self._watch(t.SnapshotEnded(self.number))
         if not self.mode.lazy:
             for task in self.tasks.values():
                 if task.persister._cuts or task.persister._logging:
@@ -512,7 +512,7 @@ class Cluster:
 
     def _hear(self, id: Id, message: Any) -> None:
         if message == "outside ended":
-            self._watch(t.OutsideEnded(id))
+            self._watch(t.ExternalInputEnded(id))
             return
         if self.flight is None or message.number != self.number:
             return
@@ -520,7 +520,7 @@ class Cluster:
             raise Violation(f"{id} acknowledged snapshot {self.number} twice")
         self.flight[id] = message
         if message.loop is not None:
-            self._watch(t.Status(id, message.number, message.loop))
+            self._watch(t.StatusReported(id, message.number, message.loop))
         if self.flight is not None and len(self.flight) == len(self.tasks):
             handles = {
                 (handle.uid, handle.subtask): handle
@@ -529,16 +529,16 @@ class Cluster:
             }
             self.snapshots.append(Snapshot(self.number, handles))
             self.flight = None
-            self._watch(t.SnapshotOver(self.number))
+            self._watch(t.SnapshotEnded(self.number))
 
     def _watch(self, event: t.LoopEvent) -> None:
         if not self.mode.closes:
             return
         for command in self.watch.handle(event):
             match command:
-                case t.EndInput(loop, round):
+                case t.RunEndOfInputHooks(loop, round):
                     self._tell_loop(loop, "end input", round)
-                case t.CloseLoop(loop):
+                case t.TerminateLoop(loop):
                     self._see_that_it_is_empty(loop)
                     self.closed.add(loop)
                     self._tell_loop(loop, "close", 0)

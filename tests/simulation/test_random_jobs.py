@@ -16,9 +16,15 @@ from dataclasses import replace
 import pytest
 
 from penstock.runtime.taskmanager import task_factory
-from penstock.snapshot.protocols.aligned import AcyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
-from penstock.snapshot.protocols.events import BarrierArrived, Block, Command, Event, Unblock
+from penstock.snapshot.protocols.events import (
+    BarrierArrived,
+    BlockChannel,
+    Command,
+    Event,
+    UnblockChannels,
+)
 from tests.simulation.random_jobs.runner import run_case
 from tests.sizes import sized
 from tests.soak.random_jobs import run_chunk
@@ -50,11 +56,13 @@ class NeverAligns(AtLeastOnceProtocol):
         return super().handle(event)
 
 
-class NeverBlocks(AcyclicProtocol):
+class NeverBlocks(AlignedProtocol):
     """Takes records from behind a barrier before the cut."""
 
     def handle(self, event: Event) -> list[Command]:
-        return [c for c in super().handle(event) if not isinstance(c, Block | Unblock)]
+        return [
+            c for c in super().handle(event) if not isinstance(c, BlockChannel | UnblockChannels)
+        ]
 
     def _barrier(self, event: BarrierArrived) -> list[Command]:
         self.blocked.pop(event.channel, None)
@@ -65,7 +73,7 @@ class NeverBlocks(AcyclicProtocol):
     ("name", "mutant", "mode"),
     [
         ("AtLeastOnceProtocol", NeverAligns, "at least once"),
-        ("AcyclicProtocol", NeverBlocks, "exactly once"),
+        ("AlignedProtocol", NeverBlocks, "exactly once"),
     ],
 )
 def test_a_wrong_protocol_is_found_out(

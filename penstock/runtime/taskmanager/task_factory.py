@@ -68,11 +68,11 @@ from penstock.runtime.task.write_scheduler import Patience
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.protocols.aligned import AcyclicProtocol
-from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.protocols.synchronous import SynchronousProtocol
-from penstock.snapshot.protocols.unaligned import ChandyLamportProtocol
+from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.state import KeyedBackend, SharedMemory
 
 __all__ = ["TaskFactory", "BuiltTask"]
@@ -340,10 +340,10 @@ class TaskFactory:
                 return SynchronousProtocol(inputs, back_edges)
             case CheckpointingMode.UNALIGNED:
                 patient = self.config.aligned_checkpoint_timeout_seconds > 0
-                return ChandyLamportProtocol(inputs, back_edges, patient=patient)
+                return UnalignedProtocol(inputs, back_edges, align_first=patient)
         if back_edges:
-            return CyclicProtocol(inputs, back_edges)
-        return AcyclicProtocol(inputs)
+            return AlignedCyclicProtocol(inputs, back_edges)
+        return AlignedProtocol(inputs)
 
     def _unaligned(self, root: OperatorInfo) -> Unaligned | None:
         if not self.unaligned:

@@ -43,7 +43,7 @@ from penstock.snapshot.protocols.events import (
     Unblock,
 )
 
-__all__ = ["AcyclicProtocol", "Phase"]
+__all__ = ["AlignedProtocol", "Phase"]
 
 
 class Phase(Enum):
@@ -58,7 +58,7 @@ class Phase(Enum):
     LOGGING = "logging"
 
 
-class AcyclicProtocol:
+class AlignedProtocol:
     """Algorithm 1 for one task.
 
     Arguments:

@@ -25,7 +25,7 @@ snapshot is the copy and the logs; it is done when the barrier has come on every
 
 *Barrier n* is one that was taken from its channel, *reached* one that has come to the gate.
 
-What differs from the listing, beside what `acyclic.py` says:
+What differs from the listing, beside what `aligned.py` says:
 
 * Back-edges are found on operators, and tasks are parallel, so a barrier can come round before the
   cut: another task of the loop was earlier. Line 13 as printed (`marked = regular`) then never
@@ -62,10 +62,10 @@ from penstock.snapshot.protocols.events import (
     Unblock,
 )
 
-__all__ = ["CyclicProtocol"]
+__all__ = ["AlignedCyclicProtocol"]
 
 
-class CyclicProtocol:
+class AlignedCyclicProtocol:
     """Algorithm 2 for one task.
 
     Arguments:

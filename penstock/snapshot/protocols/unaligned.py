@@ -13,9 +13,9 @@ aligned checkpoint timeout is over: a snapshot of a job that keeps up has then n
 barrier that it sends then is *urgent*, so that the tasks behind it lose no more time.
 
     state      event                                commands                            next
-    IDLE       barrier n on Nil                     copy, overtake (patient: broadcast) LOGGING n
+    IDLE       barrier n on Nil                     copy, overtake (aligned: broadcast) LOGGING n
     IDLE       barrier n reaches the gate           copy, log all, overtake             LOGGING n
-      patient:                                      start timer                         ALIGNING n
+      align first:                                  start timer                         ALIGNING n
     ALIGNING n barrier n, a regular one missing     block                               ALIGNING n
     ALIGNING n barrier n, the last regular one      copy, log, broadcast, unblock       LOGGING n
     ALIGNING n timed out, or an urgent barrier n    copy, log, overtake, unblock        LOGGING n
@@ -57,16 +57,16 @@ from penstock.snapshot.protocols.events import (
     Unblock,
 )
 
-__all__ = ["ChandyLamportProtocol"]
+__all__ = ["UnalignedProtocol"]
 
 
-class ChandyLamportProtocol:
+class UnalignedProtocol:
     """Unaligned snapshots of one task.
 
     Arguments:
         inputs: all its input channels; empty for a source, whose barriers arrive on None.
         back_edges: those of them that are back-edges; they matter only while aligning.
-        patient: align first.
+        align_first: whether the task aligns first, until the aligned checkpoint timeout.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class ChandyLamportProtocol:
         inputs: Iterable[Hashable],
         back_edges: Iterable[Hashable] = (),
         *,
-        patient: bool = False,
+        align_first: bool = False,
     ) -> None:
         self.inputs = tuple(inputs)
         self.regular = frozenset(self.inputs) - frozenset(back_edges)
-        self.patient = patient
+        self.align_first = align_first
         self.phase = Phase.IDLE
         #: Number being aligned or logged; None exactly when the phase is IDLE.
         self.number: int | None = None
@@ -114,7 +114,7 @@ class ChandyLamportProtocol:
         if self.blocked and self.phase is not Phase.ALIGNING:
             raise ProtocolError(f"blocked for nothing: {self._story()}")
         if self.phase is Phase.ALIGNING and (
-            not self.patient or self.regular <= self.blocked.keys()
+            not self.align_first or self.regular <= self.blocked.keys()
         ):
             raise ProtocolError(f"the cut is overdue: {self._story()}")
         if self.phase is Phase.LOGGING and self.sent and self.marked >= set(self.inputs):
@@ -131,7 +131,7 @@ class ChandyLamportProtocol:
         commands = self._begin(number)
         if commands is None:
             return []
-        if self.patient and not urgent:
+        if self.align_first and not urgent:
             return [*commands, StartTimer(number)]
         return [*commands, *self._cut_now(number)]
 
@@ -140,7 +140,7 @@ class ChandyLamportProtocol:
             commands = self._begin(number)
             if commands is None:
                 return []
-            if not self.patient:
+            if not self.align_first:
                 return [*commands, *self._cut_now(number)]
             return [*commands, StartTimer(number), *self._cut_aligned(number)]
         if self.phase is not Phase.ALIGNING or number != self.number:

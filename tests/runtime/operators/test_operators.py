@@ -41,7 +41,7 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.checkpoint_writer import Persister
 from penstock.runtime.task.task import ChainNode, Task
 from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.protocols.aligned import AcyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.state import KeyedBackend
 
 CODEC = Codec(TypeRegistry())
@@ -404,7 +404,7 @@ def task_of(root: ChainNode, outputs: list[OutputChannel]) -> tuple[Task, Any]:
         root=root,
         gate=gate,
         outputs=outputs,
-        protocol=AcyclicProtocol(gate.channels),
+        protocol=AlignedProtocol(gate.channels),
         persister=persister,
         codec=CODEC,
         listener=_Silent(),

@@ -33,7 +33,7 @@ from penstock.runtime.task.task import ChainNode, Task
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
-from penstock.snapshot.protocols.unaligned import ChandyLamportProtocol
+from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.storage.in_flight_log import read_log
 from tests.simulation.tasks import at_once, finish, no_pause
 
@@ -131,7 +131,7 @@ class Stage:
             root=ChainNode(operator, [], [ForwardPartitioner([output])]),
             gate=gate,
             outputs=[output],
-            protocol=ChandyLamportProtocol(gate.channels, patient=self.timeout > 0),
+            protocol=UnalignedProtocol(gate.channels, align_first=self.timeout > 0),
             persister=Persister(
                 subtask=0,
                 lineage="l",

@@ -29,8 +29,8 @@ from penstock.snapshot.coordination.loop_termination import (
     Status,
     WantSnapshot,
 )
-from penstock.snapshot.protocols.aligned import AcyclicProtocol
-from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierReached,
@@ -256,7 +256,7 @@ class Saved:
 class Running:
     """A task that runs."""
 
-    protocol: AcyclicProtocol | CyclicProtocol
+    protocol: AlignedProtocol | AlignedCyclicProtocol
     saved: Saved
     outside: set[int]
     blocked: set[object] = field(default_factory=set)
@@ -312,7 +312,7 @@ class Simulation:
             for channel, records in state.logs.items():
                 self.queues[channel].extend(records)
             task = self.tasks[name] = Running(
-                CyclicProtocol(inputs, back) if back else AcyclicProtocol(inputs),
+                AlignedCyclicProtocol(inputs, back) if back else AlignedProtocol(inputs),
                 Saved(state.rounds, state.emitted),
                 {c for c in inputs if self.job.edges[c][0] not in own},
             )
@@ -413,7 +413,7 @@ class Simulation:
                     task.blocked.difference_update(channels)
                 case CopyState(number):
                     task.cut = Saved(task.saved.rounds, task.saved.emitted), not task.outside
-                    if isinstance(task.protocol, AcyclicProtocol):
+                    if isinstance(task.protocol, AlignedProtocol):
                         self.acknowledge(name, number)
                 case StartLog(number, channels):
                     self.start_log(name, number, channels)

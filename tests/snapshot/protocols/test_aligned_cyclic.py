@@ -16,8 +16,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.protocols.aligned import AcyclicProtocol, Phase
-from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierReached,
@@ -37,11 +37,11 @@ from tests.simulation.protocol_model import Graph, Model, Outside
 from tests.snapshot.protocols.driven import DrivenProtocol
 
 
-class Driven(DrivenProtocol[CyclicProtocol]):
+class Driven(DrivenProtocol[AlignedCyclicProtocol]):
     """Regular inputs a and b and back-edges x and y."""
 
     def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
-        super().__init__(CyclicProtocol(inputs, back_edges))
+        super().__init__(AlignedCyclicProtocol(inputs, back_edges))
 
     def cut(self, number: int = 1) -> list[Command]:
         return self.barrier("a", number) + self.barrier("b", number)
@@ -49,9 +49,9 @@ class Driven(DrivenProtocol[CyclicProtocol]):
 
 def test_a_task_has_a_regular_input_and_its_back_edges_are_inputs() -> None:
     with pytest.raises(ProtocolError, match="leave one that is regular"):
-        CyclicProtocol("xy", "xy")
+        AlignedCyclicProtocol("xy", "xy")
     with pytest.raises(ProtocolError, match="must be inputs"):
-        CyclicProtocol("ab", "x")
+        AlignedCyclicProtocol("ab", "x")
 
 
 def test_barriers_of_a_snapshot_that_is_being_logged_are_stale_when_they_are_taken() -> None:
@@ -198,12 +198,12 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
     with pytest.raises(ProtocolError, match="second time"):
         task.reached("x", 2)
     with pytest.raises(ProtocolError, match="without back-edges"):
-        AcyclicProtocol("a").handle(BarrierReached("a", 1))
+        AlignedProtocol("a").handle(BarrierReached("a", 1))
 
 
 def test_validate_finds_what_cannot_be() -> None:
     def broken(match: str, **changes: object) -> None:
-        protocol = CyclicProtocol("abx", "x")
+        protocol = AlignedCyclicProtocol("abx", "x")
         for name, value in changes.items():
             setattr(protocol, name, value)
         with pytest.raises(ProtocolError, match=match):
@@ -379,7 +379,7 @@ def test_the_snapshot_after_one_that_was_given_up_is_feasible_and_ends(
 # ---- wrong rules, which the same search must find out
 
 
-class LogsForEver(CyclicProtocol):
+class LogsForEver(AlignedCyclicProtocol):
     """A task that logs does not hear of the next snapshot."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -393,7 +393,7 @@ class LogsForEver(CyclicProtocol):
     ("rule", "how"), [(SubsetOnly, "^doubled"), (AsPrinted, "^waits for ever")]
 )
 def test_a_wrong_rule_for_the_cut_is_found_out(
-    rule: type[CyclicProtocol], how: str, name: str
+    rule: type[AlignedCyclicProtocol], how: str, name: str
 ) -> None:
     with pytest.raises(Violation, match=how):
         Model(_loops("hash")[name], rule).search()
@@ -401,7 +401,7 @@ def test_a_wrong_rule_for_the_cut_is_found_out(
 
 @pytest.mark.parametrize("rule", [SubsetOnly, AsPrinted])
 def test_wrong_rules_are_right_as_long_as_no_barrier_comes_round_before_the_cut(
-    rule: type[CyclicProtocol],
+    rule: type[AlignedCyclicProtocol],
 ) -> None:
     # With a shuffle inside the loop, all subtasks make their cut before one barrier comes back.
     Model(_loops("hash")[SHUFFLED], rule).search()

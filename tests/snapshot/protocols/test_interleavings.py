@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from penstock.snapshot.protocols.aligned import AcyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     Block,
@@ -102,7 +102,7 @@ class CopiesLate(Recording):
         return self.late
 
 
-class BlocksNothing(AcyclicProtocol):
+class BlocksNothing(AlignedProtocol):
     """Leaves out lines 9 and 15."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -110,7 +110,7 @@ class BlocksNothing(AcyclicProtocol):
         return [c for c in commands if not isinstance(c, Block | Unblock)]
 
 
-class UnblocksEarly(AcyclicProtocol):
+class UnblocksEarly(AlignedProtocol):
     """Unblocks as soon as a second input has brought the barrier."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -120,7 +120,7 @@ class UnblocksEarly(AcyclicProtocol):
         return commands
 
 
-class MarksStaleBarriers(AcyclicProtocol):
+class MarksStaleBarriers(AlignedProtocol):
     """Takes the barrier of a snapshot that was given up for one of the snapshot at hand."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -133,7 +133,7 @@ class MarksStaleBarriers(AcyclicProtocol):
         return super().handle(event)
 
 
-class IgnoresAborts(AcyclicProtocol):
+class IgnoresAborts(AlignedProtocol):
     """Waits for barriers of a snapshot that was given up."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -150,10 +150,10 @@ THREE = Program(
     ("kit", "program", "mode", "how"),
     [
         (Kit(task=CopiesLate), JOIN, Mode(), "doubled"),
-        (Kit(acyclic=BlocksNothing), JOIN, Mode(), "doubled"),
-        (Kit(acyclic=UnblocksEarly), THREE, Mode(), "doubled"),
-        (Kit(acyclic=MarksStaleBarriers), HALF, EACH, "lost|doubled"),
-        (Kit(acyclic=IgnoresAborts), ONE_EACH, TWICE, "waits for ever"),
+        (Kit(aligned=BlocksNothing), JOIN, Mode(), "doubled"),
+        (Kit(aligned=UnblocksEarly), THREE, Mode(), "doubled"),
+        (Kit(aligned=MarksStaleBarriers), HALF, EACH, "lost|doubled"),
+        (Kit(aligned=IgnoresAborts), ONE_EACH, TWICE, "waits for ever"),
     ],
     ids=["copies late", "blocks nothing", "unblocks early", "marks stale", "ignores aborts"],
 )

@@ -14,8 +14,8 @@ import random
 import pytest
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.protocols.aligned import AcyclicProtocol, Phase
-from penstock.snapshot.protocols.aligned_cyclic import CyclicProtocol
+from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
+from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierReached,
@@ -37,11 +37,11 @@ from tests.snapshot.protocols.driven import DrivenProtocol
 # ---- Algorithm 1
 
 
-class Driven(DrivenProtocol[AcyclicProtocol]):
+class Driven(DrivenProtocol[AlignedProtocol]):
     """The inputs a, b and c."""
 
     def __init__(self, inputs: str = "abc") -> None:
-        super().__init__(AcyclicProtocol(inputs))
+        super().__init__(AlignedProtocol(inputs))
 
 
 def test_lines_1_to_4_nothing_is_blocked_at_first() -> None:
@@ -233,7 +233,7 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
 
 
 def test_validate_finds_what_cannot_be() -> None:
-    protocol = AcyclicProtocol("ab")
+    protocol = AlignedProtocol("ab")
     protocol.blocked["a"] = None
     with pytest.raises(ProtocolError, match="inconsistent"):
         protocol.validate()
@@ -291,11 +291,11 @@ def test_any_order_of_barriers_and_aborts_keeps_the_rules(seed: int) -> None:
 # ---- Algorithm 2
 
 
-class Looped(DrivenProtocol[CyclicProtocol]):
+class Looped(DrivenProtocol[AlignedCyclicProtocol]):
     """Regular inputs a and b and back-edges x and y."""
 
     def __init__(self, inputs: str = "abxy", back_edges: str = "xy") -> None:
-        super().__init__(CyclicProtocol(inputs, back_edges))
+        super().__init__(AlignedCyclicProtocol(inputs, back_edges))
 
 
 def test_algorithm_2_lines_1_to_6_nothing_is_marked_blocked_or_logged_at_first() -> None:

@@ -29,18 +29,20 @@ from penstock.snapshot.protocols.events import (
     TimedOut,
     Unblock,
 )
-from penstock.snapshot.protocols.unaligned import ChandyLamportProtocol
+from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from tests.simulation.execution import Violation
 from tests.simulation.mode_jobs import Job, abandoned, jobs, small
 from tests.simulation.mode_model import Mode, ModeModel
 from tests.snapshot.protocols.driven import DrivenProtocol
 
 
-class Driven(DrivenProtocol[ChandyLamportProtocol]):
+class Driven(DrivenProtocol[UnalignedProtocol]):
     """Regular inputs a and b and the back-edge x."""
 
-    def __init__(self, inputs: str = "abx", back_edges: str = "x", patient: bool = False) -> None:
-        super().__init__(ChandyLamportProtocol(inputs, back_edges, patient=patient))
+    def __init__(
+        self, inputs: str = "abx", back_edges: str = "x", align_first: bool = False
+    ) -> None:
+        super().__init__(UnalignedProtocol(inputs, back_edges, align_first=align_first))
 
     def both(self, channel: str, number: int = 1) -> list[Command]:
         """A barrier that is taken as soon as it is there."""
@@ -72,7 +74,7 @@ def test_a_task_makes_its_cut_as_the_first_barrier_reaches_the_gate_and_logs_all
 
 
 def test_a_patient_task_starts_its_timer_and_aligns() -> None:
-    task = Driven(patient=True)
+    task = Driven(align_first=True)
     assert task.reached("a") == [StartTimer(1)]
     assert task.barrier("a") == [Block("a")]
     assert task.both("x") == [Block("x")]
@@ -82,14 +84,14 @@ def test_a_patient_task_starts_its_timer_and_aligns() -> None:
 
 
 def test_an_aligned_cut_logs_back_edges_and_ends_when_its_barrier_has_left() -> None:
-    task = Driven("ax", patient=True)
+    task = Driven("ax", align_first=True)
     assert task.both("a") == [StartTimer(1), *aligned(1)]
     assert task.reached("x") == []
     assert task.hear(BarrierSent(1)) == [EndLog(1)]
 
 
 def test_a_patient_source_broadcasts_and_overtakes_when_the_time_is_over() -> None:
-    source = Driven("", "", patient=True)
+    source = Driven("", "", align_first=True)
     assert source.barrier(None) == [StartTimer(1), *aligned(1, "")]
     assert source.hear(TimedOut(1)) == [Overtake(1), EndLog(1)]
     assert source.hear(BarrierSent(1)) == []
@@ -99,7 +101,7 @@ def test_a_patient_source_broadcasts_and_overtakes_when_the_time_is_over() -> No
 def test_who_has_waited_long_enough_makes_the_cut_and_logs_what_is_not_blocked(
     urgent: bool,
 ) -> None:
-    task = Driven(patient=True)
+    task = Driven(align_first=True)
     task.both("a")
     commands = task.reached("b", urgent=True) if urgent else task.hear(TimedOut(1))
     assert commands == [*cut(1, "bx"), Unblock(("a",))]
@@ -108,7 +110,7 @@ def test_who_has_waited_long_enough_makes_the_cut_and_logs_what_is_not_blocked(
 
 
 def test_an_urgent_barrier_is_not_waited_with() -> None:
-    assert Driven("ab", "", patient=True).reached("a", urgent=True) == cut(1, "ab")
+    assert Driven("ab", "", align_first=True).reached("a", urgent=True) == cut(1, "ab")
 
 
 def test_a_higher_barrier_gives_up_the_lower_snapshot() -> None:
@@ -116,11 +118,11 @@ def test_a_higher_barrier_gives_up_the_lower_snapshot() -> None:
     task.reached("a")
     assert task.reached("b", 2) == [DropLog(1), *cut(2)]
     assert task.reached("x", 1) == []
-    patient = Driven(patient=True)
-    patient.both("a")
-    assert patient.reached("b", 2) == [Unblock(("a",)), StartTimer(2)]
-    assert patient.hear(TimedOut(1)) == []
-    source = Driven("", "", patient=True)
+    aligning = Driven(align_first=True)
+    aligning.both("a")
+    assert aligning.reached("b", 2) == [Unblock(("a",)), StartTimer(2)]
+    assert aligning.hear(TimedOut(1)) == []
+    source = Driven("", "", align_first=True)
     source.barrier(None)
     assert source.barrier(None, 2) == [DropLog(1), StartTimer(2), *aligned(2, "")]
     assert source.hear(BarrierSent(1)) == []
@@ -132,12 +134,12 @@ def test_a_snapshot_that_is_given_up_is_forgotten_and_its_barriers_are_stale() -
     assert task.abort(0) == []
     assert task.abort(1) == [DropLog(1)]
     assert task.both("b") == []
-    patient = Driven(patient=True)
-    patient.both("a")
-    assert patient.abort(1) == [Unblock(("a",))]
-    assert patient.hear(TimedOut(1)) == patient.both("b") == []
-    assert patient.abort(4) == patient.both("a", 4) == []
-    assert patient.complete(4) == []
+    aligning = Driven(align_first=True)
+    aligning.both("a")
+    assert aligning.abort(1) == [Unblock(("a",))]
+    assert aligning.hear(TimedOut(1)) == aligning.both("b") == []
+    assert aligning.abort(4) == aligning.both("a", 4) == []
+    assert aligning.complete(4) == []
 
 
 def test_impossible_events_are_refused_and_change_nothing() -> None:
@@ -149,7 +151,7 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
 
 def test_validate_finds_what_cannot_be() -> None:
     def broken(match: str, **changes: object) -> None:
-        protocol = ChandyLamportProtocol("ab", patient=True)
+        protocol = UnalignedProtocol("ab", align_first=True)
         for name, value in changes.items():
             setattr(protocol, name, value)
         with pytest.raises(ProtocolError, match=match):
@@ -159,14 +161,14 @@ def test_validate_finds_what_cannot_be() -> None:
     broken("inconsistent", number=1)
     broken("blocked for nothing", blocked=a)
     broken("overdue", phase=Phase.ALIGNING, number=1, blocked=ab)
-    broken("overdue", phase=Phase.ALIGNING, number=1, patient=False)
+    broken("overdue", phase=Phase.ALIGNING, number=1, align_first=False)
     broken("nothing to wait for", phase=Phase.LOGGING, number=1, sent=True, marked={"a", "b"})
 
 
 # ---- whole jobs
 
-UNALIGNED = Mode(ChandyLamportProtocol, unaligned=True)
-PATIENT = Mode(partial(ChandyLamportProtocol, patient=True), unaligned=True)
+UNALIGNED = Mode(UnalignedProtocol, unaligned=True)
+ALIGN_FIRST = Mode(partial(UnalignedProtocol, align_first=True), unaligned=True)
 
 
 @pytest.mark.parametrize("name", small())
@@ -189,12 +191,12 @@ def _patient_jobs() -> dict[str, Job]:
 
 @pytest.mark.parametrize("name", _patient_jobs())
 def test_so_does_one_that_aligns_first_whenever_it_stops_to(name: str) -> None:
-    found = ModeModel(_patient_jobs()[name], PATIENT).search()
+    found = ModeModel(_patient_jobs()[name], ALIGN_FIRST).search()
     assert min(found.cuts, found.logged, found.overtaken, found.in_hand) > 2, found
 
 
 AGAIN = [(name, UNALIGNED) for name in ("join", "self-loop", "two-task loop")]
-AGAIN += [(name, PATIENT) for name in ("join", "self-loop")]
+AGAIN += [(name, ALIGN_FIRST) for name in ("join", "self-loop")]
 
 
 @pytest.mark.parametrize(("name", "mode"), AGAIN)
@@ -202,7 +204,7 @@ def test_so_does_the_one_after_a_snapshot_that_was_given_up(name: str, mode: Mod
     assert ModeModel(abandoned()[name], mode).search().cuts > 4
 
 
-class LogsNoBackEdge(ChandyLamportProtocol):
+class LogsNoBackEdge(UnalignedProtocol):
     """Back-edges are not logged."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -214,7 +216,7 @@ class LogsNoBackEdge(ChandyLamportProtocol):
         ]
 
 
-class NeverUnblocks(ChandyLamportProtocol):
+class NeverUnblocks(UnalignedProtocol):
     """Leaves blocked what it has blocked."""
 
     def handle(self, event: Event) -> list[Command]:
@@ -226,11 +228,15 @@ class NeverUnblocks(ChandyLamportProtocol):
     [
         (replace(UNALIGNED, hand_lost=True), "join", "lost"),
         (replace(UNALIGNED, overtaken_lost=True), "join", "lost"),
-        (replace(PATIENT, overtaken_lost=True), "diamond", "lost"),
+        (replace(ALIGN_FIRST, overtaken_lost=True), "diamond", "lost"),
         (replace(UNALIGNED, runs_on=True), "join", "doubled"),
         (replace(UNALIGNED, make=LogsNoBackEdge), "self-loop", "lost"),
         (replace(UNALIGNED, make=LogsNoBackEdge), "nested", "lost"),
-        (replace(PATIENT, make=partial(NeverUnblocks, patient=True)), "join", "waits for ever"),
+        (
+            replace(ALIGN_FIRST, make=partial(NeverUnblocks, align_first=True)),
+            "join",
+            "waits for ever",
+        ),
     ],
 )
 def test_a_defect_is_found_out(mode: Mode, name: str, how: str) -> None:
