@@ -15,10 +15,11 @@ from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.events import (
+    AlignmentTimedOut,
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
     BarrierSent,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -30,10 +31,9 @@ from penstock.snapshot.protocols.events import (
     Resume,
     SnapshotAborted,
     SnapshotCompleted,
+    StartAlignmentTimer,
     StartLog,
-    StartTimer,
-    TimedOut,
-    Unblock,
+    UnblockChannels,
 )
 from tests.simulation.execution import Execution, Record, Violation, explore
 from tests.simulation.mode_jobs import Job
@@ -353,7 +353,7 @@ class Step:
     def time_out(self, task: int) -> World:
         number = self.tasks[task].timer
         self.change(task, timer=0)
-        self.tell(task, TimedOut(number))
+        self.tell(task, AlignmentTimedOut(number))
         return self.world()
 
     def control(self, task: int) -> World:
@@ -414,7 +414,7 @@ class Step:
         if ends and not self.model.mode.runs_on:
             self.change(target, logging=state.logging - {channel})
         if ends or self.model.mode.unaligned:
-            self.tell(target, BarrierReached(channel, item.number, item.urgent))
+            self.tell(target, BarrierAnnounced(channel, item.number, item.urgent))
 
     def log(self, task: int, logs: list[Log]) -> None:
         cut = self.tasks[task].cut
@@ -475,13 +475,13 @@ class Step:
                 if state.cut is None or state.cut.number != number:
                     raise ProtocolError(f"{command} in {state}")
                 self.change(task, cut=None, logging=frozenset())
-            case Block(channel):
+            case BlockChannel(channel):
                 self.change(task, blocked=state.blocked | {channel})
-            case Unblock(channels):
+            case UnblockChannels(channels):
                 if not state.blocked.issuperset(channels):
                     raise ProtocolError(f"{command} in {state}")
                 self.change(task, blocked=state.blocked.difference(channels))
-            case StartTimer(number):
+            case StartAlignmentTimer(number):
                 self.change(task, timer=number)
             case Halt():
                 self.change(task, halted=True)
@@ -502,7 +502,7 @@ class Step:
         self.change(task, logging=frozenset(channels) - ended)
         self.log(task, logs)
         for channel, item in found:
-            self.tell(task, BarrierReached(channel, item.number, item.urgent))
+            self.tell(task, BarrierAnnounced(channel, item.number, item.urgent))
 
     def overtake(self, task: int, channel: int, number: int) -> None:
         waiting, arrived = self.lines[channel]

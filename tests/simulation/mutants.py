@@ -15,7 +15,7 @@ from penstock.snapshot.coordination.loop_termination import (
     Status,
 )
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
-from penstock.snapshot.protocols.events import Block, Command, Event, Unblock
+from penstock.snapshot.protocols.events import BlockChannel, Command, Event, UnblockChannels
 from tests.simulation.tasks import Kit, Recording
 
 
@@ -25,10 +25,10 @@ class SubsetOnly(AlignedCyclicProtocol):
     def handle(self, event: Event) -> list[Command]:
         commands: list[Command] = []
         for command in super().handle(event):
-            if isinstance(command, Unblock):
+            if isinstance(command, UnblockChannels):
                 channels = tuple(c for c in command.channels if c not in self.back_edges)
-                commands.append(Unblock(channels))
-            elif not (isinstance(command, Block) and command.channel in self.back_edges):
+                commands.append(UnblockChannels(channels))
+            elif not (isinstance(command, BlockChannel) and command.channel in self.back_edges):
                 commands.append(command)
         self.blocked = {c: None for c in self.blocked if c not in self.back_edges}
         return commands

@@ -17,9 +17,9 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -28,7 +28,7 @@ from penstock.snapshot.protocols.events import (
     Event,
     SnapshotAborted,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 from tests.simulation.execution import Edge, Execution, Record, Violation, explore
 
@@ -311,7 +311,7 @@ class _Step:
             self.tasks[target] = replace(state, logs=logs)
         elif state.cut is not None and item >= state.cut[0]:
             self.tasks[target] = replace(state, logging=state.logging - {channel})
-            self._tell(target, BarrierReached(channel, item))
+            self._tell(target, BarrierAnnounced(channel, item))
 
     def _tell(self, task: int, event: Event) -> None:
         if self.model.late and self._busy:
@@ -349,9 +349,9 @@ class _Step:
                 if state.cut is None or state.cut[0] != number:
                     raise ProtocolError(f"{command} in {state}")
                 self.tasks[task] = replace(state, cut=None, logs=(), logging=frozenset())
-            case Block(channel):
+            case BlockChannel(channel):
                 self.tasks[task] = replace(state, blocked=state.blocked | {channel})
-            case Unblock(channels):
+            case UnblockChannels(channels):
                 if not state.blocked.issuperset(channels):
                     raise ProtocolError(f"{command} in {state}")
                 self.tasks[task] = replace(state, blocked=state.blocked.difference(channels))
@@ -370,7 +370,7 @@ class _Step:
         open = frozenset(channels) - {channel for channel, _ in told}
         self.tasks[task] = replace(self.tasks[task], logs=tuple(logs), logging=open)
         for channel, item in told:
-            self._tell(task, BarrierReached(channel, item))
+            self._tell(task, BarrierAnnounced(channel, item))
 
     def _acknowledge(
         self, task: int, number: int, copy: tuple[Record, ...], logs: tuple[Log, ...]

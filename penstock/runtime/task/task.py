@@ -40,10 +40,11 @@ from penstock.runtime.task.operator_chain import (
 )
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.snapshot.protocols.events import (
+    AlignmentTimedOut,
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
     BarrierSent,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -56,10 +57,9 @@ from penstock.snapshot.protocols.events import (
     SnapshotAborted,
     SnapshotCompleted,
     SnapshotKind,
+    StartAlignmentTimer,
     StartLog,
-    StartTimer,
-    TimedOut,
-    Unblock,
+    UnblockChannels,
 )
 from penstock.snapshot.state import KeyedBackend
 
@@ -239,7 +239,7 @@ class Task:
         """Make one piece of progress; False if there is nothing to do, or no room for output."""
         if self._timer_due is not None and self._clock() >= self._timer_due[0]:
             (_, number), self._timer_due = self._timer_due, None
-            self._tell(TimedOut(number))
+            self._tell(AlignmentTimedOut(number))
         if self._events and not self._busy():
             # What could not be told while the task was busy; it does not wait for room.
             self._tell()
@@ -413,7 +413,7 @@ class Task:
 
     def _barrier_reached(self, channel: Hashable, barrier: Barrier) -> None:
         self._heard_of(barrier)
-        self._events.append(BarrierReached(channel, barrier.number, barrier.urgent))
+        self._events.append(BarrierAnnounced(channel, barrier.number, barrier.urgent))
         if self._unaligned is None:
             self._tell()
         else:
@@ -455,9 +455,9 @@ class Task:
         """Do what the protocol says, in its order."""
         for command in commands:
             match command:
-                case Block(channel):
+                case BlockChannel(channel):
                     self.gate.channels[channel].block()  # type: ignore[index]
-                case Unblock(channels):
+                case UnblockChannels(channels):
                     for channel in channels:
                         self.gate.channels[channel].unblock()  # type: ignore[index]
                 case CopyState(number):
@@ -484,7 +484,7 @@ class Task:
                     self.persister.start_log(
                         number, self._unaligned.overtake(self.outputs, barrier)
                     )
-                case StartTimer(number):
+                case StartAlignmentTimer(number):
                     assert self._unaligned is not None
                     self._timer_due = (self._clock() + self._unaligned.timeout, number)
                 case Halt():

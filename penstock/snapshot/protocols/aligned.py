@@ -33,14 +33,14 @@ from enum import Enum
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
     Event,
     SnapshotAborted,
     SnapshotCompleted,
-    Unblock,
+    UnblockChannels,
 )
 
 __all__ = ["AlignedProtocol", "Phase"]
@@ -116,7 +116,7 @@ class AlignedProtocol:
         self.phase, self.number = Phase.ALIGNING, number  # lines 7-9
         self.blocked[channel] = None
         if len(self.blocked) < len(self.inputs):
-            return [*commands, Block(channel)]
+            return [*commands, BlockChannel(channel)]
         return [*commands, *self._complete(number)]  # line 10
 
     def _complete(self, number: int) -> list[Command]:
@@ -125,7 +125,7 @@ class AlignedProtocol:
         others = tuple(self.blocked)[:-1]
         self._settle(number)
         done: list[Command] = [CopyState(number), Broadcast(number)]  # lines 12-13
-        return [*done, Unblock(others)] if others else done  # lines 14-15
+        return [*done, UnblockChannels(others)] if others else done  # lines 14-15
 
     def _abort(self, number: int) -> list[Command]:
         if number == self.number:
@@ -138,7 +138,7 @@ class AlignedProtocol:
         assert self.number is not None
         blocked = tuple(self.blocked)
         self._settle(self.number)
-        return [Unblock(blocked)]
+        return [UnblockChannels(blocked)]
 
     def _settle(self, number: int) -> None:
         self.settled = max(self.settled, number)

@@ -47,9 +47,9 @@ from collections.abc import Hashable, Iterable
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.aligned import Phase
 from penstock.snapshot.protocols.events import (
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -59,7 +59,7 @@ from penstock.snapshot.protocols.events import (
     SnapshotAborted,
     SnapshotCompleted,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 
 __all__ = ["AlignedCyclicProtocol"]
@@ -97,7 +97,7 @@ class AlignedCyclicProtocol:
         match event:
             case BarrierArrived():
                 return self._barrier(event)
-            case BarrierReached():
+            case BarrierAnnounced():
                 return self._reached(event)
             case SnapshotAborted(number):
                 return self._abort(number)
@@ -143,7 +143,7 @@ class AlignedCyclicProtocol:
         if self._may_cut():
             return [*commands, *self._cut(number)]
         self.blocked[channel] = None  # lines 11-12, for back-edges as well
-        return [*commands, Block(channel)]
+        return [*commands, BlockChannel(channel)]
 
     def _may_cut(self) -> bool:
         return self.regular <= self.marked.keys()  # line 13
@@ -157,10 +157,10 @@ class AlignedCyclicProtocol:
         # Lines 14-17. The logs begin before the barrier goes out, since it may come straight back.
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
         if blocked:
-            commands.append(Unblock(blocked))
+            commands.append(UnblockChannels(blocked))
         return [*commands, *self._end()]
 
-    def _reached(self, event: BarrierReached) -> list[Command]:
+    def _reached(self, event: BarrierAnnounced) -> list[Command]:
         channel, number = event.channel, event.number
         if channel not in self.back_edges:
             raise ProtocolError(f"{event} on a channel that is no back-edge: {self._story()}")
@@ -192,7 +192,7 @@ class AlignedCyclicProtocol:
         assert number is not None
         self.settled = number
         self._rest()
-        return [DropLog(number)] if phase is Phase.LOGGING else [Unblock(blocked)]
+        return [DropLog(number)] if phase is Phase.LOGGING else [UnblockChannels(blocked)]
 
     def _rest(self) -> None:
         self.phase, self.number, self.blocked, self.marked = Phase.IDLE, None, {}, {}

@@ -33,9 +33,9 @@ from collections.abc import Hashable, Iterable
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.aligned import Phase
 from penstock.snapshot.protocols.events import (
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -45,7 +45,7 @@ from penstock.snapshot.protocols.events import (
     SnapshotAborted,
     SnapshotCompleted,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 
 __all__ = ["AtLeastOnceProtocol"]
@@ -78,7 +78,7 @@ class AtLeastOnceProtocol:
         match event:
             case BarrierArrived(channel, number, align):
                 return self._barrier(channel, number, align)
-            case BarrierReached(channel, number):
+            case BarrierAnnounced(channel, number):
                 return self._reached(channel, number)
             case SnapshotAborted(number):
                 return self._abort(number)
@@ -115,7 +115,7 @@ class AtLeastOnceProtocol:
         if not self.regular <= self.marked:
             if align:
                 self.blocked[channel] = None
-                commands.append(Block(channel))
+                commands.append(BlockChannel(channel))
             return commands
         missing = tuple(c for c in self.inputs if c not in self.marked)
         self.phase, self.settled = Phase.LOGGING, number
@@ -153,7 +153,7 @@ class AtLeastOnceProtocol:
 
     def _unblock(self) -> list[Command]:
         blocked, self.blocked = tuple(self.blocked), {}
-        return [Unblock(blocked)] if blocked else []
+        return [UnblockChannels(blocked)] if blocked else []
 
     def _rest(self) -> None:
         self.phase, self.number, self.marked = Phase.IDLE, None, set()

@@ -13,9 +13,9 @@ from enum import StrEnum
 
 __all__ = [
     "BarrierArrived",
-    "BarrierReached",
+    "BarrierAnnounced",
     "BarrierSent",
-    "Block",
+    "BlockChannel",
     "Broadcast",
     "Command",
     "CopyState",
@@ -29,9 +29,9 @@ __all__ = [
     "SnapshotCompleted",
     "SnapshotKind",
     "StartLog",
-    "StartTimer",
-    "TimedOut",
-    "Unblock",
+    "StartAlignmentTimer",
+    "AlignmentTimedOut",
+    "UnblockChannels",
 ]
 
 
@@ -61,7 +61,7 @@ class BarrierArrived:
 
 
 @dataclass(frozen=True)
-class BarrierReached:
+class BarrierAnnounced:
     """Barrier `number` has come to the gate on `channel`, and is not taken yet.
 
     Algorithm 2 hears it of back-edges while they are logged: a log ends where the barrier
@@ -97,14 +97,14 @@ class BarrierSent:
 
 
 @dataclass(frozen=True)
-class TimedOut:
-    """The time that `StartTimer` of snapshot `number` gave is over."""
+class AlignmentTimedOut:
+    """The time that `StartAlignmentTimer` of snapshot `number` gave is over."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockChannel:
     """Deliver nothing more from `channel` until it is unblocked."""
 
     channel: Hashable
@@ -157,8 +157,8 @@ class Overtake:
 
 
 @dataclass(frozen=True)
-class StartTimer:
-    """Tell `TimedOut` of snapshot `number` after the aligned checkpoint timeout."""
+class StartAlignmentTimer:
+    """Tell `AlignmentTimedOut` of snapshot `number` after the aligned checkpoint timeout."""
 
     number: int
 
@@ -174,25 +174,30 @@ class Resume:
 
 
 @dataclass(frozen=True)
-class Unblock:
+class UnblockChannels:
     """Deliver again from these channels."""
 
     channels: tuple[Hashable, ...]
 
 
 Event = (
-    BarrierArrived | BarrierReached | BarrierSent | TimedOut | SnapshotAborted | SnapshotCompleted
+    BarrierArrived
+    | BarrierAnnounced
+    | BarrierSent
+    | AlignmentTimedOut
+    | SnapshotAborted
+    | SnapshotCompleted
 )
 Command = (
-    Block
+    BlockChannel
     | CopyState
     | StartLog
     | Broadcast
     | Overtake
-    | Unblock
+    | UnblockChannels
     | EndLog
     | DropLog
-    | StartTimer
+    | StartAlignmentTimer
     | Halt
     | Resume
 )

@@ -27,9 +27,9 @@ from collections.abc import Hashable, Iterable
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.events import (
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -41,7 +41,7 @@ from penstock.snapshot.protocols.events import (
     SnapshotAborted,
     SnapshotCompleted,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 
 __all__ = ["SynchronousProtocol"]
@@ -74,7 +74,7 @@ class SynchronousProtocol:
         match event:
             case BarrierArrived(channel, number):
                 return self._barrier(channel, number)
-            case BarrierReached(channel, number):
+            case BarrierAnnounced(channel, number):
                 return self._reached(channel, number)
             case SnapshotAborted(number) | SnapshotCompleted(number):
                 return self._over(number)
@@ -109,7 +109,7 @@ class SynchronousProtocol:
         missing = tuple(c for c in self.inputs if c not in self.marked)
         self.halted = self.logging = True
         cut: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
-        cut += [Block(channel) for channel in self.back_edges]
+        cut += [BlockChannel(channel) for channel in self.back_edges]
         return [*commands, *cut, Halt(), *self._end()]
 
     def _reached(self, channel: Hashable, number: int) -> list[Command]:
@@ -135,7 +135,7 @@ class SynchronousProtocol:
         if self.halted:
             commands.append(Resume())
             if self.back_edges:
-                commands.append(Unblock(self.back_edges))
+                commands.append(UnblockChannels(self.back_edges))
         self.settled = max(self.settled, number)
         self.number, self.halted, self.logging, self.marked = None, False, False, set()
         return commands

@@ -38,10 +38,11 @@ from collections.abc import Hashable, Iterable
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.aligned import Phase
 from penstock.snapshot.protocols.events import (
+    AlignmentTimedOut,
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
     BarrierSent,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -51,10 +52,9 @@ from penstock.snapshot.protocols.events import (
     Overtake,
     SnapshotAborted,
     SnapshotCompleted,
+    StartAlignmentTimer,
     StartLog,
-    StartTimer,
-    TimedOut,
-    Unblock,
+    UnblockChannels,
 )
 
 __all__ = ["UnalignedProtocol"]
@@ -94,13 +94,13 @@ class UnalignedProtocol:
     def handle(self, event: Event) -> list[Command]:
         """What to do about an event, in this order; `ProtocolError` for an impossible one."""
         match event:
-            case BarrierReached(channel, number, urgent):
+            case BarrierAnnounced(channel, number, urgent):
                 return self._reached(channel, number, urgent)
             case BarrierArrived(channel, number):
                 return self._taken(channel, number)
             case BarrierSent(number):
                 return self._sent(number)
-            case TimedOut(number):
+            case AlignmentTimedOut(number):
                 return self._timed_out(number)
             case SnapshotAborted(number):
                 return self._abort(number)
@@ -132,7 +132,7 @@ class UnalignedProtocol:
         if commands is None:
             return []
         if self.align_first and not urgent:
-            return [*commands, StartTimer(number)]
+            return [*commands, StartAlignmentTimer(number)]
         return [*commands, *self._cut_now(number)]
 
     def _taken(self, channel: Hashable | None, number: int) -> list[Command]:
@@ -142,13 +142,13 @@ class UnalignedProtocol:
                 return []
             if not self.align_first:
                 return [*commands, *self._cut_now(number)]
-            return [*commands, StartTimer(number), *self._cut_aligned(number)]
+            return [*commands, StartAlignmentTimer(number), *self._cut_aligned(number)]
         if self.phase is not Phase.ALIGNING or number != self.number:
             return []  # its arrival was heard of, and that was enough
         self.blocked[channel] = None
         if self.regular <= self.blocked.keys():
             return self._cut_aligned(number)
-        return [Block(channel)]
+        return [BlockChannel(channel)]
 
     def _begin(self, number: int) -> list[Command] | None:
         """Give up what is older; None if it is `number` that is old."""
@@ -164,7 +164,7 @@ class UnalignedProtocol:
         missing = self._settle_at(number, sent=True)
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Overtake(number)]
         if blocked:
-            commands.append(Unblock(blocked))
+            commands.append(UnblockChannels(blocked))
         return [*commands, *self._end()]
 
     def _cut_aligned(self, number: int) -> list[Command]:
@@ -174,7 +174,7 @@ class UnalignedProtocol:
         missing = self._settle_at(number, sent=False)
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
         if blocked:
-            commands.append(Unblock(blocked))
+            commands.append(UnblockChannels(blocked))
         return commands  # `BarrierSent` comes, sooner or later
 
     def _settle_at(self, number: int, *, sent: bool) -> tuple[Hashable, ...]:
@@ -219,7 +219,7 @@ class UnalignedProtocol:
         self._rest()
         if phase is Phase.LOGGING:
             return [DropLog(number)]
-        return [Unblock(blocked)] if blocked else []
+        return [UnblockChannels(blocked)] if blocked else []
 
     def _rest(self) -> None:
         self.phase, self.number, self.sent = Phase.IDLE, None, False

@@ -32,9 +32,9 @@ from penstock.snapshot.coordination.loop_termination import (
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
-    Block,
+    BlockChannel,
     Broadcast,
     CopyState,
     DropLog,
@@ -42,7 +42,7 @@ from penstock.snapshot.protocols.events import (
     Event,
     SnapshotAborted,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 
 
@@ -399,7 +399,7 @@ class Simulation:
                     task.cut[0].logs[channel].append(item)
                 elif isinstance(item, int):
                     task.logging.discard(channel)
-                    self.hear(target, BarrierReached(channel, -item))
+                    self.hear(target, BarrierAnnounced(channel, -item))
 
     # ---- snapshots
 
@@ -407,9 +407,9 @@ class Simulation:
         task = self.tasks[name]
         for command in task.protocol.handle(event):
             match command:
-                case Block(channel):
+                case BlockChannel(channel):
                     task.blocked.add(channel)
-                case Unblock(channels):
+                case UnblockChannels(channels):
                     task.blocked.difference_update(channels)
                 case CopyState(number):
                     task.cut = Saved(task.saved.rounds, task.saved.emitted), not task.outside
@@ -437,7 +437,7 @@ class Simulation:
                     log.append(item)
                 elif isinstance(item, int) and -item >= number:
                     task.logging.discard(channel)
-                    told.append(BarrierReached(channel, -item))
+                    told.append(BarrierAnnounced(channel, -item))
                     break
         for event in told:
             self.hear(name, event)

@@ -8,8 +8,8 @@ from typing import Generic, Protocol, TypeVar
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.task.operator_chain import SnapshotProtocol
 from penstock.snapshot.protocols.events import (
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
     Command,
     Event,
     SnapshotAborted,
@@ -51,7 +51,7 @@ class DrivenProtocol(Generic[P]):
 
     def reached(self, channel: str, number: int = 1, urgent: bool = False) -> list[Command]:
         """It is at the gate."""
-        return self.hear(BarrierReached(channel, number, urgent))
+        return self.hear(BarrierAnnounced(channel, number, urgent))
 
     def abort(self, number: int = 1) -> list[Command]:
         return self.hear(SnapshotAborted(number))

@@ -19,9 +19,9 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -29,7 +29,7 @@ from penstock.snapshot.protocols.events import (
     EndLog,
     Event,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 from tests.simulation.execution import Edge, Record, Violation
 from tests.simulation.mutants import AsPrinted, SubsetOnly
@@ -71,7 +71,7 @@ def test_a_barrier_reached_while_nothing_is_logged_changes_nothing() -> None:
     task.barrier("a")
     assert task.reached("x") == []
     assert task.protocol.phase is Phase.ALIGNING
-    assert task.barrier("x") == [Block("x")]
+    assert task.barrier("x") == [BlockChannel("x")]
 
 
 def test_a_lower_barrier_that_is_reached_ends_no_log() -> None:
@@ -94,7 +94,7 @@ def test_a_higher_barrier_while_aligning_gives_up_the_lower_snapshot(channel: st
     task = Driven("abxy", "xy")
     task.barrier("y")
     task.barrier("b")
-    assert task.barrier(channel, 2) == [Unblock(("y", "b")), Block(channel)]
+    assert task.barrier(channel, 2) == [UnblockChannels(("y", "b")), BlockChannel(channel)]
     assert task.protocol.number == 2
     assert task.barrier("b", 1) == []
 
@@ -103,13 +103,13 @@ def test_a_higher_barrier_on_a_regular_input_while_logging_drops_the_log() -> No
     task = Driven()
     task.cut()
     task.reached("x")
-    assert task.barrier("a", 2) == [DropLog(1), Block("a")]
+    assert task.barrier("a", 2) == [DropLog(1), BlockChannel("a")]
     assert task.reached("y", 1) == []
     assert task.barrier("b", 2) == [
         CopyState(2),
         StartLog(2, ("x", "y")),
         Broadcast(2),
-        Unblock(("a",)),
+        UnblockChannels(("a",)),
     ]
 
 
@@ -124,7 +124,7 @@ def test_a_higher_barrier_on_the_only_regular_input_drops_one_log_and_begins_the
 def test_a_higher_barrier_taken_from_a_back_edge_while_logging_drops_the_log() -> None:
     task = Driven()
     task.cut()
-    assert task.barrier("x", 2) == [DropLog(1), Block("x")]
+    assert task.barrier("x", 2) == [DropLog(1), BlockChannel("x")]
     assert task.protocol.phase is Phase.ALIGNING
 
 
@@ -133,14 +133,14 @@ def test_a_higher_barrier_that_is_reached_while_logging_drops_the_log_and_is_tak
     task.cut()
     assert task.reached("y", 3) == [DropLog(1)]
     assert task.protocol.phase is Phase.IDLE
-    assert task.barrier("y", 3) == [Block("y")]
+    assert task.barrier("y", 3) == [BlockChannel("y")]
 
 
 def test_an_abort_while_aligning_unblocks_what_is_blocked() -> None:
     task = Driven()
     task.barrier("x")
     task.barrier("a")
-    assert task.abort() == [Unblock(("x", "a"))]
+    assert task.abort() == [UnblockChannels(("x", "a"))]
     assert task.barrier("b") == []
 
 
@@ -159,7 +159,7 @@ def test_an_abort_before_the_first_barrier_makes_all_of_them_stale() -> None:
     assert task.abort(7) == []
     for channel in "axby":
         assert task.barrier(channel, 7) == []
-    assert task.barrier("x", 8) == [Block("x")]
+    assert task.barrier("x", 8) == [BlockChannel("x")]
 
 
 def test_an_abort_of_a_lower_snapshot_leaves_the_one_at_hand() -> None:
@@ -174,7 +174,7 @@ def test_an_abort_of_a_lower_snapshot_leaves_the_one_at_hand() -> None:
 def test_an_abort_of_a_higher_snapshot_says_that_the_one_at_hand_is_over_too() -> None:
     task = Driven()
     task.barrier("x", 1)
-    assert task.abort(2) == [Unblock(("x",))]
+    assert task.abort(2) == [UnblockChannels(("x",))]
     assert task.barrier("a", 2) == []
     task.cut(3)
     assert task.abort(4) == [DropLog(3)]
@@ -187,7 +187,7 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
         BarrierArrived(None, 1),
         BarrierArrived("z", 1),
         BarrierArrived("x", 1),
-        BarrierReached("a", 1),
+        BarrierAnnounced("a", 1),
     ):
         with pytest.raises(ProtocolError, match="phase aligning, number 1"):
             task.hear(event)
@@ -198,7 +198,7 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
     with pytest.raises(ProtocolError, match="second time"):
         task.reached("x", 2)
     with pytest.raises(ProtocolError, match="without back-edges"):
-        AlignedProtocol("a").handle(BarrierReached("a", 1))
+        AlignedProtocol("a").handle(BarrierAnnounced("a", 1))
 
 
 def test_validate_finds_what_cannot_be() -> None:
@@ -255,9 +255,9 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
             commands = task.barrier(channel, number)
         for command in commands:
             match command:
-                case Block(at):
+                case BlockChannel(at):
                     blocked.add(at)
-                case Unblock(channels):
+                case UnblockChannels(channels):
                     assert blocked.issuperset(channels), seed
                     blocked.difference_update(channels)
                 case CopyState(copy):
@@ -383,7 +383,7 @@ class LogsForEver(AlignedCyclicProtocol):
     """A task that logs does not hear of the next snapshot."""
 
     def handle(self, event: Event) -> list[Command]:
-        if self.phase is Phase.LOGGING and not isinstance(event, BarrierReached):
+        if self.phase is Phase.LOGGING and not isinstance(event, BarrierAnnounced):
             return []
         return super().handle(event)
 

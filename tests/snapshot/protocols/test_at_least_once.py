@@ -26,7 +26,7 @@ from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierSent,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -34,7 +34,7 @@ from penstock.snapshot.protocols.events import (
     EndLog,
     Event,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 from tests.simulation.execution import Violation
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
@@ -92,21 +92,21 @@ def test_a_higher_barrier_gives_up_what_is_counted() -> None:
 
 def test_a_snapshot_that_must_be_exact_blocks_until_the_cut() -> None:
     task = Driven("abxy", "xy")
-    assert task.hear(BarrierArrived("x", 1, align=True)) == [Block("x")]
-    assert task.hear(BarrierArrived("a", 1, align=True)) == [Block("a")]
+    assert task.hear(BarrierArrived("x", 1, align=True)) == [BlockChannel("x")]
+    assert task.hear(BarrierArrived("a", 1, align=True)) == [BlockChannel("a")]
     assert task.hear(BarrierArrived("b", 1, align=True)) == [
         *cut(1, ("y",)),
-        Unblock(("x", "a")),
+        UnblockChannels(("x", "a")),
     ]
     assert task.reached("y") == [EndLog(1)]
 
 
 def test_a_snapshot_that_must_be_exact_is_given_up_like_any_other() -> None:
     task = Driven("abc", "")
-    assert task.hear(BarrierArrived("a", 1, align=True)) == [Block("a")]
-    assert task.abort(1) == [Unblock(("a",))]
-    assert task.hear(BarrierArrived("a", 2, align=True)) == [Block("a")]
-    assert task.barrier("b", 3) == [Unblock(("a",))]
+    assert task.hear(BarrierArrived("a", 1, align=True)) == [BlockChannel("a")]
+    assert task.abort(1) == [UnblockChannels(("a",))]
+    assert task.hear(BarrierArrived("a", 2, align=True)) == [BlockChannel("a")]
+    assert task.barrier("b", 3) == [UnblockChannels(("a",))]
     assert task.barrier("a", 3) == []
     assert task.barrier("c", 3) == [*cut(3), EndLog(3)]
 

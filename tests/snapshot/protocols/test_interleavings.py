@@ -23,13 +23,13 @@ import pytest
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
-    Block,
+    BlockChannel,
     Command,
     CopyState,
     Event,
     SnapshotAborted,
     SnapshotKind,
-    Unblock,
+    UnblockChannels,
 )
 from tests.simulation.interleavings import Search
 from tests.simulation.lineage import Op, Program
@@ -107,7 +107,7 @@ class BlocksNothing(AlignedProtocol):
 
     def handle(self, event: Event) -> list[Command]:
         commands = super().handle(event)
-        return [c for c in commands if not isinstance(c, Block | Unblock)]
+        return [c for c in commands if not isinstance(c, BlockChannel | UnblockChannels)]
 
 
 class UnblocksEarly(AlignedProtocol):
@@ -115,8 +115,8 @@ class UnblocksEarly(AlignedProtocol):
 
     def handle(self, event: Event) -> list[Command]:
         commands = super().handle(event)
-        if any(isinstance(command, Block) for command in commands) and len(self.blocked) > 1:
-            commands.append(Unblock(tuple(self.blocked)))
+        if any(isinstance(command, BlockChannel) for command in commands) and len(self.blocked) > 1:
+            commands.append(UnblockChannels(tuple(self.blocked)))
         return commands
 
 

@@ -17,10 +17,11 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import (
+    AlignmentTimedOut,
+    BarrierAnnounced,
     BarrierArrived,
-    BarrierReached,
     BarrierSent,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -29,8 +30,7 @@ from penstock.snapshot.protocols.events import (
     SnapshotAborted,
     SnapshotCompleted,
     StartLog,
-    TimedOut,
-    Unblock,
+    UnblockChannels,
 )
 from tests.snapshot.protocols.driven import DrivenProtocol
 
@@ -53,9 +53,9 @@ def test_lines_1_to_4_nothing_is_blocked_at_first() -> None:
 
 def test_lines_6_to_9_an_input_that_brought_the_barrier_is_blocked() -> None:
     task = Driven()
-    assert task.barrier("b") == [Block("b")]
+    assert task.barrier("b") == [BlockChannel("b")]
     assert list(task.protocol.blocked) == ["b"]
-    assert task.barrier("a") == [Block("a")]
+    assert task.barrier("a") == [BlockChannel("a")]
     assert task.protocol.phase is Phase.ALIGNING
 
 
@@ -91,7 +91,7 @@ def test_lines_14_and_15_all_blocked_inputs_are_unblocked_last() -> None:
     task = Driven("abc")
     task.barrier("c")
     task.barrier("a")
-    assert task.barrier("b") == [CopyState(1), Broadcast(1), Unblock(("c", "a"))]
+    assert task.barrier("b") == [CopyState(1), Broadcast(1), UnblockChannels(("c", "a"))]
 
 
 def test_lines_10_to_15_a_task_with_one_input_never_blocks() -> None:
@@ -108,9 +108,9 @@ def test_lines_18_to_22_records_are_no_business_of_the_protocol() -> None:
     # They change state and are sent on, whatever is going on: only blocking holds them up.
     assert set(Event.__args__) == {
         BarrierArrived,
-        BarrierReached,
+        BarrierAnnounced,
         BarrierSent,
-        TimedOut,
+        AlignmentTimedOut,
         SnapshotAborted,
         SnapshotCompleted,
     }
@@ -121,18 +121,18 @@ def test_every_order_of_the_barriers_makes_one_snapshot(order: str) -> None:
     task = Driven()
     commands = [command for channel in order for command in task.barrier(channel)]
     assert commands == [
-        Block(order[0]),
-        Block(order[1]),
+        BlockChannel(order[0]),
+        BlockChannel(order[1]),
         CopyState(1),
         Broadcast(1),
-        Unblock((order[0], order[1])),
+        UnblockChannels((order[0], order[1])),
     ]
 
 
 def test_the_next_snapshot_begins_like_the_first() -> None:
     task = Driven("ab")
     for number in (1, 2, 3):
-        assert task.barrier("a", number) == [Block("a")]
+        assert task.barrier("a", number) == [BlockChannel("a")]
         assert task.barrier("b", number)[:2] == [CopyState(number), Broadcast(number)]
 
 
@@ -153,14 +153,14 @@ def test_a_lower_barrier_while_aligning_is_dropped_and_not_marked() -> None:
     task.barrier("a", 5)
     assert task.barrier("b", 4) == []
     assert list(task.protocol.blocked) == ["a"]
-    assert task.barrier("b", 5) == [Block("b")]
+    assert task.barrier("b", 5) == [BlockChannel("b")]
 
 
 def test_a_higher_barrier_gives_up_the_lower_snapshot_without_its_abort() -> None:
     task = Driven("abc")
     task.barrier("a", 1)
     task.barrier("b", 1)
-    assert task.barrier("c", 2) == [Unblock(("a", "b")), Block("c")]
+    assert task.barrier("c", 2) == [UnblockChannels(("a", "b")), BlockChannel("c")]
     assert task.protocol.number == 2
     assert task.barrier("a", 1) == []
 
@@ -168,15 +168,15 @@ def test_a_higher_barrier_gives_up_the_lower_snapshot_without_its_abort() -> Non
 def test_a_higher_barrier_on_the_last_missing_input_of_two() -> None:
     task = Driven("ab")
     task.barrier("a", 1)
-    assert task.barrier("b", 2) == [Unblock(("a",)), Block("b")]
-    assert task.barrier("a", 2) == [CopyState(2), Broadcast(2), Unblock(("b",))]
+    assert task.barrier("b", 2) == [UnblockChannels(("a",)), BlockChannel("b")]
+    assert task.barrier("a", 2) == [CopyState(2), Broadcast(2), UnblockChannels(("b",))]
 
 
 def test_an_abort_unblocks_what_is_blocked() -> None:
     task = Driven("abc")
     task.barrier("a")
     task.barrier("c")
-    assert task.abort() == [Unblock(("a", "c"))]
+    assert task.abort() == [UnblockChannels(("a", "c"))]
     assert task.protocol.phase is Phase.IDLE
 
 
@@ -185,7 +185,7 @@ def test_barriers_of_an_aborted_snapshot_are_stale() -> None:
     task.barrier("a", 3)
     task.abort(3)
     assert task.barrier("b", 3) == []
-    assert task.barrier("b", 4) == [Block("b")]
+    assert task.barrier("b", 4) == [BlockChannel("b")]
 
 
 def test_an_abort_before_the_first_barrier_makes_all_of_them_stale() -> None:
@@ -193,7 +193,7 @@ def test_an_abort_before_the_first_barrier_makes_all_of_them_stale() -> None:
     assert task.abort(7) == []
     assert task.barrier("a", 7) == []
     assert task.barrier("b", 7) == []
-    assert task.barrier("a", 8) == [Block("a")]
+    assert task.barrier("a", 8) == [BlockChannel("a")]
 
 
 def test_a_source_drops_a_barrier_whose_abort_overtook_it() -> None:
@@ -217,7 +217,7 @@ def test_an_abort_after_the_snapshot_changes_nothing() -> None:
     task.barrier("b")
     assert task.abort() == []
     assert task.abort() == []
-    assert task.barrier("a", 2) == [Block("a")]
+    assert task.barrier("a", 2) == [BlockChannel("a")]
 
 
 def test_impossible_events_are_refused_and_change_nothing() -> None:
@@ -272,9 +272,9 @@ def test_any_order_of_barriers_and_aborts_keeps_the_rules(seed: int) -> None:
             commands = task.barrier(channel, last[channel])
         for command in commands:
             match command:
-                case Block(channel):
+                case BlockChannel(channel):
                     blocked.add(channel)
-                case Unblock(channels):
+                case UnblockChannels(channels):
                     assert blocked.issuperset(channels), seed
                     blocked.difference_update(channels)
                 case CopyState(number):
@@ -308,7 +308,7 @@ def test_algorithm_2_lines_1_to_6_nothing_is_marked_blocked_or_logged_at_first()
 
 def test_algorithm_2_lines_9_to_12_a_regular_input_that_brought_the_barrier_is_blocked() -> None:
     task = Looped()
-    assert task.barrier("b") == [Block("b")]
+    assert task.barrier("b") == [BlockChannel("b")]
     assert list(task.protocol.marked) == ["b"]
     assert task.protocol.phase is Phase.ALIGNING
 
@@ -316,7 +316,7 @@ def test_algorithm_2_lines_9_to_12_a_regular_input_that_brought_the_barrier_is_b
 def test_algorithm_2_line_11_mended_a_back_edge_is_blocked_too_before_the_cut() -> None:
     # As printed it is not, and what comes behind its barrier gets into the copy.
     task = Looped()
-    assert task.barrier("x") == [Block("x")]
+    assert task.barrier("x") == [BlockChannel("x")]
     assert task.protocol.phase is Phase.ALIGNING
 
 
@@ -342,7 +342,7 @@ def test_algorithm_2_lines_14_to_17_copy_log_broadcast_and_unblock_in_this_order
         CopyState(1),
         StartLog(1, ("x", "y")),
         Broadcast(1),
-        Unblock(("b",)),
+        UnblockChannels(("b",)),
     ]
 
 
@@ -350,7 +350,7 @@ def test_algorithm_2_line_16_mended_all_inputs_are_unblocked() -> None:
     task = Looped()
     task.barrier("y")
     task.barrier("a")
-    assert task.barrier("b")[-1] == Unblock(("y", "a"))
+    assert task.barrier("b")[-1] == UnblockChannels(("y", "a"))
     assert not task.protocol.blocked
 
 
@@ -376,7 +376,7 @@ def test_algorithm_2_line_19_it_ends_with_the_cut_if_all_back_edges_were_marked_
         CopyState(1),
         StartLog(1, ()),
         Broadcast(1),
-        Unblock(("x", "y", "a")),
+        UnblockChannels(("x", "y", "a")),
         EndLog(1),
     ]
 
@@ -414,12 +414,12 @@ def test_algorithm_2_every_order_of_the_barriers_makes_one_snapshot(order: tuple
         commands += task.reached(channel) if logging else task.barrier(channel)
     cut = max(order.index("a"), order.index("b"))
     missing = tuple(sorted(order[cut + 1 :]))
-    before: list[Command] = [Block(channel) for channel in order[:cut]]
+    before: list[Command] = [BlockChannel(channel) for channel in order[:cut]]
     assert commands == [
         *before,
         CopyState(1),
         StartLog(1, missing),
         Broadcast(1),
-        Unblock(order[:cut]),
+        UnblockChannels(order[:cut]),
         EndLog(1),
     ]

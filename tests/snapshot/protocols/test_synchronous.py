@@ -23,7 +23,7 @@ from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierSent,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -33,7 +33,7 @@ from penstock.snapshot.protocols.events import (
     Halt,
     Resume,
     StartLog,
-    Unblock,
+    UnblockChannels,
 )
 from penstock.snapshot.protocols.synchronous import SynchronousProtocol
 from tests.simulation.execution import Violation
@@ -56,7 +56,7 @@ def cut(number: int, logged: tuple[str, ...] = ()) -> list[Command]:
     return [CopyState(number), StartLog(number, logged), Broadcast(number)]
 
 
-HELD: list[Command] = [Block("x"), Block("y"), Halt()]
+HELD: list[Command] = [BlockChannel("x"), BlockChannel("y"), Halt()]
 
 
 def test_a_source_halts_behind_its_barrier_until_the_snapshot_is_complete() -> None:
@@ -79,7 +79,7 @@ def test_back_edges_are_held_and_logged_at_the_cut() -> None:
     assert task.barrier("b") == [*cut(1, ("x", "y")), *HELD]
     assert task.reached("x") == []
     assert task.reached("y") == [EndLog(1)]
-    assert task.complete() == [Resume(), Unblock(("x", "y"))]
+    assert task.complete() == [Resume(), UnblockChannels(("x", "y"))]
     # Only now are their barriers taken.
     assert task.barrier("x") == task.barrier("y") == []
 
@@ -97,7 +97,7 @@ def test_a_snapshot_that_is_given_up_is_undone() -> None:
     assert source.abort(1) == [Resume()]
     task.barrier("a")
     task.barrier("b")
-    assert task.abort(1) == [DropLog(1), Resume(), Unblock(("x", "y"))]
+    assert task.abort(1) == [DropLog(1), Resume(), UnblockChannels(("x", "y"))]
     assert task.reached("x") == task.barrier("x") == []
     task.barrier("a", 2)
     assert task.abort(2) == []
@@ -110,17 +110,17 @@ def test_a_higher_barrier_says_that_the_lower_snapshot_is_over() -> None:
     assert task.barrier("a", 2) == [
         DropLog(1),
         Resume(),
-        Unblock(("x",)),
+        UnblockChannels(("x",)),
         *cut(2, ("x",)),
-        Block("x"),
+        BlockChannel("x"),
         Halt(),
     ]
     assert task.barrier("a", 1) == []
     task.reached("x", 2)
     # It was complete, and this task is told after its sources have begun the next.
-    assert task.barrier("a", 3)[:2] == [Resume(), Unblock(("x",))]
+    assert task.barrier("a", 3)[:2] == [Resume(), UnblockChannels(("x",))]
     assert task.complete(2) == []
-    assert task.reached("x", 4) == [DropLog(3), Resume(), Unblock(("x",))]
+    assert task.reached("x", 4) == [DropLog(3), Resume(), UnblockChannels(("x",))]
 
 
 def test_impossible_events_are_refused() -> None:
@@ -179,13 +179,13 @@ class NeverResumes(Without):
 class HoldsNothing(Without):
     """Back-edges go on."""
 
-    left_out = (Block, Unblock)
+    left_out = (BlockChannel, UnblockChannels)
 
 
 class NeverLetsGo(Without):
     """Back-edges are held for ever."""
 
-    left_out = (Unblock,)
+    left_out = (UnblockChannels,)
 
 
 @pytest.mark.parametrize(

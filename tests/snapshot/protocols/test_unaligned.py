@@ -15,8 +15,9 @@ import pytest
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.aligned import Phase
 from penstock.snapshot.protocols.events import (
+    AlignmentTimedOut,
     BarrierSent,
-    Block,
+    BlockChannel,
     Broadcast,
     Command,
     CopyState,
@@ -24,10 +25,9 @@ from penstock.snapshot.protocols.events import (
     EndLog,
     Event,
     Overtake,
+    StartAlignmentTimer,
     StartLog,
-    StartTimer,
-    TimedOut,
-    Unblock,
+    UnblockChannels,
 )
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from tests.simulation.execution import Violation
@@ -75,25 +75,25 @@ def test_a_task_makes_its_cut_as_the_first_barrier_reaches_the_gate_and_logs_all
 
 def test_a_patient_task_starts_its_timer_and_aligns() -> None:
     task = Driven(align_first=True)
-    assert task.reached("a") == [StartTimer(1)]
-    assert task.barrier("a") == [Block("a")]
-    assert task.both("x") == [Block("x")]
-    assert task.both("b") == [*aligned(1, ""), Unblock(("a", "x"))]
+    assert task.reached("a") == [StartAlignmentTimer(1)]
+    assert task.barrier("a") == [BlockChannel("a")]
+    assert task.both("x") == [BlockChannel("x")]
+    assert task.both("b") == [*aligned(1, ""), UnblockChannels(("a", "x"))]
     assert task.hear(BarrierSent(1)) == [EndLog(1)]
-    assert task.hear(BarrierSent(1)) == task.hear(TimedOut(1)) == []
+    assert task.hear(BarrierSent(1)) == task.hear(AlignmentTimedOut(1)) == []
 
 
 def test_an_aligned_cut_logs_back_edges_and_ends_when_its_barrier_has_left() -> None:
     task = Driven("ax", align_first=True)
-    assert task.both("a") == [StartTimer(1), *aligned(1)]
+    assert task.both("a") == [StartAlignmentTimer(1), *aligned(1)]
     assert task.reached("x") == []
     assert task.hear(BarrierSent(1)) == [EndLog(1)]
 
 
 def test_a_patient_source_broadcasts_and_overtakes_when_the_time_is_over() -> None:
     source = Driven("", "", align_first=True)
-    assert source.barrier(None) == [StartTimer(1), *aligned(1, "")]
-    assert source.hear(TimedOut(1)) == [Overtake(1), EndLog(1)]
+    assert source.barrier(None) == [StartAlignmentTimer(1), *aligned(1, "")]
+    assert source.hear(AlignmentTimedOut(1)) == [Overtake(1), EndLog(1)]
     assert source.hear(BarrierSent(1)) == []
 
 
@@ -103,8 +103,8 @@ def test_who_has_waited_long_enough_makes_the_cut_and_logs_what_is_not_blocked(
 ) -> None:
     task = Driven(align_first=True)
     task.both("a")
-    commands = task.reached("b", urgent=True) if urgent else task.hear(TimedOut(1))
-    assert commands == [*cut(1, "bx"), Unblock(("a",))]
+    commands = task.reached("b", urgent=True) if urgent else task.hear(AlignmentTimedOut(1))
+    assert commands == [*cut(1, "bx"), UnblockChannels(("a",))]
     assert task.reached("b") == []
     assert task.reached("x") == [EndLog(1)]
 
@@ -120,11 +120,11 @@ def test_a_higher_barrier_gives_up_the_lower_snapshot() -> None:
     assert task.reached("x", 1) == []
     aligning = Driven(align_first=True)
     aligning.both("a")
-    assert aligning.reached("b", 2) == [Unblock(("a",)), StartTimer(2)]
-    assert aligning.hear(TimedOut(1)) == []
+    assert aligning.reached("b", 2) == [UnblockChannels(("a",)), StartAlignmentTimer(2)]
+    assert aligning.hear(AlignmentTimedOut(1)) == []
     source = Driven("", "", align_first=True)
     source.barrier(None)
-    assert source.barrier(None, 2) == [DropLog(1), StartTimer(2), *aligned(2, "")]
+    assert source.barrier(None, 2) == [DropLog(1), StartAlignmentTimer(2), *aligned(2, "")]
     assert source.hear(BarrierSent(1)) == []
 
 
@@ -136,8 +136,8 @@ def test_a_snapshot_that_is_given_up_is_forgotten_and_its_barriers_are_stale() -
     assert task.both("b") == []
     aligning = Driven(align_first=True)
     aligning.both("a")
-    assert aligning.abort(1) == [Unblock(("a",))]
-    assert aligning.hear(TimedOut(1)) == aligning.both("b") == []
+    assert aligning.abort(1) == [UnblockChannels(("a",))]
+    assert aligning.hear(AlignmentTimedOut(1)) == aligning.both("b") == []
     assert aligning.abort(4) == aligning.both("a", 4) == []
     assert aligning.complete(4) == []
 
@@ -220,7 +220,7 @@ class NeverUnblocks(UnalignedProtocol):
     """Leaves blocked what it has blocked."""
 
     def handle(self, event: Event) -> list[Command]:
-        return [c for c in super().handle(event) if not isinstance(c, Unblock)]
+        return [c for c in super().handle(event) if not isinstance(c, UnblockChannels)]
 
 
 @pytest.mark.parametrize(
