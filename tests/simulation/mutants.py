@@ -11,8 +11,8 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.snapshot.coordination.loop_termination import (
     LoopCommand,
     LoopEvent,
-    LoopWatch,
-    Status,
+    LoopTerminationDetector,
+    StatusReported,
 )
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import BlockChannel, Command, Event, UnblockChannels
@@ -110,20 +110,20 @@ class ForgetsHooks(Recording):
         super().open()
 
 
-class IgnoresLogs(LoopWatch):
+class IgnoresLogs(LoopTerminationDetector):
     """Takes a loop for quiet whose back-edges hold records."""
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        if isinstance(event, Status):
+        if isinstance(event, StatusReported):
             event = replace(event, status=replace(event.status, log_records=0))
         return super().handle(event)
 
 
-class IgnoresTheOutside(LoopWatch):
+class IgnoresTheOutside(LoopTerminationDetector):
     """Takes a loop for quiet whose input from outside had not ended at the cut."""
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        if isinstance(event, Status):
+        if isinstance(event, StatusReported):
             event = replace(event, status=replace(event.status, outside_ended=True))
         return super().handle(event)
 

@@ -20,7 +20,7 @@ from penstock.runtime.network.elements import Batch
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.serialization.codec import Codec
-from penstock.snapshot.coordination.log_redistribution import deal_log
+from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import OWN_INPUT, LogHandle
 from penstock.snapshot.storage.in_flight_log import read_log
 
@@ -85,7 +85,7 @@ class Replays:
 
     def _in_turn(self, chain: int) -> Callable[[list[Any]], list[Any]]:
         plan = self._plan
-        return deal_log(
+        return redistribute_log(
             Partitioning.REBALANCE,
             subtask=self._subtask,
             parallelism=plan.chains[chain].parallelism,
@@ -95,7 +95,7 @@ class Replays:
     def _share(self, link: Link) -> Callable[[list[Any]], list[Any]]:
         """What takes this subtask's part of a log."""
         edge = self._code.graph.edges[link.edge]
-        return deal_log(
+        return redistribute_log(
             link.partitioning,
             subtask=self._subtask,
             parallelism=self._plan.chains[link.target].parallelism,

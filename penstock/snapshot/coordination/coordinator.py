@@ -25,25 +25,25 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.protocols.events import SnapshotKind
 
 __all__ = [
-    "Abort",
+    "AbortSnapshot",
     "Acknowledged",
-    "Complete",
+    "CompleteSnapshot",
     "Coordinator",
     "CoordinatorCommand",
     "CoordinatorEvent",
     "Declined",
-    "Fail",
-    "Finish",
-    "InputEnded",
-    "Inject",
+    "FailAttempt",
+    "FinishJob",
+    "TaskInputEnded",
+    "InjectBarriers",
     "NumbersReserved",
-    "Prepare",
-    "Publish",
+    "PrepareSnapshot",
+    "PublishSnapshot",
     "PublishFailed",
     "Published",
     "ReserveNumbers",
     "SavepointRequested",
-    "SnapshotWanted",
+    "CheckpointRequested",
     "State",
     "StopRequested",
     "Tick",
@@ -80,7 +80,7 @@ class Declined:
 
 
 @dataclass(frozen=True)
-class InputEnded:
+class TaskInputEnded:
     """A task has processed all of its bounded input."""
 
     task: Hashable
@@ -119,7 +119,7 @@ class SavepointRequested:
 
 
 @dataclass(frozen=True)
-class SnapshotWanted:
+class CheckpointRequested:
     """A checkpoint is to begin within `delay_seconds` of the last `Tick`, so send one first.
 
     Asked for by `penstock.snapshot.coordination.loop_termination`, to see how a loop stands. The
@@ -130,7 +130,7 @@ class SnapshotWanted:
 
 
 @dataclass(frozen=True)
-class Prepare:
+class PrepareSnapshot:
     """Snapshot `number` is due in so many seconds: do what can be done ahead of it.
 
     Nothing is begun by it. Another snapshot may come first, which has that number then.
@@ -141,7 +141,7 @@ class Prepare:
 
 
 @dataclass(frozen=True)
-class Inject:
+class InjectBarriers:
     """Send barrier `number` to every source."""
 
     number: int
@@ -149,21 +149,21 @@ class Inject:
 
 
 @dataclass(frozen=True)
-class Publish:
+class PublishSnapshot:
     """Write the manifest of snapshot `number` durably; every task has acknowledged."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Complete:
+class CompleteSnapshot:
     """Snapshot `number` is complete: commit what it staged, apply retention, tell the tasks."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Abort:
+class AbortSnapshot:
     """Snapshot `number` is given up; tell every task."""
 
     number: int
@@ -171,14 +171,14 @@ class Abort:
 
 
 @dataclass(frozen=True)
-class Fail:
+class FailAttempt:
     """Too many snapshots failed in a row: fail the attempt."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Finish:
+class FinishJob:
     """The final snapshot is complete; commit it and end the job."""
 
     number: int
@@ -193,15 +193,24 @@ CoordinatorEvent = (
     Tick
     | Acknowledged
     | Declined
-    | InputEnded
+    | TaskInputEnded
     | Published
     | PublishFailed
     | NumbersReserved
     | StopRequested
     | SavepointRequested
-    | SnapshotWanted
+    | CheckpointRequested
 )
-CoordinatorCommand = Prepare | Inject | Publish | Complete | Abort | Fail | Finish | ReserveNumbers
+CoordinatorCommand = (
+    PrepareSnapshot
+    | InjectBarriers
+    | PublishSnapshot
+    | CompleteSnapshot
+    | AbortSnapshot
+    | FailAttempt
+    | FinishJob
+    | ReserveNumbers
+)
 
 
 class State(Enum):
@@ -285,7 +294,7 @@ class Coordinator:
             case Declined(task, number, reason):
                 in_flight = self.state is State.COLLECTING and number == self.number
                 commands = self._abort(f"{task}: {reason}") if in_flight else []
-            case InputEnded(task):
+            case TaskInputEnded(task):
                 if task not in self.tasks:
                     raise ProtocolError(f"input of unknown task {task} ended")
                 self.ended.add(task)
@@ -304,7 +313,7 @@ class Coordinator:
             case SavepointRequested():
                 self._savepoints += 1
                 commands = []
-            case SnapshotWanted(delay_seconds):
+            case CheckpointRequested(delay_seconds):
                 at = self._now + delay_seconds
                 self._wanted = at if self._wanted is None else min(at, self._wanted)
                 commands = []
@@ -332,7 +341,7 @@ class Coordinator:
         if at is None or self._due is None or self._now < at:
             return []
         self._announced = self._numbers[0]
-        return [Prepare(self._announced, max(0.0, self._due - self._now))]
+        return [PrepareSnapshot(self._announced, max(0.0, self._due - self._now))]
 
     def _next_checkpoint(self) -> float | None:
         """When the next checkpoint is due, by the clock or because it is wanted."""
@@ -357,7 +366,7 @@ class Coordinator:
         self._final, self._wanted = final, None
         self.number = self._numbers.pop(0)
         self.state, self.acknowledged, self._started = State.COLLECTING, set(), self._now
-        commands: list[CoordinatorCommand] = [Inject(self.number, self.kind)]
+        commands: list[CoordinatorCommand] = [InjectBarriers(self.number, self.kind)]
         if len(self._numbers) < self.LOW_WATER:
             commands += self._reserve()
         return commands
@@ -379,7 +388,7 @@ class Coordinator:
         if self.acknowledged != self.tasks:
             return []
         self.state = State.PUBLISHING
-        return [Publish(number)]
+        return [PublishSnapshot(number)]
 
     def _published(self, number: int) -> list[CoordinatorCommand]:
         if self.state is not State.PUBLISHING or number != self.number:
@@ -389,9 +398,9 @@ class Coordinator:
         # behind its barrier still waits to be committed.
         if self._final:
             self.state, self.number = State.FINISHED, None
-            return [Finish(number)]
+            return [FinishJob(number)]
         self._rest()
-        return [Complete(number)]
+        return [CompleteSnapshot(number)]
 
     def _abort(self, reason: str) -> list[CoordinatorCommand]:
         assert self.number is not None
@@ -399,8 +408,11 @@ class Coordinator:
         self.failures += 1
         self._rest()
         if self.failures > self.tolerable_failures:
-            return [Abort(number, reason), Fail(f"snapshot {number} failed: {reason}")]
-        return [Abort(number, reason)]
+            return [
+                AbortSnapshot(number, reason),
+                FailAttempt(f"snapshot {number} failed: {reason}"),
+            ]
+        return [AbortSnapshot(number, reason)]
 
     def _rest(self) -> None:
         self.state, self.number = State.WAITING, None

@@ -13,10 +13,10 @@ from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
 
-__all__ = ["deal_log"]
+__all__ = ["redistribute_log"]
 
 
-def deal_log(
+def redistribute_log(
     partitioning: Partitioning,
     *,
     subtask: int,

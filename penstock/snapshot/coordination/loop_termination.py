@@ -49,17 +49,17 @@ from dataclasses import dataclass, field
 from penstock.dataflow.errors import ProtocolError
 
 __all__ = [
-    "CloseLoop",
-    "EndInput",
+    "TerminateLoop",
+    "RunEndOfInputHooks",
     "Loop",
     "LoopCommand",
     "LoopEvent",
     "LoopStatus",
-    "LoopWatch",
-    "OutsideEnded",
-    "SnapshotOver",
-    "Status",
-    "WantSnapshot",
+    "LoopTerminationDetector",
+    "ExternalInputEnded",
+    "SnapshotEnded",
+    "StatusReported",
+    "RequestCheckpoint",
 ]
 
 
@@ -100,14 +100,14 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class OutsideEnded:
+class ExternalInputEnded:
     """All channels of a task from outside its loop have delivered `EndOfInput`, or it has none."""
 
     task: Hashable
 
 
 @dataclass(frozen=True)
-class Status:
+class StatusReported:
     """A task of a loop has acknowledged snapshot `number`, and this is how it stood at its cut."""
 
     task: Hashable
@@ -116,14 +116,14 @@ class Status:
 
 
 @dataclass(frozen=True)
-class SnapshotOver:
+class SnapshotEnded:
     """Snapshot `number` is complete, or was given up."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class EndInput:
+class RunEndOfInputHooks:
     """Tell all tasks of a loop to run their end-of-input hooks, unless `round` rounds have run."""
 
     loop: int
@@ -131,21 +131,21 @@ class EndInput:
 
 
 @dataclass(frozen=True)
-class CloseLoop:
+class TerminateLoop:
     """Tell all tasks of a loop to send `EndOfInput` on all outputs: they have ended."""
 
     loop: int
 
 
 @dataclass(frozen=True)
-class WantSnapshot:
+class RequestCheckpoint:
     """Take a snapshot no later than this many seconds from now."""
 
     delay_seconds: float
 
 
-LoopEvent = OutsideEnded | Status | SnapshotOver
-LoopCommand = EndInput | CloseLoop | WantSnapshot
+LoopEvent = ExternalInputEnded | StatusReported | SnapshotEnded
+LoopCommand = RunEndOfInputHooks | TerminateLoop | RequestCheckpoint
 
 
 @dataclass
@@ -168,7 +168,7 @@ class _Watched:
         return not self.closed and len(self.ended) == len(self.loop.tasks)
 
 
-class LoopWatch:
+class LoopTerminationDetector:
     """Watches the loops of one execution attempt.
 
     Arguments:
@@ -189,14 +189,14 @@ class LoopWatch:
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
         """What to do about an event, in this order; `ProtocolError` for an impossible one."""
         match event:
-            case OutsideEnded(task):
+            case ExternalInputEnded(task):
                 return self._outside_ended(self._find(event), task)
-            case Status():
+            case StatusReported():
                 return self._status(self._find(event), event)
-            case SnapshotOver():
+            case SnapshotEnded():
                 return self._over()
 
-    def _find(self, event: OutsideEnded | Status) -> _Watched:
+    def _find(self, event: ExternalInputEnded | StatusReported) -> _Watched:
         if event.task not in self._of_task:
             raise ProtocolError(f"{event} of a task that is in no loop")
         return self._of_task[event.task]
@@ -209,15 +209,15 @@ class LoopWatch:
             return []
         # A snapshot may be in flight; that its cut came too early for this loop is well possible.
         self._delay = self.SOON_SECONDS
-        return [WantSnapshot(self._delay)]
+        return [RequestCheckpoint(self._delay)]
 
     def _over(self) -> list[LoopCommand]:
         if not any(watched.waits for watched in self._watched):
             return []
         delay, self._delay = self._delay, min(2 * self._delay, self.LATEST_SECONDS)
-        return [WantSnapshot(delay)]
+        return [RequestCheckpoint(delay)]
 
-    def _status(self, watched: _Watched, event: Status) -> list[LoopCommand]:
+    def _status(self, watched: _Watched, event: StatusReported) -> list[LoopCommand]:
         if watched.closed or event.number < watched.number:
             return []
         if event.number > watched.number:
@@ -243,8 +243,8 @@ class LoopWatch:
             wanted = rounds + 1
         else:
             watched.closed = True
-            return [CloseLoop(watched.loop.index)]
+            return [TerminateLoop(watched.loop.index)]
         if wanted <= watched.commanded:
             return []
         watched.commanded = wanted
-        return [EndInput(watched.loop.index, wanted)]
+        return [RunEndOfInputHooks(watched.loop.index, wanted)]

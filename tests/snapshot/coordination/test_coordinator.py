@@ -11,27 +11,27 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.coordination.coordinator import (
-    Abort,
+    AbortSnapshot,
     Acknowledged,
-    Complete,
+    CheckpointRequested,
+    CompleteSnapshot,
     Coordinator,
     CoordinatorCommand,
     CoordinatorEvent,
     Declined,
-    Fail,
-    Finish,
-    Inject,
-    InputEnded,
+    FailAttempt,
+    FinishJob,
+    InjectBarriers,
     NumbersReserved,
-    Prepare,
-    Publish,
+    PrepareSnapshot,
     Published,
     PublishFailed,
+    PublishSnapshot,
     ReserveNumbers,
     SavepointRequested,
-    SnapshotWanted,
     State,
     StopRequested,
+    TaskInputEnded,
     Tick,
 )
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -62,17 +62,17 @@ def test_nothing_happens_before_the_interval_is_over() -> None:
     c = coordinator()
     assert c.next_tick() == 10.0
     assert hear(c, Tick(9.999)) == []
-    assert hear(c, Tick(10.0)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(10.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_snapshot_goes_from_injected_to_published_to_complete() -> None:
     c = coordinator()
     hear(c, Tick(10.0))
     assert hear(c, Acknowledged("s", 1)) == []
-    assert hear(c, Acknowledged("t", 1)) == [Publish(1)]
+    assert hear(c, Acknowledged("t", 1)) == [PublishSnapshot(1)]
     assert c.state is State.PUBLISHING
     assert c.next_tick() is None
-    assert hear(c, Published(1)) == [Complete(1)]
+    assert hear(c, Published(1)) == [CompleteSnapshot(1)]
     assert c.state is State.WAITING
 
 
@@ -80,7 +80,7 @@ def test_the_interval_counts_from_start_to_start() -> None:
     c = coordinator()
     hear(c, Tick(10.0), Tick(14.0), *acknowledge(1), Published(1))
     assert c.next_tick() == 20.0
-    assert hear(c, Tick(20.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_slow_snapshot_is_followed_after_the_minimum_pause() -> None:
@@ -88,7 +88,7 @@ def test_a_slow_snapshot_is_followed_after_the_minimum_pause() -> None:
     hear(c, Tick(10.0), Tick(25.0), *acknowledge(1), Published(1))
     assert c.next_tick() == 28.0
     assert hear(c, Tick(27.9)) == []
-    assert hear(c, Tick(28.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(28.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_snapshot_is_announced_once_before_it_is_due() -> None:
@@ -96,30 +96,30 @@ def test_a_snapshot_is_announced_once_before_it_is_due() -> None:
     assert c.next_tick() == pytest.approx(0.75)
     assert hear(c, Tick(0.7)) == []
     (announced,) = hear(c, Tick(0.9))
-    assert isinstance(announced, Prepare)
+    assert isinstance(announced, PrepareSnapshot)
     assert announced.number == 1
     assert announced.seconds == pytest.approx(0.1)
     assert c.next_tick() == 1.0
     assert hear(c, Tick(0.95)) == []
-    assert hear(c, Tick(1.0)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(1.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
     hear(c, *acknowledge(1), Published(1))
     assert c.next_tick() == pytest.approx(1.75)
-    assert hear(c, Tick(1.9)) == [Prepare(2, pytest.approx(0.1))]
+    assert hear(c, Tick(1.9)) == [PrepareSnapshot(2, pytest.approx(0.1))]
 
 
 def test_a_short_interval_is_announced_a_quarter_of_it_ahead() -> None:
     c = coordinator(interval=0.1, announce=True)
     assert hear(c, Tick(0.07)) == []
-    assert hear(c, Tick(0.08)) == [Prepare(1, pytest.approx(0.02))]
+    assert hear(c, Tick(0.08)) == [PrepareSnapshot(1, pytest.approx(0.02))]
 
 
 def test_a_snapshot_that_was_announced_may_be_begun_for_another_reason() -> None:
     c = coordinator(interval=1.0, announce=True)
-    assert hear(c, Tick(0.9)) == [Prepare(1, pytest.approx(0.1))]
-    assert hear(c, SavepointRequested()) == [Inject(1, SnapshotKind.SAVEPOINT)]
+    assert hear(c, Tick(0.9)) == [PrepareSnapshot(1, pytest.approx(0.1))]
+    assert hear(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
     hear(c, *acknowledge(1), Published(1))
     # The interval counts from its start.
-    assert hear(c, Tick(1.8)) == [Prepare(2, pytest.approx(0.1))]
+    assert hear(c, Tick(1.8)) == [PrepareSnapshot(2, pytest.approx(0.1))]
 
 
 def test_what_is_not_due_by_the_clock_or_soon_is_not_announced() -> None:
@@ -131,7 +131,7 @@ def test_what_is_not_due_by_the_clock_or_soon_is_not_announced() -> None:
         assert hear(coordinator(**changes), Tick(0.09)) == []
         assert hear(coordinator(**changes), Tick(0.9))[:1] in (
             [],
-            [Inject(1, SnapshotKind.CHECKPOINT)],
+            [InjectBarriers(1, SnapshotKind.CHECKPOINT)],
         )
 
 
@@ -145,8 +145,8 @@ def test_without_an_interval_only_the_last_one_is_taken() -> None:
     c = coordinator(interval=None)
     assert c.next_tick() is None
     assert hear(c, Tick(1e6)) == []
-    hear(c, InputEnded("s"))
-    assert hear(c, InputEnded("t")) == [Inject(1, SnapshotKind.FINAL)]
+    hear(c, TaskInputEnded("s"))
+    assert hear(c, TaskInputEnded("t")) == [InjectBarriers(1, SnapshotKind.FINAL)]
 
 
 def test_a_snapshot_that_takes_too_long_is_given_up() -> None:
@@ -155,7 +155,7 @@ def test_a_snapshot_that_takes_too_long_is_given_up() -> None:
     assert c.next_tick() == 15.0
     assert hear(c, Tick(14.9)) == []
     (abort,) = hear(c, Tick(15.0))
-    assert isinstance(abort, Abort)
+    assert isinstance(abort, AbortSnapshot)
     assert "no acknowledgement from t" in abort.reason
     assert hear(c, Acknowledged("t", 1)) == []
 
@@ -164,21 +164,21 @@ def test_publishing_does_not_time_out() -> None:
     c = coordinator(timeout=5.0)
     hear(c, Tick(10.0), *acknowledge(1))
     assert hear(c, Tick(1000.0)) == []
-    assert hear(c, Published(1))[0] == Complete(1)
+    assert hear(c, Published(1))[0] == CompleteSnapshot(1)
 
 
 def test_a_declined_snapshot_is_given_up_and_names_the_task() -> None:
     c = coordinator(tolerable_failures=1)
     hear(c, Tick(10.0))
-    assert hear(c, Declined("t", 1, "disk full")) == [Abort(1, "t: disk full")]
+    assert hear(c, Declined("t", 1, "disk full")) == [AbortSnapshot(1, "t: disk full")]
     assert hear(c, Declined("s", 1, "disk full")) == []
-    assert hear(c, Tick(20.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_manifest_that_cannot_be_written_gives_the_snapshot_up() -> None:
     c = coordinator(tolerable_failures=1)
     hear(c, Tick(10.0), *acknowledge(1))
-    assert hear(c, PublishFailed(1, "disk full")) == [Abort(1, "disk full")]
+    assert hear(c, PublishFailed(1, "disk full")) == [AbortSnapshot(1, "disk full")]
 
 
 def test_more_failures_in_a_row_than_are_tolerated_fail_the_attempt() -> None:
@@ -187,51 +187,57 @@ def test_more_failures_in_a_row_than_are_tolerated_fail_the_attempt() -> None:
         hear(c, Tick(number * 10.0))
         assert len(hear(c, Declined("s", number, "no"))) == 1
     hear(c, Tick(30.0))
-    assert hear(c, Declined("s", 3, "no")) == [Abort(3, "s: no"), Fail("snapshot 3 failed: s: no")]
+    assert hear(c, Declined("s", 3, "no")) == [
+        AbortSnapshot(3, "s: no"),
+        FailAttempt("snapshot 3 failed: s: no"),
+    ]
 
 
 def test_a_complete_snapshot_resets_the_count_of_failures() -> None:
     c = coordinator(tolerable_failures=1)
     hear(c, Tick(10.0), Declined("s", 1, "no"), Tick(20.0), *acknowledge(2), Published(2))
     hear(c, Tick(30.0))
-    assert hear(c, Declined("s", 3, "no")) == [Abort(3, "s: no")]
+    assert hear(c, Declined("s", 3, "no")) == [AbortSnapshot(3, "s: no")]
 
 
 def test_when_all_input_has_ended_one_last_snapshot_is_taken_and_the_job_finishes() -> None:
     c = coordinator()
-    assert hear(c, InputEnded("s")) == []
-    assert hear(c, InputEnded("t")) == [Inject(1, SnapshotKind.FINAL)]
-    assert hear(c, *acknowledge(1)) == [Publish(1)]
-    assert hear(c, Published(1)) == [Finish(1)]
+    assert hear(c, TaskInputEnded("s")) == []
+    assert hear(c, TaskInputEnded("t")) == [InjectBarriers(1, SnapshotKind.FINAL)]
+    assert hear(c, *acknowledge(1)) == [PublishSnapshot(1)]
+    assert hear(c, Published(1)) == [FinishJob(1)]
     assert hear(c, Tick(1e6), StopRequested(), SavepointRequested()) == []
 
 
 def test_a_snapshot_begun_before_the_last_input_ended_is_not_the_last_one() -> None:
     c = coordinator()
-    hear(c, Tick(10.0), InputEnded("s"), InputEnded("t"), *acknowledge(1))
-    assert hear(c, Published(1)) == [Complete(1), Inject(2, SnapshotKind.FINAL)]
+    hear(c, Tick(10.0), TaskInputEnded("s"), TaskInputEnded("t"), *acknowledge(1))
+    assert hear(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.FINAL)]
     hear(c, *acknowledge(2))
-    assert hear(c, Published(2)) == [Finish(2)]
+    assert hear(c, Published(2)) == [FinishJob(2)]
 
 
 def test_a_last_snapshot_that_fails_is_taken_again_at_once() -> None:
     c = coordinator(tolerable_failures=1)
-    hear(c, InputEnded("s"), InputEnded("t"))
-    assert hear(c, Declined("s", 1, "no")) == [Abort(1, "s: no"), Inject(2, SnapshotKind.FINAL)]
+    hear(c, TaskInputEnded("s"), TaskInputEnded("t"))
+    assert hear(c, Declined("s", 1, "no")) == [
+        AbortSnapshot(1, "s: no"),
+        InjectBarriers(2, SnapshotKind.FINAL),
+    ]
 
 
 def test_an_ended_task_still_has_to_acknowledge() -> None:
     c = coordinator()
-    hear(c, InputEnded("t"), Tick(10.0))
+    hear(c, TaskInputEnded("t"), Tick(10.0))
     assert hear(c, Acknowledged("s", 1)) == []
-    assert hear(c, Acknowledged("t", 1)) == [Publish(1)]
+    assert hear(c, Acknowledged("t", 1)) == [PublishSnapshot(1)]
 
 
 def test_a_stop_takes_a_last_snapshot_at_once() -> None:
     c = coordinator()
-    assert hear(c, StopRequested()) == [Inject(1, SnapshotKind.FINAL)]
+    assert hear(c, StopRequested()) == [InjectBarriers(1, SnapshotKind.FINAL)]
     hear(c, *acknowledge(1))
-    assert hear(c, Published(1)) == [Finish(1)]
+    assert hear(c, Published(1)) == [FinishJob(1)]
 
 
 def test_a_stop_waits_for_the_snapshot_in_flight() -> None:
@@ -239,43 +245,43 @@ def test_a_stop_waits_for_the_snapshot_in_flight() -> None:
     hear(c, Tick(10.0))
     assert hear(c, StopRequested()) == []
     hear(c, *acknowledge(1))
-    assert hear(c, Published(1)) == [Complete(1), Inject(2, SnapshotKind.FINAL)]
+    assert hear(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.FINAL)]
 
 
 def test_a_savepoint_is_taken_at_once_and_each_request_gets_its_own() -> None:
     c = coordinator()
-    assert hear(c, SavepointRequested()) == [Inject(1, SnapshotKind.SAVEPOINT)]
-    assert hear(c, SavepointRequested(), *acknowledge(1)) == [Publish(1)]
-    assert hear(c, Published(1)) == [Complete(1), Inject(2, SnapshotKind.SAVEPOINT)]
+    assert hear(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
+    assert hear(c, SavepointRequested(), *acknowledge(1)) == [PublishSnapshot(1)]
+    assert hear(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.SAVEPOINT)]
     hear(c, *acknowledge(2))
-    assert hear(c, Published(2)) == [Complete(2)]
+    assert hear(c, Published(2)) == [CompleteSnapshot(2)]
 
 
 def test_a_wanted_snapshot_begins_after_its_delay_though_there_is_no_interval() -> None:
     c = coordinator(interval=None, min_pause=3.0)
-    assert hear(c, Tick(7.0), SnapshotWanted(0.5)) == []
+    assert hear(c, Tick(7.0), CheckpointRequested(0.5)) == []
     assert c.next_tick() == 7.5
     assert hear(c, Tick(7.4)) == []
-    assert hear(c, Tick(7.5)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(7.5)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
     hear(c, *acknowledge(1), Published(1))
     assert c.next_tick() is None
     assert hear(c, Tick(100.0)) == []
     # Without an interval there is no pause to keep.
-    assert hear(c, SnapshotWanted(0.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+    assert hear(c, CheckpointRequested(0.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_wanted_snapshot_comes_before_the_interval_is_over_and_starts_it_anew() -> None:
     c = coordinator()
-    hear(c, Tick(4.0), SnapshotWanted(1.0))
+    hear(c, Tick(4.0), CheckpointRequested(1.0))
     assert c.next_tick() == 5.0
-    assert hear(c, Tick(5.0)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(5.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
     hear(c, *acknowledge(1), Published(1))
     assert c.next_tick() == 15.0
 
 
 def test_of_several_wishes_the_earliest_counts() -> None:
     c = coordinator(interval=None)
-    hear(c, SnapshotWanted(2.0), SnapshotWanted(1.0), SnapshotWanted(3.0))
+    hear(c, CheckpointRequested(2.0), CheckpointRequested(1.0), CheckpointRequested(3.0))
     assert c.next_tick() == 1.0
     hear(c, Tick(1.0), *acknowledge(1), Published(1))
     assert c.next_tick() is None
@@ -283,62 +289,65 @@ def test_of_several_wishes_the_earliest_counts() -> None:
 
 def test_a_snapshot_that_begins_for_another_reason_serves_as_the_wanted_one() -> None:
     c = coordinator(interval=None)
-    hear(c, SnapshotWanted(5.0), SavepointRequested(), *acknowledge(1), Published(1))
+    hear(c, CheckpointRequested(5.0), SavepointRequested(), *acknowledge(1), Published(1))
     assert c.next_tick() is None
     c = coordinator()
-    hear(c, SnapshotWanted(15.0), Tick(10.0), *acknowledge(1), Published(1))
+    hear(c, CheckpointRequested(15.0), Tick(10.0), *acknowledge(1), Published(1))
     assert c.next_tick() == 20.0
 
 
 def test_a_snapshot_in_flight_does_not_serve_as_the_wanted_one() -> None:
     c = coordinator(interval=None)
-    hear(c, SnapshotWanted(0.0))
-    assert hear(c, SnapshotWanted(1.0), Acknowledged("s", 1)) == []
+    hear(c, CheckpointRequested(0.0))
+    assert hear(c, CheckpointRequested(1.0), Acknowledged("s", 1)) == []
     assert c.next_tick() == 60.0
     hear(c, Tick(5.0), Acknowledged("t", 1))
-    assert hear(c, Published(1)) == [Complete(1), Inject(2, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Published(1)) == [
+        CompleteSnapshot(1),
+        InjectBarriers(2, SnapshotKind.CHECKPOINT),
+    ]
 
 
 def test_a_wanted_snapshot_keeps_the_pause_if_there_is_an_interval() -> None:
     c = coordinator(min_pause=3.0)
     hear(c, Tick(10.0), Tick(11.0), *acknowledge(1), Published(1))
-    assert hear(c, SnapshotWanted(0.5)) == []
+    assert hear(c, CheckpointRequested(0.5)) == []
     assert c.next_tick() == 14.0
     assert hear(c, Tick(13.9)) == []
-    assert hear(c, Tick(14.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(14.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_wanted_snapshot_that_is_given_up_is_not_begun_again_unless_it_is_wanted_again() -> None:
     c = coordinator(interval=None, tolerable_failures=1)
-    hear(c, SnapshotWanted(0.0))
-    assert hear(c, Declined("s", 1, "no")) == [Abort(1, "s: no")]
+    hear(c, CheckpointRequested(0.0))
+    assert hear(c, Declined("s", 1, "no")) == [AbortSnapshot(1, "s: no")]
     assert c.next_tick() is None
-    assert hear(c, SnapshotWanted(0.0)) == [Inject(2, SnapshotKind.CHECKPOINT)]
+    assert hear(c, CheckpointRequested(0.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_wanted_snapshot_waits_for_numbers() -> None:
     c = coordinator(interval=None, numbers=range(0))
-    assert hear(c, SnapshotWanted(0.0)) == [ReserveNumbers()]
-    assert hear(c, NumbersReserved(range(5, 40))) == [Inject(5, SnapshotKind.CHECKPOINT)]
+    assert hear(c, CheckpointRequested(0.0)) == [ReserveNumbers()]
+    assert hear(c, NumbersReserved(range(5, 40))) == [InjectBarriers(5, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_stop_overrules_a_wish() -> None:
     c = coordinator()
-    hear(c, SnapshotWanted(1.0))
-    assert hear(c, StopRequested()) == [Inject(1, SnapshotKind.FINAL)]
+    hear(c, CheckpointRequested(1.0))
+    assert hear(c, StopRequested()) == [InjectBarriers(1, SnapshotKind.FINAL)]
     hear(c, *acknowledge(1))
-    assert hear(c, SnapshotWanted(0.0)) == []
-    assert hear(c, Published(1)) == [Finish(1)]
+    assert hear(c, CheckpointRequested(0.0)) == []
+    assert hear(c, Published(1)) == [FinishJob(1)]
     assert c.next_tick() is None
 
 
 def test_numbers_are_reserved_before_they_run_out() -> None:
     c = coordinator(numbers=range(1, 10))
-    assert hear(c, Tick(10.0)) == [Inject(1, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(10.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
     hear(c, *acknowledge(1), Published(1))
-    assert hear(c, Tick(20.0)) == [Inject(2, SnapshotKind.CHECKPOINT), ReserveNumbers()]
+    assert hear(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT), ReserveNumbers()]
     hear(c, *acknowledge(2), Published(2))
-    assert hear(c, Tick(30.0)) == [Inject(3, SnapshotKind.CHECKPOINT)]
+    assert hear(c, Tick(30.0)) == [InjectBarriers(3, SnapshotKind.CHECKPOINT)]
     assert hear(c, NumbersReserved(range(50, 60))) == []
 
 
@@ -346,7 +355,7 @@ def test_without_numbers_a_snapshot_waits_for_them() -> None:
     c = coordinator(numbers=range(0))
     assert hear(c, Tick(10.0)) == [ReserveNumbers()]
     assert hear(c, Tick(11.0)) == []
-    assert hear(c, NumbersReserved(range(5, 40))) == [Inject(5, SnapshotKind.CHECKPOINT)]
+    assert hear(c, NumbersReserved(range(5, 40))) == [InjectBarriers(5, SnapshotKind.CHECKPOINT)]
 
 
 def test_time_never_goes_back() -> None:
@@ -362,7 +371,7 @@ def test_impossible_events_are_refused() -> None:
     with pytest.raises(ProtocolError, match="unknown task"):
         c.handle(Acknowledged("x", 1))
     with pytest.raises(ProtocolError, match="unknown task"):
-        c.handle(InputEnded("x"))
+        c.handle(TaskInputEnded("x"))
     with pytest.raises(ProtocolError, match="published in state collecting"):
         c.handle(Published(1))
     c.handle(Acknowledged("s", 1))
@@ -410,12 +419,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     def obey(self, command: CoordinatorCommand) -> None:
         match command:
-            case Prepare(number, seconds):
+            case PrepareSnapshot(number, seconds):
                 assert self.in_flight is None, "nobody waits for one while another is in flight"
                 assert number > max([self.announced, *self.injected]), "once"
                 assert 0 <= seconds <= 0.3
                 self.announced = number
-            case Inject(number, kind):
+            case InjectBarriers(number, kind):
                 assert self.in_flight is None, "one in flight"
                 assert number >= self.announced, "the next one has the number announced"
                 assert not self.injected or number > self.injected[-1], "a number is used once"
@@ -424,20 +433,20 @@ class AnyOrder(RuleBasedStateMachine):
                 self.injected.append(number)
                 self.kinds[number] = kind
                 self.in_flight, self.acknowledged = number, set()
-            case Publish(number):
+            case PublishSnapshot(number):
                 assert number == self.in_flight
                 assert self.acknowledged == set(self.tasks), "only when all have acknowledged"
                 assert number not in self.aborted
                 self.publishing = number
-            case Complete(number) | Finish(number):
+            case CompleteSnapshot(number) | FinishJob(number):
                 assert number in self.published, "only when its manifest is durable"
                 assert number not in self.aborted
-                assert isinstance(command, Finish) == (self.kinds[number] is SnapshotKind.FINAL)
+                assert isinstance(command, FinishJob) == (self.kinds[number] is SnapshotKind.FINAL)
                 self.completed.append(number)
-                if isinstance(command, Finish):
+                if isinstance(command, FinishJob):
                     self.finished.append(number)
                 self.in_flight = self.publishing = None
-            case Abort(number, _):
+            case AbortSnapshot(number, _):
                 assert number == self.in_flight
                 assert number not in self.published
                 self.aborted.add(number)
@@ -445,7 +454,7 @@ class AnyOrder(RuleBasedStateMachine):
             case ReserveNumbers():
                 assert not self.reserving, "asked once"
                 self.reserving = True
-            case Fail():
+            case FailAttempt():
                 assert len(self.aborted) > 3
 
     @rule(seconds=st.floats(0.0, 8.0))
@@ -488,7 +497,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(task=st.sampled_from(tasks))
     def end(self, task: str) -> None:
         self.ended.add(task)
-        self.hear(InputEnded(task))
+        self.hear(TaskInputEnded(task))
 
     @precondition(lambda self: self.reserving)
     @rule()
@@ -504,7 +513,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0.0, 3.0))
     def want(self, seconds: float) -> None:
-        self.hear(SnapshotWanted(seconds))
+        self.hear(CheckpointRequested(seconds))
         if self.in_flight is None and not self.finished:
             due = self.c.next_tick()
             # The pause of one second after the last one is all that it waits for besides.

@@ -17,17 +17,17 @@ import pytest
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.coordination.loop_termination import (
-    CloseLoop,
-    EndInput,
+    ExternalInputEnded,
     Loop,
     LoopCommand,
     LoopEvent,
     LoopStatus,
-    LoopWatch,
-    OutsideEnded,
-    SnapshotOver,
-    Status,
-    WantSnapshot,
+    LoopTerminationDetector,
+    RequestCheckpoint,
+    RunEndOfInputHooks,
+    SnapshotEnded,
+    StatusReported,
+    TerminateLoop,
 )
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
@@ -46,9 +46,9 @@ from penstock.snapshot.protocols.events import (
 )
 
 
-def watch(hooks: bool = False, *others: Loop) -> LoopWatch:
+def watch(hooks: bool = False, *others: Loop) -> LoopTerminationDetector:
     """Watches loop 0 of tasks a and b, and others."""
-    return LoopWatch([Loop(0, frozenset("ab"), hooks), *others])
+    return LoopTerminationDetector([Loop(0, frozenset("ab"), hooks), *others])
 
 
 def status(rounds: int = 0, emitted: bool = False, **changes: Any) -> LoopStatus:
@@ -57,18 +57,20 @@ def status(rounds: int = 0, emitted: bool = False, **changes: Any) -> LoopStatus
     return LoopStatus(rounds=rounds, emitted=emitted, **values)
 
 
-def say(target: LoopWatch, number: int, a: LoopStatus, b: LoopStatus) -> list[LoopCommand]:
-    return hear(target, Status("a", number, a), Status("b", number, b))
+def say(
+    target: LoopTerminationDetector, number: int, a: LoopStatus, b: LoopStatus
+) -> list[LoopCommand]:
+    return hear(target, StatusReported("a", number, a), StatusReported("b", number, b))
 
 
-def hear(target: LoopWatch, *events: LoopEvent) -> list[LoopCommand]:
+def hear(target: LoopTerminationDetector, *events: LoopEvent) -> list[LoopCommand]:
     return [command for event in events for command in target.handle(event)]
 
 
 def test_a_quiet_loop_without_hooks_is_closed() -> None:
     w = watch()
-    assert hear(w, Status("a", 1, status())) == []
-    assert hear(w, Status("b", 1, status())) == [CloseLoop(0)]
+    assert hear(w, StatusReported("a", 1, status())) == []
+    assert hear(w, StatusReported("b", 1, status())) == [TerminateLoop(0)]
 
 
 @pytest.mark.parametrize(
@@ -78,102 +80,102 @@ def test_a_loop_is_not_closed_while_one_task_has_something_left(busy: dict[str, 
     w = watch()
     assert say(w, 1, status(), status(**busy)) == []
     assert say(w, 2, status(**busy), status()) == []
-    assert say(w, 3, status(), status()) == [CloseLoop(0)]
+    assert say(w, 3, status(), status()) == [TerminateLoop(0)]
 
 
 def test_what_is_said_with_different_snapshots_does_not_count_together() -> None:
     w = watch()
-    assert hear(w, Status("a", 1, status()), Status("b", 2, status())) == []
-    assert hear(w, Status("a", 1, status(log_records=3))) == []
-    assert hear(w, Status("a", 2, status())) == [CloseLoop(0)]
+    assert hear(w, StatusReported("a", 1, status()), StatusReported("b", 2, status())) == []
+    assert hear(w, StatusReported("a", 1, status(log_records=3))) == []
+    assert hear(w, StatusReported("a", 2, status())) == [TerminateLoop(0)]
 
 
 def test_a_closed_loop_is_left_alone() -> None:
     w = watch(hooks=False)
-    hear(w, OutsideEnded("a"), OutsideEnded("b"))
+    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
     say(w, 1, status(), status())
     assert say(w, 2, status(), status()) == []
-    assert hear(w, SnapshotOver(2)) == []
+    assert hear(w, SnapshotEnded(2)) == []
 
 
 def test_hooks_run_in_rounds_until_none_of_them_emits_into_the_loop() -> None:
     w = watch(hooks=True)
-    assert say(w, 1, status(), status()) == [EndInput(0, 1)]
-    assert say(w, 2, status(1, True), status(1)) == [EndInput(0, 2)]
-    assert say(w, 3, status(2), status(2, True)) == [EndInput(0, 3)]
-    assert say(w, 4, status(3), status(3)) == [CloseLoop(0)]
+    assert say(w, 1, status(), status()) == [RunEndOfInputHooks(0, 1)]
+    assert say(w, 2, status(1, True), status(1)) == [RunEndOfInputHooks(0, 2)]
+    assert say(w, 3, status(2), status(2, True)) == [RunEndOfInputHooks(0, 3)]
+    assert say(w, 4, status(3), status(3)) == [TerminateLoop(0)]
 
 
 def test_a_round_is_commanded_once_and_then_waited_for() -> None:
     w = watch(hooks=True)
-    assert say(w, 1, status(), status()) == [EndInput(0, 1)]
+    assert say(w, 1, status(), status()) == [RunEndOfInputHooks(0, 1)]
     assert say(w, 2, status(), status()) == []
     assert say(w, 3, status(1, True), status()) == []
     assert say(w, 4, status(1, True, log_records=2), status(1)) == []
-    assert say(w, 5, status(1, True), status(1)) == [EndInput(0, 2)]
+    assert say(w, 5, status(1, True), status(1)) == [RunEndOfInputHooks(0, 2)]
     assert say(w, 6, status(1, True), status(1)) == []
 
 
 def test_a_loop_restored_in_the_middle_of_a_round_has_the_others_run_it() -> None:
     w = watch(hooks=True)
     # Task b has still to run round 2; whether its round 1 emitted does not matter any more.
-    assert say(w, 7, status(2, False), status(1, True)) == [EndInput(0, 2)]
-    assert say(w, 8, status(2), status(2)) == [CloseLoop(0)]
+    assert say(w, 7, status(2, False), status(1, True)) == [RunEndOfInputHooks(0, 2)]
+    assert say(w, 8, status(2), status(2)) == [TerminateLoop(0)]
 
 
 def test_a_loop_restored_after_its_last_round_is_closed_without_another() -> None:
-    assert say(watch(hooks=True), 7, status(2), status(2)) == [CloseLoop(0)]
+    assert say(watch(hooks=True), 7, status(2), status(2)) == [TerminateLoop(0)]
 
 
 def test_a_snapshot_is_wanted_when_the_outside_of_all_tasks_has_ended() -> None:
     w = watch()
-    assert hear(w, SnapshotOver(1)) == []
-    assert hear(w, OutsideEnded("b")) == []
-    assert hear(w, OutsideEnded("a")) == [WantSnapshot(0.02)]
+    assert hear(w, SnapshotEnded(1)) == []
+    assert hear(w, ExternalInputEnded("b")) == []
+    assert hear(w, ExternalInputEnded("a")) == [RequestCheckpoint(0.02)]
 
 
 def test_snapshots_are_wanted_ever_later_while_nothing_comes_of_them() -> None:
     w = watch(hooks=True)
-    hear(w, OutsideEnded("a"), OutsideEnded("b"))
+    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
     busy = status(log_records=1)
     delays: list[LoopCommand] = []
     for number in range(8):
         assert say(w, number, busy, busy) == []
-        delays += hear(w, SnapshotOver(number))
+        delays += hear(w, SnapshotEnded(number))
     expected = [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
-    assert delays == [WantSnapshot(delay) for delay in expected]
-    assert say(w, 8, status(), status()) == [EndInput(0, 1)]
-    assert hear(w, SnapshotOver(8)) == [WantSnapshot(0.02)]
+    assert delays == [RequestCheckpoint(delay) for delay in expected]
+    assert say(w, 8, status(), status()) == [RunEndOfInputHooks(0, 1)]
+    assert hear(w, SnapshotEnded(8)) == [RequestCheckpoint(0.02)]
 
 
 def test_a_snapshot_that_was_given_up_is_wanted_again() -> None:
     w = watch()
-    hear(w, OutsideEnded("a"), OutsideEnded("b"), Status("a", 1, status()))
-    assert hear(w, SnapshotOver(1)) == [WantSnapshot(0.02)]
+    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"), StatusReported("a", 1, status()))
+    assert hear(w, SnapshotEnded(1)) == [RequestCheckpoint(0.02)]
 
 
 def test_a_loop_is_closed_beside_one_whose_outside_never_ends() -> None:
     w = watch(False, Loop(1, frozenset("c"), True))
-    hear(w, OutsideEnded("a"), OutsideEnded("b"))
-    assert hear(w, Status("c", 1, status(outside_ended=False))) == []
-    assert say(w, 1, status(), status()) == [CloseLoop(0)]
+    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
+    assert hear(w, StatusReported("c", 1, status(outside_ended=False))) == []
+    assert say(w, 1, status(), status()) == [TerminateLoop(0)]
     # The other one waits for its outside, not for snapshots.
-    assert hear(w, SnapshotOver(1)) == []
-    assert hear(w, OutsideEnded("c")) == [WantSnapshot(0.02)]
-    assert hear(w, Status("c", 2, status())) == [EndInput(1, 1)]
+    assert hear(w, SnapshotEnded(1)) == []
+    assert hear(w, ExternalInputEnded("c")) == [RequestCheckpoint(0.02)]
+    assert hear(w, StatusReported("c", 2, status())) == [RunEndOfInputHooks(1, 1)]
 
 
 def test_impossible_events_are_refused() -> None:
     w = watch()
-    hear(w, OutsideEnded("a"), Status("a", 1, status()))
+    hear(w, ExternalInputEnded("a"), StatusReported("a", 1, status()))
     with pytest.raises(ProtocolError, match="in no loop"):
-        w.handle(OutsideEnded("z"))
+        w.handle(ExternalInputEnded("z"))
     with pytest.raises(ProtocolError, match="in no loop"):
-        w.handle(Status("z", 1, status()))
+        w.handle(StatusReported("z", 1, status()))
     with pytest.raises(ProtocolError, match="ended twice"):
-        w.handle(OutsideEnded("a"))
+        w.handle(ExternalInputEnded("a"))
     with pytest.raises(ProtocolError, match="acknowledged snapshot 1 twice"):
-        w.handle(Status("a", 1, status()))
+        w.handle(StatusReported("a", 1, status()))
     with pytest.raises(ProtocolError, match="two loops"):
         watch(False, Loop(1, frozenset("bc"), False))
 
@@ -271,7 +273,9 @@ class Running:
 class Simulation:
     """One job under one seed."""
 
-    def __init__(self, job: Job, seed: int, watch: type[LoopWatch] = LoopWatch) -> None:
+    def __init__(
+        self, job: Job, seed: int, watch: type[LoopTerminationDetector] = LoopTerminationDetector
+    ) -> None:
         self._watch_class = watch
         self.job, self.seed, self.rng = job, seed, random.Random(seed)
         self.loop_of = {task: i for i, tasks in enumerate(job.loops) for task in tasks}
@@ -317,7 +321,7 @@ class Simulation:
                 {c for c in inputs if self.job.edges[c][0] not in own},
             )
             if not task.outside:
-                task.reports.append(OutsideEnded(name))
+                task.reports.append(ExternalInputEnded(name))
 
     # ---- one move after the other
 
@@ -380,7 +384,7 @@ class Simulation:
             if channel in task.outside:
                 task.outside.discard(channel)
                 if not task.outside:
-                    task.reports.append(OutsideEnded(name))
+                    task.reports.append(ExternalInputEnded(name))
         elif isinstance(item, int) and item < 0:
             self.hear(name, BarrierArrived(channel, -item))
         elif isinstance(item, int):
@@ -449,7 +453,7 @@ class Simulation:
         task.cut = None
         records = sum(map(len, saved.logs.values()))
         status = LoopStatus(outside_ended, records, 0, saved.rounds, saved.emitted)
-        task.reports.append(Status(name, number, status))
+        task.reports.append(StatusReported(name, number, status))
         if number == self.in_flight:
             self.acknowledged[name] = saved
             self.complete()
@@ -469,7 +473,7 @@ class Simulation:
         number, self.in_flight = self.in_flight, None
         assert number is not None
         self.waiting_sources = set()
-        self.decide(SnapshotOver(number))
+        self.decide(SnapshotEnded(number))
 
     def abort(self) -> None:
         self.troubles -= 1
@@ -490,11 +494,11 @@ class Simulation:
     def decide(self, event: LoopEvent) -> None:
         for command in self.watch.handle(event):
             match command:
-                case WantSnapshot(delay):
+                case RequestCheckpoint(delay):
                     assert 0.02 <= delay <= 1.0
                     self.wanted = True
-                case EndInput(loop, _) | CloseLoop(loop):
-                    if isinstance(command, CloseLoop):
+                case RunEndOfInputHooks(loop, _) | TerminateLoop(loop):
+                    if isinstance(command, TerminateLoop):
                         self.check_quiet(loop)
                         self.closed.add(loop)
                     for name in self.job.loops[loop]:
@@ -510,7 +514,9 @@ class Simulation:
             for channel in self.into[name]:
                 records = [i for i in self.queues[channel] if isinstance(i, int) and i >= 0]
                 assert not records, f"seed {self.seed}: closed over {records} on {channel}"
-            assert not any(isinstance(command, EndInput) for command in task.commands), self.seed
+            assert not any(isinstance(command, RunEndOfInputHooks) for command in task.commands), (
+                self.seed
+            )
             if loop in self.job.hooks:
                 assert task.saved.rounds and not task.saved.emitted, self.seed
 
@@ -519,7 +525,7 @@ class Simulation:
         match task.commands.popleft():
             case SnapshotAborted() as event:
                 self.hear(name, event)
-            case EndInput(_, round) if task.saved.rounds < round:
+            case RunEndOfInputHooks(_, round) if task.saved.rounds < round:
                 assert task.saved.rounds == round - 1 and not task.outside, self.seed
                 channel = self.rng.choice(self.out[name])
                 talks = round <= self.talks.get(name, 0)
@@ -527,7 +533,7 @@ class Simulation:
                 task.saved.rounds, task.saved.emitted = round, talks and inside
                 if talks:
                     self.send(name, self.rng.randint(0, 4), [channel])
-            case CloseLoop():
+            case TerminateLoop():
                 task.closed = True
                 self.send(name, END, self.out[name])
 
@@ -544,45 +550,45 @@ def test_loops_are_closed_in_the_end_and_never_while_something_is_under_way(name
     assert restores > 100 and rounds > 3
 
 
-class IgnoresLogs(LoopWatch):
+class IgnoresLogs(LoopTerminationDetector):
     """Does not look at the logs."""
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        if isinstance(event, Status):
+        if isinstance(event, StatusReported):
             event = replace(event, status=replace(event.status, log_records=0))
         return super().handle(event)
 
 
-class IgnoresOutside(LoopWatch):
+class IgnoresOutside(LoopTerminationDetector):
     """Takes the outside for ended."""
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        if isinstance(event, Status):
+        if isinstance(event, StatusReported):
             event = replace(event, status=replace(event.status, outside_ended=True))
         return super().handle(event)
 
 
-class RunsOneRound(LoopWatch):
+class RunsOneRound(LoopTerminationDetector):
     """Does not look at what hooks emitted."""
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        if isinstance(event, Status):
+        if isinstance(event, StatusReported):
             event = replace(event, status=replace(event.status, emitted=False))
         return super().handle(event)
 
 
-class TakesOneForAll(LoopWatch):
+class TakesOneForAll(LoopTerminationDetector):
     """Takes a round for run as soon as one task has run it."""
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        if isinstance(event, Status):
+        if isinstance(event, StatusReported):
             self.rounds = max(getattr(self, "rounds", 0), event.status.rounds)
             event = replace(event, status=replace(event.status, rounds=self.rounds))
         return super().handle(event)
 
 
 @pytest.mark.parametrize("wrong", [IgnoresLogs, IgnoresOutside, RunsOneRound, TakesOneForAll])
-def test_a_watch_that_decides_wrongly_is_found_out(wrong: type[LoopWatch]) -> None:
+def test_a_watch_that_decides_wrongly_is_found_out(wrong: type[LoopTerminationDetector]) -> None:
     with pytest.raises(AssertionError):
         for job in JOBS.values():
             for seed in range(100):

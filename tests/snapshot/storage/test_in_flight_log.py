@@ -20,7 +20,7 @@ from penstock.dataflow.errors import JobError, ProtocolError, StoreError
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.dataflow.graph.keys import canonical, key_group, key_group_range
 from penstock.runtime.network.spill_queue import SpillQueue
-from penstock.snapshot.coordination.log_redistribution import deal_log
+from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import LogHandle, SnapshotBytes
 from penstock.snapshot.storage.filesystem import Files, MemoryFiles
 from penstock.snapshot.storage.in_flight_log import (
@@ -334,7 +334,7 @@ def shares(
 ) -> list[list[int]]:
     found = []
     for subtask in range(parallelism):
-        take = deal_log(
+        take = redistribute_log(
             partitioning,
             subtask=subtask,
             parallelism=parallelism,
@@ -356,7 +356,7 @@ def test_the_shares_of_all_subtasks_are_the_log_and_each_keeps_its_order(
 ) -> None:
     places = list(enumerate(records))
     take = [
-        deal_log(
+        redistribute_log(
             partitioning,
             subtask=subtask,
             parallelism=parallelism,
@@ -388,7 +388,7 @@ def test_a_custom_partitioner_is_asked_again() -> None:
 
 
 def test_a_partitioner_that_names_no_subtask_is_an_error_and_no_loss() -> None:
-    take = deal_log(
+    take = redistribute_log(
         Partitioning.CUSTOM,
         subtask=0,
         parallelism=2,
@@ -422,4 +422,4 @@ def test_a_global_edge_leads_to_the_first_subtask() -> None:
 def test_what_cannot_be_dealt_is_refused() -> None:
     for partitioning in (Partitioning.BROADCAST, Partitioning.HASH, Partitioning.CUSTOM):
         with pytest.raises(ProtocolError, match=partitioning.value):
-            deal_log(partitioning, subtask=0, parallelism=2, max_parallelism=128)
+            redistribute_log(partitioning, subtask=0, parallelism=2, max_parallelism=128)

@@ -96,7 +96,7 @@ class ExecutionAttempt:
         self._made, self._making = -1, trio.Lock()
         #: Held while a split is on its way from its enumerator to the task that it is for.
         self._dealing = trio.Lock()
-        self._loops = t.LoopWatch(
+        self._loops = t.LoopTerminationDetector(
             t.Loop(
                 index,
                 frozenset(task for task in job.plan.tasks() if task[0] in chains),
@@ -275,9 +275,9 @@ class ExecutionAttempt:
                 self._blame = Recoverability.ENVIRONMENT
                 self._coordinate(c.Declined((chain, subtask), number, reason))
             case m.InputEnded(chain, subtask):
-                self._coordinate(c.InputEnded((chain, subtask)))
+                self._coordinate(c.TaskInputEnded((chain, subtask)))
             case m.OutsideEnded(chain, subtask):
-                self._watch_loops(t.OutsideEnded((chain, subtask)))
+                self._watch_loops(t.ExternalInputEnded((chain, subtask)))
             case m.Failed():
                 self._fail(failure_of(message))
             case m.Metrics():
@@ -371,22 +371,22 @@ class ExecutionAttempt:
             self._rescheduled.set()  # its next tick may be due earlier now
         for command in commands:
             match command:
-                case c.Prepare(number, seconds):
+                case c.PrepareSnapshot(number, seconds):
                     self._send_all(m.Prepare(number, seconds))
                     self._nursery.start_soon(self._prepare, number)
-                case c.Inject(number, kind):
+                case c.InjectBarriers(number, kind):
                     self._flights[number] = PendingSnapshot(
                         number, kind, self._system.clock(), int(time.time() * 1000)
                     )
                     self._nursery.start_soon(self._inject, number, kind)
-                case c.Publish(number):
+                case c.PublishSnapshot(number):
                     self._nursery.start_soon(self._publish, self._flights[number])
-                case c.Complete(number):
+                case c.CompleteSnapshot(number):
                     self._complete(number)
-                    self._watch_loops(t.SnapshotOver(number))
-                case c.Finish(number):
+                    self._watch_loops(t.SnapshotEnded(number))
+                case c.FinishJob(number):
                     self._complete(number, final=True)
-                case c.Abort(number, reason):
+                case c.AbortSnapshot(number, reason):
                     self._flights.pop(number, None)
                     self._aborted.append(number)
                     if len(self._aborted) >= 2 * MAX_ABORTED:
@@ -395,10 +395,10 @@ class ExecutionAttempt:
                         self._nursery.start_soon(self._discard, old)
                     self._send_all(m.Abort(number))
                     self._job.observe({"event": "aborted", "number": number, "reason": reason})
-                    self._watch_loops(t.SnapshotOver(number))
+                    self._watch_loops(t.SnapshotEnded(number))
                 case c.ReserveNumbers():
                     self._nursery.start_soon(self._reserve)
-                case c.Fail(reason):
+                case c.FailAttempt(reason):
                     self._fail(StoreError(reason, recoverability=self._blame))
 
     def _report_delay(self) -> None:
@@ -470,7 +470,7 @@ class ExecutionAttempt:
         flight.add(message, committables)
         task: Hashable = (message.chain, message.subtask)
         if loop is not None:
-            self._watch_loops(t.Status(task, message.number, loop))
+            self._watch_loops(t.StatusReported(task, message.number, loop))
         self._coordinate(c.Acknowledged(task, message.number))
 
     def _is_in(self, uid: str, chain: int) -> bool:
@@ -479,13 +479,13 @@ class ExecutionAttempt:
     def _watch_loops(self, event: t.LoopEvent) -> None:
         for command in self._loops.handle(event):
             match command:
-                case t.EndInput(loop, round):
+                case t.RunEndOfInputHooks(loop, round):
                     self._send_all(m.EndInput(loop, round))
-                case t.CloseLoop(loop):
+                case t.TerminateLoop(loop):
                     self._send_all(m.CloseLoop(loop))
-                case t.WantSnapshot(delay):
+                case t.RequestCheckpoint(delay):
                     self._coordinate(c.Tick(self._system.clock()))  # the delay counts from it
-                    self._coordinate(c.SnapshotWanted(delay))
+                    self._coordinate(c.CheckpointRequested(delay))
 
     async def _publish(self, flight: PendingSnapshot) -> None:
         number = flight.number
