@@ -346,8 +346,7 @@ def test_executors_of_a_session_that_was_made_again_are_asked_again(
 
     def submit(started_stage: Any, spark: Any, plan: Any, name: str) -> None:
         started.append((spark, list(checked)))
-        for worker in started_stage.workers:
-            worker.pid = 1
+        assert started_stage.register(barrier_stage._Registration(0, 1, "localhost"))
 
     async def offload(function: Any) -> Any:
         return function()

@@ -1,10 +1,12 @@
-"""The driver's side of a stage: one barrier stage whose tasks are the workers of an attempt.
+"""Start the workers of an attempt on Spark, as the tasks of one barrier stage.
 
-Spark places the tasks, starts all of them or none, and ends all when one is gone. The stage is
-the result stage of a `collect()` in a thread of its own, since that is what Spark never retries:
-whether there is another stage is for the job's restart strategy to say. Every task connects here
-first, which tells its pid and carries what it prints; all else is between the TaskManagers and
-the JobManager, as it is on one machine.
+This is the driver's side; `stage_worker` is the executors'. Spark places the tasks, starts all of
+them or none, and ends all of them when one ends. The stage is the result stage of a `collect()`
+in a thread of its own, because Spark never retries such a stage. Retries are left to the job's
+restart strategy, which starts a new stage.
+
+Each task first connects to the driver. It sends its process id, and then what it prints. All else
+passes between the TaskManagers and the JobManager, as it does on one machine.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import trio
 from penstock.dataflow.errors import JobError, PenstockError
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, unpack
-from penstock.runtime.spark.preflight import await_slots, cause
+from penstock.runtime.spark.preflight import await_slots, message_of
 from penstock.runtime.spark.session import LiveSession
 from penstock.runtime.spark.stage_worker import ROW, StagePlan, worker_function
 from penstock.runtime.system.system import Transport, WorkerHandle, WorkerSpec
@@ -33,25 +35,25 @@ if TYPE_CHECKING:
 
 __all__ = ["BarrierStageLauncher"]
 
-#: How long the tasks of a stage may take to start, once there are slots for them.
+#: The time within which the tasks of a stage must start, once there are slots for them.
 START_SECONDS = 60.0
-#: How long Spark may take to end the stage of an attempt that is over.
+#: The longest wait for Spark to end the stage of an attempt that is over.
 END_SECONDS = 30.0
 
 
 class BarrierStageLauncher:
-    """Starts the workers of an attempt all at once; a `Launcher`.
+    """A `Launcher` that starts all workers of an attempt at once.
 
-    The attempt asks for one after the other. The last one asked for starts the stage, and is
-    answered when all of it runs.
+    The attempt launches its workers one after the other. The last of these calls starts the stage
+    and returns when all its tasks run.
 
     Arguments:
         session: the Spark session.
-        checked: the session whose executors were found to have what workers need.
-        check: does the same for another session; blocks.
-        slots: how many workers an attempt has.
+        checked: the session whose executors are known to have what workers need.
+        check: checks the executors of another session; blocks.
+        slots: number of workers of an attempt.
         name: of the job, as Spark's pages show it.
-        transport: where tasks connect to.
+        transport: listens for the tasks' connections.
         offload: runs blocking calls off the event loop.
     """
 
@@ -76,29 +78,26 @@ class BarrierStageLauncher:
         self._stage: _BarrierStage | None = None
 
     async def listen(self, nursery: trio.Nursery) -> None:
-        """Serve the connections of tasks in `nursery`; before anything is launched."""
+        """Serve the tasks' connections in `nursery`; call it before `launch`."""
         self._address = await self._transport.listen("stage", self._serve, nursery)
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Take a worker, and start the stage if it is the last."""
+        """Add a worker to the stage, and start the stage with the last one."""
         if self._stage is None or self._stage.attempt != spec.attempt:
             await self.end()
-            self._stage = _BarrierStage(
-                spec.attempt, f"penstock-{secrets.token_hex(4)}-{spec.attempt}"
-            )
-            self._stage.handshakes.expect(self._slots)
+            self._stage = _BarrierStage(spec.attempt, self._slots)
         stage = self._stage
-        stage.workers.append(_StageWorker(stage, spec))
-        if len(stage.workers) == self._slots:
+        worker = stage.add(spec)
+        if stage.complete:
             try:
                 await self._start(stage)
             except BaseException:
                 stage.cancel()
                 raise
-        return stage.workers[-1]
+        return worker
 
     async def end(self) -> None:
-        """Cancel the stage, if there is one, and wait until its stage has ended."""
+        """Cancel the stage, if there is one, and wait until it has ended."""
         stage = self._stage
         if stage is not None:
             stage.cancel()
@@ -107,54 +106,43 @@ class BarrierStageLauncher:
                 await stage.ended.wait()
 
     async def _start(self, stage: _BarrierStage) -> None:
-        plan = StagePlan(self._address, stage.token, tuple(m.spec for m in stage.workers))
         spark = await self._offload(self._session.get)
         await await_slots(spark, self._slots)
         if spark is not self._checked:
-            # What was sent to executors belonged to the session that has died.
+            # The packages sent to the executors of the old session are gone with it.
             await self._offload(partial(self._check, spark))
             self._checked = spark
-        stage.submit(spark, plan, self._name)
+        stage.submit(spark, self._address, self._name)
         with trio.move_on_after(START_SECONDS):
-            while not all(worker.pid for worker in stage.workers) and not stage.ended.is_set():
-                await stage.changed.wait()
+            await stage.wait_until_started()
         if stage.ended.is_set():
-            raise JobError(f"the workers could not be started: their {stage.how}")
-        late = sum(not worker.pid for worker in stage.workers)
-        if late:
+            raise JobError(f"the workers could not be started: their {stage.outcome}")
+        if late := stage.not_started:
             raise JobError(
                 f"{late} of {self._slots} workers have not started within {START_SECONDS:g} s: "
                 f"their slots may be taken by other work on this Spark cluster"
             )
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """The connection of one task: who it is, then what it prints."""
+        """Serve the connection of one task: its registration, then its output."""
         stage = self._stage
         if stage is None:
             return
-        # tasks of older stages do not know this one's token.
+        # Tasks of older stages do not know this stage's token.
         frames = await stage.handshakes.admit(stream)
         if frames is None:
             return
         with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
             hello = await frames.receive()
-            if hello is None:
+            if hello is None or not stage.register(build(_Registration, unpack(hello))):
                 return
-            greeting = build(_Greeting, unpack(hello))
-            if not 0 <= greeting.slot < len(stage.workers):
-                return
-            worker = stage.workers[greeting.slot]
-            if worker.pid or stage.ended.is_set():
-                return  # a second try of Spark's
-            worker.pid, worker.host = greeting.pid, greeting.host
             await frames.send(b"go")
-            stage.wake()
             while (frame := await frames.receive()) is not None:
                 await self._offload(partial(_print, build(_Output, unpack(frame))))
 
 
 @dataclass(frozen=True)
-class _Greeting:
+class _Registration:
     """The first frame of a task's connection."""
 
     slot: int
@@ -164,7 +152,7 @@ class _Greeting:
 
 @dataclass(frozen=True)
 class _Output:
-    """What a task has printed, on the descriptor of that number."""
+    """Bytes that a task has written to its file descriptor `number`, 1 or 2."""
 
     number: int
     data: bytes
@@ -177,18 +165,22 @@ def _print(output: _Output) -> None:
 
 
 class _StageWorker:
-    """A worker as a task of the stage; a `WorkerHandle`."""
+    """A worker that is a task of the stage; a `WorkerHandle`."""
 
     def __init__(self, stage: _BarrierStage, spec: WorkerSpec) -> None:
         self.spec = spec
         self.pid = 0
-        self.host = ""
+        self._host = ""
         self._stage = stage
 
+    def started(self, pid: int, host: str) -> None:
+        """Record the process that the task runs in."""
+        self.pid, self._host = pid, host
+
     async def wait(self) -> str:
-        """Wait for the end of the stage; tasks of a stage end together."""
+        """Wait for the end of the stage, whose tasks end together; return how it ended."""
         await self._stage.ended.wait()
-        return f"on {self.host}: its {self._stage.how}"
+        return f"on {self._host}: its {self._stage.outcome}"
 
     def kill(self) -> None:
         """Cancel the stage."""
@@ -199,26 +191,68 @@ class _BarrierStage:
     """One barrier stage, and the thread that waits for it.
 
     Arguments:
-        attempt: the execution attempt that it is.
-        group: the name of its Spark job group.
+        attempt: the number of the execution attempt.
+        slots: number of its workers.
     """
 
-    def __init__(self, attempt: int, group: str) -> None:
+    def __init__(self, attempt: int, slots: int) -> None:
         self.attempt = attempt
-        self.token = secrets.token_bytes(32)
-        self.handshakes = Handshakes(self.token)
-        self.workers: list[_StageWorker] = []
+        #: Set when the stage is over; `outcome` says how it ended, or in which state it is.
         self.ended = trio.Event()
-        self.changed = trio.Event()
-        self.how = "Spark stage was not started"
-        self._group = group
+        self.outcome = "Spark stage was not started"
+        self._token = secrets.token_bytes(32)
+        self.handshakes = Handshakes(self._token)
+        self.handshakes.expect(slots)
+        self._slots = slots
+        self._workers: list[_StageWorker] = []
+        self._changed = trio.Event()
+        #: The name of its Spark job group.
+        self._group = f"penstock-{secrets.token_hex(4)}-{attempt}"
         self._spark: SparkSession | None = None
         self._cancelled = False
 
-    def submit(self, spark: SparkSession, plan: StagePlan, name: str) -> None:
-        """Start the stage."""
+    def add(self, spec: WorkerSpec) -> WorkerHandle:
+        """Add a worker."""
+        self._workers.append(_StageWorker(self, spec))
+        return self._workers[-1]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all workers were added."""
+        return len(self._workers) == self._slots
+
+    @property
+    def not_started(self) -> int:
+        """The number of workers whose task has not registered."""
+        return sum(not worker.pid for worker in self._workers)
+
+    def register(self, task: _Registration) -> bool:
+        """Record that a task has started; return whether it is to run its worker."""
+        if not 0 <= task.slot < len(self._workers):
+            return False
+        worker = self._workers[task.slot]
+        if worker.pid or self.ended.is_set():
+            return False  # Spark has started the task a second time
+        worker.started(task.pid, task.host)
+        self._notify()
+        return True
+
+    async def wait_until_started(self) -> None:
+        """Wait until all tasks have registered, or the stage has ended."""
+        while self.not_started and not self.ended.is_set():
+            await self._changed.wait()
+
+    def submit(self, spark: SparkSession, address: str, name: str) -> None:
+        """Start the stage.
+
+        Arguments:
+            spark: the session.
+            address: where its tasks connect to.
+            name: of the job, as Spark's pages show it.
+        """
         self._spark = spark
-        self.how = "Spark stage is running"
+        self.outcome = "Spark stage is running"
+        plan = StagePlan(address, self._token, tuple(worker.spec for worker in self._workers))
         token = trio.lowlevel.current_trio_token()
         threading.Thread(
             target=self._run,
@@ -233,35 +267,34 @@ class _BarrierStage:
             spark.sparkContext.setJobGroup(self._group, f"Penstock: {name}", interruptOnCancel=True)
             numbers = spark.range(0, slots, 1, slots)
             numbers.mapInArrow(worker_function(plan), ROW, barrier=True).collect()
-            how = "Spark stage ended"
+            outcome = "Spark stage ended"
         except Exception as error:
-            how = f"Spark stage failed: {cause(error)}"
+            outcome = f"Spark stage failed: {message_of(error)}"
         with contextlib.suppress(trio.RunFinishedError):
-            token.run_sync_soon(self._end, how)
+            token.run_sync_soon(self._end, outcome)
 
-    def _end(self, how: str) -> None:
-        self.how = how
+    def _end(self, outcome: str) -> None:
+        self.outcome = outcome
         self.ended.set()
-        self.wake()
+        self._notify()
 
-    def wake(self) -> None:
-        """Something has changed."""
-        self.changed.set()
-        self.changed = trio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     def cancel(self) -> None:
-        """Have Spark end the stage; does nothing a second time."""
+        """Have Spark end the stage; further calls do nothing."""
         if self._cancelled:
             return
         self._cancelled = True
         if self._spark is None:
-            self._end(self.how)
+            self._end(self.outcome)
         elif not self.ended.is_set():
-            # A call into the JVM, which may hang or be gone, so not in the event loop.
+            # The call into the JVM may hang or find it gone, so it needs a thread of its own.
             threading.Thread(target=self._cancel, args=(self._spark,), daemon=True).start()
 
     def _cancel(self, spark: SparkSession) -> None:
         with contextlib.suppress(Exception):
-            # Future jobs too: the one to be cancelled may not have been submitted yet.
+            # The job to be cancelled may not have been submitted yet, so future jobs go too.
             context: Any = spark.sparkContext._jsc.sc()
             context.cancelJobGroupAndFutureJobs(self._group, "the attempt is over")

@@ -1,8 +1,8 @@
-"""`SparkCluster`: runs programs with their workers on the executors of a Spark cluster.
+"""Run programs with their workers on the executors of a Spark cluster: `SparkCluster`.
 
 The JobManager runs in this process, the Spark driver, in a thread with an event loop of its own,
-so that sources and sinks find the live session. It is the same JobManager as elsewhere; only who
-starts workers is another, and that connections are TCP.
+so that sources and sinks find the session. It is the same JobManager as elsewhere. Only the
+launcher of the workers differs, and the connections are TCP.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ __all__ = ["SparkCluster"]
 
 
 class SparkCluster(LocalExecutor):
-    """Runs the programs that are executed in its `with` block on a Spark cluster.
+    """Runs programs that are executed in its `with` block on a Spark cluster.
 
     Each worker is a task of one barrier stage and takes one slot (`spark.task.cpus` cores of an
-    executor) for as long as the job runs. When an executor dies, all workers end, and the job's
-    restart strategy starts it again from its last snapshot.
+    executor) while the job runs. When an executor dies, all workers end, and the job's restart
+    strategy restarts the job from its last snapshot.
 
         with SparkCluster(spark):
             env.execute("counts")
 
     Arguments:
         spark: a session whose driver is this process. It is not stopped.
-        slots: how many slots a job may take, which is its default parallelism, too; None takes
-            what the program asks for.
+        slots: the largest number of slots that a job may take, and its default parallelism; None
+            takes the parallelism that the program sets.
 
     Raises:
-        GraphError: if PySpark is not installed, or for a session on which no job can run. Too
-            few slots, and folders that executors cannot reach (`StoreError`), are found when a
+        GraphError: if PySpark is not installed, or if no job can run on the session. Too few
+            slots, and folders that executors cannot reach (`StoreError`), are reported when a
             program is executed, before it starts.
     """
 
@@ -78,7 +78,7 @@ class SparkCluster(LocalExecutor):
         before = current_options()
         if before.executor is not None:
             raise GraphError(
-                "where this program runs was decided on the command line: use "
+                "the command line has decided where this program runs: use "
                 "penstock run --master ... instead of SparkCluster, or start it with python"
             )
         parallelism = before.parallelism or self._slots
@@ -91,7 +91,7 @@ class SparkCluster(LocalExecutor):
 
     @property
     def session(self) -> SparkSession:
-        """The session: the one that was given, or its successor if its JVM has died."""
+        """Return the session that was given, or its replacement if its JVM has died."""
         return self._session.get()
 
     def start(
@@ -124,10 +124,10 @@ class SparkCluster(LocalExecutor):
 
 
 def _shared_folders(program: Program) -> dict[Path, str]:
-    """The folders that JobManager and workers must both see, and what they are for.
+    """Return the folders that JobManager and workers must both see, and what each is for.
 
-    That of the job, with its snapshots and what its sources have prepared, and those into which
-    sinks stage what the JobManager publishes.
+    These are the job's folder, with its snapshots and what its sources have prepared, and the
+    folders into which sinks stage the output that the JobManager publishes.
     """
     config, operators = program.config, program.graph.operators
     folders: dict[Path, str] = {}
@@ -138,7 +138,7 @@ def _shared_folders(program: Program) -> dict[Path, str]:
         and type(operator.function).prepare is not Source.prepare
         for operator in operators
     ):
-        # Where the job's folder will be.
+        # The job's folder will be created there.
         folders[Path(tempfile.gettempdir())] = "the job, which has no --checkpoint-dir,"
     for operator in operators:
         folder = getattr(operator.function, "folder", None)
@@ -148,14 +148,14 @@ def _shared_folders(program: Program) -> dict[Path, str]:
 
 
 class JobThread(SocketConnection):
-    """A JobManager in a thread, and the connection to it.
+    """Runs a JobManager in a thread, and connects the client to it.
 
     Arguments:
         request: from `job_request`.
-        make_launcher: makes what starts the workers, from where these connect to and a way to
-            run blocking calls off the event loop.
+        make_launcher: creates the launcher of the workers, from the transport that they connect
+            to and a function that runs blocking calls off the event loop.
         session: the Spark session.
-        transport: for its connections.
+        transport: for the connections of the workers.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class JobThread(SocketConnection):
             try:
                 trio.run(self._serve, theirs)
             except BaseException as error:
-                # A bug, since a job's own failures are events: all that is known of it.
+                # This is a bug of the engine: failures of the job itself are reported as events.
                 self._how = "".join(["failed\n", *traceback.format_exception(error)]).rstrip()
 
     async def _serve(self, theirs: socket.socket) -> None:
@@ -212,7 +212,7 @@ class JobThread(SocketConnection):
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        """Cancel the JobManager and its stage."""
+        """Cancel the JobManager and its workers."""
         if self._token is not None:
             self._how = "was killed"
             self._token.run_sync_soon(self._scope.cancel)

@@ -1,8 +1,8 @@
-"""What is looked at before a stage is started, so that it fails now, and with a reason.
+"""Check a Spark session and its executors before a job starts, so that failures come early.
 
-Spark finds some of it out by itself, but late (it waits ten minutes for slots by default) and in
-words about its own insides. What executors have and can reach is asked of executors, by one short
-barrier stage of the same size as the stage.
+Spark would find some of these problems itself, but late (by default it waits ten minutes for
+slots) and in terms of its own internals. A short barrier stage of the job's size checks what the
+executors have and can reach.
 """
 
 from __future__ import annotations
@@ -23,11 +23,18 @@ from penstock.snapshot.storage.temporary_folder import TemporaryFolder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["await_slots", "check_executors", "check_settings", "require_spark", "slots_of"]
+__all__ = [
+    "await_slots",
+    "check_executors",
+    "check_settings",
+    "message_of",
+    "require_spark",
+    "slots_of",
+]
 
-#: How long to wait for executors: a cluster starts them when a session has begun.
+#: The longest wait for executors: a cluster starts them only when a session has begun.
 SLOTS_SECONDS = 60.0
-#: What a worker imports.
+#: The packages that a worker imports.
 PACKAGES = ("msgpack", "trio", "rocksdict", "cloudpickle", "networkx")
 
 
@@ -44,7 +51,7 @@ def require_spark() -> None:
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Raise `GraphError` for settings of a session that a stage cannot live with."""
+    """Raise `GraphError` for settings of a session under which no job can run."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     if not isinstance(spark.range(0), ClassicDataFrame):
@@ -68,21 +75,21 @@ def check_settings(spark: SparkSession) -> None:
 
 
 def slots_of(spark: SparkSession) -> int:
-    """How many tasks the cluster can run at a time, now."""
+    """Return the number of tasks that the cluster can run at the same time now."""
     context: Any = spark.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
 
 
 async def await_slots(spark: SparkSession, needed: int) -> None:
-    """Wait until the cluster has `needed` slots; may be cancelled.
+    """Wait until the cluster has `needed` slots; the wait can be cancelled.
 
     Arguments:
         spark: the session.
         needed: tasks that must run at the same time.
 
     Raises:
-        GraphError: if they have not come after `SLOTS_SECONDS`.
+        GraphError: if there are fewer after `SLOTS_SECONDS`.
     """
     deadline = trio.current_time() + SLOTS_SECONDS
     while (slots := await trio.to_thread.run_sync(slots_of, spark)) < needed:
@@ -98,19 +105,19 @@ async def await_slots(spark: SparkSession, needed: int) -> None:
 
 
 def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]) -> None:
-    """See that executors can import what a worker needs, and reach the job's folders; blocks.
+    """Check that executors can import what a worker needs and reach the job's folders; blocks.
 
-    Sends this package along if they lack it, or have another version of it.
+    Sends this package to executors that lack it or have another version of it.
 
     Arguments:
         spark: the session.
-        slots: how many tasks to ask.
-        folders: those that the JobManager and the workers must both see, and what they are for;
-            made if missing.
+        slots: number of tasks that check.
+        folders: folders that the JobManager and the workers must both see, and what each is for;
+            created if missing.
 
     Raises:
         GraphError: if a package is missing there that cannot be sent.
-        StoreError: if a folder is not the same there as here.
+        StoreError: if a folder is not the same one on the executors as here.
     """
     uses = {str(folder): use for folder, use in folders.items()}
     with _marked(list(folders)) as marked:
@@ -152,7 +159,7 @@ def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]
 
 @contextlib.contextmanager
 def _marked(folders: list[Path]) -> Iterator[dict[str, str]]:
-    """Put a file of a random name into each folder; yields the names by folder."""
+    """Put a file of a random name into each folder; yield the names by folder."""
     marked: dict[str, str] = {}
     try:
         for folder in folders:
@@ -172,7 +179,7 @@ def _marked(folders: list[Path]) -> Iterator[dict[str, str]]:
 
 
 def _ask(spark: SparkSession, slots: int, marked: dict[str, str]) -> list[dict[str, Any]]:
-    """Have every slot look at what is there; returns one answer for each."""
+    """Check every slot; return one answer for each."""
     import json
 
     frame = spark.range(0, slots, 1, slots)
@@ -181,14 +188,14 @@ def _ask(spark: SparkSession, slots: int, marked: dict[str, str]) -> list[dict[s
         rows = asked.collect()
     except Exception as error:
         raise JobError(
-            f"the executors could not be asked what they have: {cause(error)}"
+            f"the executors could not be asked what they have: {message_of(error)}"
         ) from error
     return [json.loads(row.answer) for row in rows]
 
 
 def _question(marked: dict[str, str], packages: tuple[str, ...]) -> Callable[[Any], Any]:
     def answer(batches: Any) -> Any:
-        # Shipped by value, with its own imports: there may be no penstock where this runs.
+        # This is pickled by value and does its own imports: the executor may have no penstock.
         import importlib
         import json
         import pathlib
@@ -235,14 +242,14 @@ def _question(marked: dict[str, str], packages: tuple[str, ...]) -> Callable[[An
 
 
 def _send_package(spark: SparkSession) -> None:
-    """Send this very package to the executors, as `--py-files` would."""
+    """Send this package to the executors, as `--py-files` would."""
     with TemporaryFolder("package") as folder:
-        # Spark copies it.
+        # Spark copies the file, so the folder may be removed.
         spark.sparkContext.addPyFile(str(zip_package(folder.path)))
 
 
 def zip_package(folder: Path) -> Path:
-    """Write this package as a zip file from which Python can import it; returns its path."""
+    """Write this package as a zip file from which Python can import it; return its path."""
     package = Path(__file__).resolve().parents[2]
     path = folder / f"penstock-{VERSION}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -252,15 +259,15 @@ def zip_package(folder: Path) -> Path:
     return path
 
 
-def cause(error: BaseException) -> str:
-    """What Spark failed with, in a few lines, without the frames of its insides."""
+def message_of(error: BaseException) -> str:
+    """Return what Spark failed with, in a few lines and without its stack frames."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = str(error)
     if java is not None:
         with contextlib.suppress(Exception):
             text = str(java.getMessage() or java.toString())
     lines = [line.rstrip() for line in text.splitlines()]
-    # The driver's own Java stack comes after this line, and says nothing about the cause.
+    # The driver's own Java stack follows this line and shows nothing about the cause.
     for index, line in enumerate(lines):
         if line.startswith("Driver stacktrace"):
             del lines[index:]

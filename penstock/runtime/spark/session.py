@@ -1,4 +1,4 @@
-"""The Spark session of a job, and another one if its Java process has died."""
+"""Keep the Spark session of a job, and replace it when its Java process has died."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
 
 __all__ = ["SESSION_SETTINGS", "LiveSession"]
 
-#: What a session that is made for a job had better have.
+#: Settings for a session that is made for a job.
 SESSION_SETTINGS = {
-    # Nothing of an attempt is left in a process that the next one gets.
+    # An attempt must not find what an earlier one left in its process.
     "spark.python.worker.reuse": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
-#: Settings that belong to one life of a session and not to the next.
-_OF_ONE_LIFE = ("spark.app.id", "spark.app.startTime", "spark.app.submitTime", "spark.driver.port")
+#: Settings that belong to one session and must not be copied to its replacement.
+_PER_SESSION = ("spark.app.id", "spark.app.startTime", "spark.app.submitTime", "spark.driver.port")
 
 
 class LiveSession:
     """A Spark session that is replaced if its JVM dies.
 
-    Without that every restart of the job would fail as the first, while state and records are
-    all still there.
+    Otherwise every restart of the job would fail like the first one, although its state and its
+    records are intact.
 
     Arguments:
-        spark: a living session.
+        spark: a session whose JVM runs.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._lock = threading.Lock()
         conf = spark.sparkContext.getConf().getAll()
-        self._conf = {key: value for key, value in conf if key not in _OF_ONE_LIFE}
+        self._conf = {key: value for key, value in conf if key not in _PER_SESSION}
 
     def get(self) -> SparkSession:
-        """The session, or a new one with the same settings; blocks. Raises `JobError`."""
+        """Return the session, or a new one with the same settings; blocks. Raises `JobError`."""
         with self._lock:
-            if not _lives(self._spark):
+            if not _is_alive(self._spark):
                 try:
-                    self._spark = _make_again(self._spark, self._conf)
+                    self._spark = _replace(self._spark, self._conf)
                 except Exception as error:
                     raise JobError(
                         f"the Java process of the Spark driver has died, and Spark cannot be "
@@ -55,7 +55,7 @@ class LiveSession:
             return self._spark
 
 
-def _lives(spark: SparkSession) -> bool:
+def _is_alive(spark: SparkSession) -> bool:
     try:
         context: Any = spark.sparkContext._jsc.sc()
         return not context.isStopped()
@@ -63,7 +63,7 @@ def _lives(spark: SparkSession) -> bool:
         return False
 
 
-def _make_again(dead: SparkSession, conf: dict[str, str]) -> SparkSession:
+def _replace(dead: SparkSession, conf: dict[str, str]) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -71,7 +71,7 @@ def _make_again(dead: SparkSession, conf: dict[str, str]) -> SparkSession:
         raise JobError("it was started by spark-submit; run the program again with --resume")
     with contextlib.suppress(Exception):
         dead.stop()
-    # PySpark keeps its dead gateway for ever, and `stop` does not get as far as forgetting it.
+    # PySpark keeps its dead gateway, because `stop` fails before it drops the gateway.
     private: Any = SparkContext
     with contextlib.suppress(Exception):
         private._gateway.shutdown()

@@ -1,10 +1,10 @@
-"""The executor's side of a stage: a Spark task that becomes a TaskManager.
+"""Run a TaskManager inside a Spark task: the executors' side of the barrier stage.
 
 The event loop runs inside Spark's Python worker, between the first batch of the task's input and
-its only row of output. When the task is over, the worker is left as it was found, since Spark may
-use it again. Nobody has to end it: it ends when its JobManager says so or is gone, when the
-process that started it is gone (Spark's daemon, which ends with its executor), or by SIGKILL when
-Spark ends the stage.
+its only row of output. Spark may use that process again, so it is left as it was found.
+
+The task ends when its JobManager shuts it down or is gone, when the process that started it is
+gone (Spark's daemon, which ends with its executor), or by SIGKILL when Spark ends the stage.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from penstock.runtime.system.system import WorkerSpec
 
 __all__ = ["ROW", "StagePlan", "worker_function"]
 
-#: The schema of the one row that each task ends with.
+#: The schema of the one row that each task returns.
 ROW = "slot int, outcome string"
-#: How often a worker looks whether the process that started it is still there.
+#: The interval at which a worker checks that the process that started it still runs.
 PARENT_SECONDS = 0.5
-#: How long what a worker has printed may take to its driver once it has ended.
+#: The time that the output of a worker which has ended may take to reach the driver.
 FLUSH_SECONDS = 5.0
 #: Longer lines than this are cut.
 LINE_BYTES = 1 << 20
@@ -44,13 +44,13 @@ LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What every task of a stage must know.
+    """Everything that a task of a stage needs to become its worker.
 
     Arguments:
-        address: where the driver listens for what tasks print, as the transport has it.
-        token: of that connection.
-        specs: the worker that each task becomes, by the number of its partition. The address of
-            each is found out by the task itself.
+        address: where the driver listens for registrations and output, as the transport has it.
+        token: authenticates that connection.
+        specs: the worker that each task becomes, by the number of its partition. Each task fills
+            in its own host.
     """
 
     address: str
@@ -59,11 +59,11 @@ class StagePlan:
 
 
 def worker_function(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function for `mapInArrow` that turns each task into a worker."""
+    """Return the function for `mapInArrow` that turns each task into a worker."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
-        # Shipped by value; this module is found by its name, in the executor's own package or in
-        # the one that was sent along.
+        # This function is pickled by value, and imports the module by its name: from the
+        # executor's own package, or from the one that the driver has sent.
         from penstock.runtime.spark.stage_worker import run_stage_worker
 
         return run_stage_worker(plan, batches)
@@ -72,15 +72,15 @@ def worker_function(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def run_stage_worker(plan: StagePlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """Be one worker of the stage; yields one batch with one row when that has ended."""
+    """Run one worker of the stage; yield one batch with one row when it has ended."""
     import pyarrow
     from pyspark import BarrierTaskContext
 
     for _ in batches:
-        pass  # input that is left unread makes Spark think that the task has failed
+        pass  # Spark takes a task with unread input for failed
     context = BarrierTaskContext.get()
     slot = context.partitionId()
-    outcome = "not started: a stage is never retried by Spark"
+    outcome = "not started: Spark does not retry a stage of workers"
     if context.attemptNumber() == 0:
         host = context.getTaskInfos()[slot].address.rpartition(":")[0].strip("[]")
         outcome = _work(plan, slot, host)
@@ -94,7 +94,7 @@ def _work(plan: StagePlan, slot: int, host: str) -> str:
     try:
         driver = _register(plan, slot, host)
     except OSError:
-        # The stage was given up before this task came to run.
+        # The stage was cancelled before this task started.
         return "not started: the driver does not wait for it"
     over = threading.Event()
     with driver, _output_to(driver), _as_a_worker(spec):
@@ -127,14 +127,14 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
 
 
 def _register(plan: StagePlan, slot: int, host: str) -> socket.socket:
-    """Connect to the driver, and say who this is. Raises `OSError`."""
+    """Connect to the driver and register this task. Raises `OSError`."""
     name, _, port = plan.address.removeprefix("tcp:").rpartition(":")
     connection = socket.create_connection((name, int(port)))
     try:
         client_handshake_blocking(connection, plan.token)
         send_blocking(connection, pack([slot, os.getpid(), host]))
         if receive_blocking(connection) is None:
-            raise ConnectionError("the driver has this worker already, or none any more")
+            raise ConnectionError("the driver has this worker already, or its stage is over")
     except AuthenticationError as error:
         connection.close()
         raise ConnectionError(str(error)) from error
@@ -157,10 +157,10 @@ def _watch_parent(over: threading.Event) -> None:
 
 @contextmanager
 def _as_a_worker(spec: WorkerSpec) -> Iterator[None]:
-    """Set the process up as `taskmanager.main` does, and back again."""
+    """Set the process up as a worker process is, and restore it afterwards."""
     path, folder = list(sys.path), Path.cwd()
     interval = sys.getswitchinterval()
-    # Behind the executor's own packages, which need not be those of the driver's machine.
+    # The executor's own packages come first: they may differ from those of the driver.
     sys.path += [entry for entry in spec.search_path if entry not in path]
     if spec.folder is not None:
         with contextlib.suppress(OSError):
@@ -178,8 +178,8 @@ def _as_a_worker(spec: WorkerSpec) -> Iterator[None]:
 def _output_to(driver: socket.socket) -> Iterator[None]:
     """Send all that the process writes to its standard output and error to the driver.
 
-    By descriptor and not by `sys.stdout`, so that what libraries and children write comes too.
-    Without the driver it goes where Spark had it.
+    The file descriptors are redirected and not `sys.stdout`, so that the output of libraries and
+    of child processes is sent as well. Without a driver the output goes where Spark had it.
     """
     kept = {number: os.dup(number) for number in (1, 2)}
     reading = selectors.DefaultSelector()
@@ -202,7 +202,7 @@ def _output_to(driver: socket.socket) -> Iterator[None]:
                     reading.unregister(key.fd)
                     os.close(key.fd)
                 elif len(whole) < LINE_BYTES:
-                    # Lines of several workers must not end up in each other.
+                    # Send whole lines, so that the lines of several workers do not mix.
                     whole, newline, rest = whole.rpartition(b"\n")
                     whole += newline
                 begun[key.data] = rest
@@ -224,9 +224,9 @@ def _output_to(driver: socket.socket) -> Iterator[None]:
         sys.stdout.flush()
         sys.stderr.flush()
         for number, original in kept.items():
-            os.dup2(original, number)  # closes the pipe's end, which ends the thread
+            os.dup2(original, number)  # closes the writing end of the pipe, which ends the thread
         thread.join(FLUSH_SECONDS)
-        # A child of user code may keep the pipe open. The thread then goes on writing to these.
+        # A child process of user code may keep the pipe open; the thread then needs these.
         if not thread.is_alive():
             for original in kept.values():
                 os.close(original)
