@@ -219,8 +219,8 @@ class LocalJob:
         for task in self.tasks:
             if not task.step():
                 task.flush()
-            while task.persister.has_work():
-                _finish(task.persister.work(_at_once, _no_pause))
+            while task.checkpoint_writer.has_work():
+                _finish(task.checkpoint_writer.work(_at_once, _no_pause))
 
     def close(self) -> None:
         """Close all tasks."""
@@ -242,7 +242,7 @@ def _finish(work: Coroutine[Any, Any, None] | Awaitable[None]) -> None:
         work.send(None)  # type: ignore[union-attr]
     except StopIteration:
         return
-    raise RuntimeError("a persister waits for something, in a job in which nothing is awaited")
+    raise RuntimeError("a checkpoint writer waits, in a job in which nothing is awaited")
 
 
 # ---- the programs

@@ -102,14 +102,14 @@ class Aims:
         from penstock.runtime.network.elements import Batch, EncodedBatch
         from penstock.runtime.network.feedback_channel import FeedbackChannel
         from penstock.runtime.network.input_gate import InputGate
-        from penstock.runtime.task.checkpoint_writer import Persister
+        from penstock.runtime.task.checkpoint_writer import CheckpointWriter
         from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
         from penstock.snapshot.protocols.events import BlockChannel
 
         logged: set[int] = set()
 
-        def complete(call: Callable, persister: Any, number: int) -> None:
-            call(persister, number)
+        def complete(call: Callable, checkpoint_writer: Any, number: int) -> None:
+            call(checkpoint_writer, number)
             self._ready = self._ready or number in logged
 
         def handle(call: Callable, protocol: Any, event: Any) -> Any:
@@ -127,8 +127,8 @@ class Aims:
             if log is not None and log.records and isinstance(element, Batch | EncodedBatch):
                 self._in_worker("while logging", number=log.number, records=log.records)
 
-        async def write_logs(call: Callable, persister: Any, cut: Any, *rest: Any) -> int:
-            size: int = await call(persister, cut, *rest)
+        async def write_logs(call: Callable, checkpoint_writer: Any, cut: Any, *rest: Any) -> int:
+            size: int = await call(checkpoint_writer, cut, *rest)
             if size:
                 logged.add(cut.number)
                 self._in_worker("log written", number=cut.number, bytes=size)
@@ -141,10 +141,10 @@ class Aims:
                 self._in_worker("replaying", records=len(taken[1].records))
             return taken
 
-        _wrap(Persister, "complete", complete)
+        _wrap(CheckpointWriter, "complete", complete)
         _wrap(AlignedCyclicProtocol, "handle", handle)
         _wrap(FeedbackChannel, "put", put)
-        _wrap(Persister, "_write_logs", write_logs)
+        _wrap(CheckpointWriter, "_write_logs", write_logs)
         _wrap(InputGate, "take", take)
 
     # ---- in the JobManager

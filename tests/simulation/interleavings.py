@@ -218,8 +218,8 @@ def _task(task: Recording) -> Any:
             frozenset(protocol.blocked),  # type: ignore[attr-defined]
             frozenset(getattr(protocol, "marked", ())),
         ),
-        tuple(_cut(cut) for cut in task.persister._cuts),
-        tuple(_cut(cut) for cut in task.persister._logging),
+        tuple(_cut(cut) for cut in task.checkpoint_writer._cuts),
+        tuple(_cut(cut) for cut in task.checkpoint_writer._logging),
         tuple((*sorted(task.taken[uid]), "|", *sorted(task.given[uid])) for uid in task.taken),
         task.extra(),
     )

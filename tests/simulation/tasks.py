@@ -90,7 +90,7 @@ class Recording(Task):
     def _copy_state(self, number: int) -> None:
         super()._copy_state(number)
         seen = {uid: [sorted(self.taken[uid]), sorted(self.given[uid])] for uid in self.taken}
-        self.persister._cuts[-1].small[self.root.operator.context.uid + SEEN] = seen
+        self.checkpoint_writer._cuts[-1].small[self.root.operator.context.uid + SEEN] = seen
 
     def extra(self) -> Any:
         """What else there is that its future depends on; of mutants."""
@@ -337,7 +337,7 @@ class Cluster:
             for one in built:
                 assert isinstance(one.task, Recording)
                 if mode.files:
-                    one.task.persister._inline_threshold = 0
+                    one.task.checkpoint_writer._inline_threshold = 0
                 self.tasks[one.task.id] = one.task
         self.tasks = dict(sorted(self.tasks.items()))
         self.down = {self._line(id): deque() for id in self.tasks}
@@ -386,7 +386,9 @@ class Cluster:
         mode = self.mode
         found: list[Choice] = [("step", id) for id in self.tasks if self.can_step(id)]
         if mode.lazy:
-            found += [("write", id) for id, k in self.tasks.items() if k.persister.has_work()]
+            found += [
+                ("write", id) for id, t in self.tasks.items() if t.checkpoint_writer.has_work()
+            ]
         if mode.wires:
             found += [("deliver", id) for id, wire in self.wires.items() if wire.queue]
         if mode.messages:
@@ -463,7 +465,7 @@ class Cluster:
                 self._watch(t.SnapshotEnded(self.number))
         if not self.mode.lazy:
             for task in self.tasks.values():
-                if task.persister._cuts or task.persister._logging:
+                if task.checkpoint_writer._cuts or task.checkpoint_writer._logging:
                     self._write(task)
         self._begin_at_once()
 
@@ -481,8 +483,8 @@ class Cluster:
 
     @staticmethod
     def _write(task: Task) -> None:
-        while task.persister.has_work():
-            finish(task.persister.work(at_once, no_pause))
+        while task.checkpoint_writer.has_work():
+            finish(task.checkpoint_writer.work(at_once, no_pause))
 
     # ---- the JobManager
 

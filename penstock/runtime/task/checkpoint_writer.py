@@ -29,7 +29,7 @@ from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend, StateSnapshot
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log
 
-__all__ = ["Acknowledgement", "Cut", "Persister", "Reporter", "drive"]
+__all__ = ["Acknowledgement", "Cut", "CheckpointWriter", "Reporter", "drive"]
 
 #: An announced snapshot that has not come so long after it was due is not waited for any more.
 LATE_SECONDS = 0.1
@@ -145,7 +145,7 @@ async def drive(
             failure = error
 
 
-class Persister:
+class CheckpointWriter:
     """Makes the cuts of one task durable, in order.
 
     Arguments:

@@ -29,7 +29,7 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records, rows_of
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS, Pace
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import Cut, Persister
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Cut
 from penstock.runtime.task.end_of_input import Ending
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, Unaligned
 from penstock.runtime.task.operator_chain import (
@@ -77,7 +77,7 @@ class Task:
         outputs: all its outputs, over all links.
         protocol: the snapshot protocol of this task.
         outside: its channels from outside of its loop; None if it is in no loop.
-        persister: makes cuts durable.
+        checkpoint_writer: makes cuts durable.
         codec: decodes batches.
         listener: hears what becomes of it.
         clock: seconds, for waiting; virtual in a simulation.
@@ -99,7 +99,7 @@ class Task:
         gate: InputGate,
         outputs: list[OutputChannel],
         protocol: SnapshotProtocol,
-        persister: Persister,
+        checkpoint_writer: CheckpointWriter,
         codec: Codec,
         listener: TaskListener,
         clock: Callable[[], float],
@@ -114,7 +114,7 @@ class Task:
     ) -> None:
         self.id, self.name = id, name
         self.root, self.gate, self.outputs = root, gate, outputs
-        self.persister = persister
+        self.checkpoint_writer = checkpoint_writer
         self.feed = feed
         self.backends = backends or {}
         self._protocol = protocol
@@ -194,11 +194,11 @@ class Task:
     def abort(self, number: int) -> None:
         """Snapshot `number` was given up."""
         self._tell(SnapshotAborted(number))
-        self.persister.abort(number)
+        self.checkpoint_writer.abort(number)
 
     def complete(self, number: int) -> None:
         """Snapshot `number` is complete."""
-        self.persister.complete(number)
+        self.checkpoint_writer.complete(number)
         self._tell(SnapshotCompleted(number))
 
     def end_input(self, round: int) -> None:
@@ -465,13 +465,13 @@ class Task:
                 case StartLog(number, channels):
                     logged = (self.gate.logged[channel] for channel in channels)  # type: ignore[index]
                     logs = [channel.start_log(number, self._keep_state) for channel in logged]
-                    self.persister.start_log(number, logs)
+                    self.checkpoint_writer.start_log(number, logs)
                 case EndLog(number):
-                    self.persister.end_log(number)
+                    self.checkpoint_writer.end_log(number)
                 case DropLog(number):
                     for logged_channel in self.gate.logged.values():
                         logged_channel.drop_log()
-                    self.persister.abort(number)
+                    self.checkpoint_writer.abort(number)
                 case Broadcast(number):
                     barrier = Barrier(number, self._kind(number))
                     for output in self.outputs:
@@ -481,7 +481,7 @@ class Task:
                 case Overtake(number):
                     assert self._unaligned is not None
                     barrier = Barrier(number, self._kind(number), urgent=True)
-                    self.persister.start_log(
+                    self.checkpoint_writer.start_log(
                         number, self._unaligned.overtake(self.outputs, barrier)
                     )
                 case StartAlignmentTimer(number):
@@ -525,7 +525,7 @@ class Task:
             rest = [(channel, batch.records) for channel, batch in self.gate.rest_of_replay()]
             in_hand = (self._rest_channel, self._rest[self._at :])
             cut.logs += self._unaligned.in_hand([in_hand, *rest])
-        self.persister.add(cut)
+        self.checkpoint_writer.add(cut)
 
     # ---- the loop
 
@@ -544,15 +544,15 @@ class Task:
         while True:
             if self.step():
                 now = self._timer()
-                if now - yielded >= SLICE_SECONDS or self.persister.pending:
+                if now - yielded >= SLICE_SECONDS or self.checkpoint_writer.pending:
                     await pause()
                     yielded = self._timer()
                 continue
             if self.flush() and self._can_go_on():
                 continue
-            self.persister.idle, self.waiting = not self.gate.ready, True
+            self.checkpoint_writer.idle, self.waiting = not self.gate.ready, True
             await wait(self._wake_at())
-            self.persister.idle = self.waiting = False
+            self.checkpoint_writer.idle = self.waiting = False
             yielded = self._timer()
 
     def _wake_at(self) -> float | None:

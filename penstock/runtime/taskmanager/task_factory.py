@@ -61,7 +61,7 @@ from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.system.system import Signal, System
-from penstock.runtime.task.checkpoint_writer import Persister, Reporter
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Reporter
 from penstock.runtime.task.in_flight_data import Relay, Unaligned
 from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener
 from penstock.runtime.task.write_scheduler import Patience
@@ -87,7 +87,7 @@ class BuiltTask:
 
     Arguments:
         task: the task.
-        wake: wakes its loop; `persist` its persister; `pump` the thread reader of a source.
+        wake: wakes its loop; `persist` its checkpoint writer; `pump` the thread reader of a source.
     """
 
     task: Task
@@ -297,7 +297,7 @@ class TaskFactory:
             else:
                 feed = MultiplexedFeed(create_reader, clock, request, wake_source)
         gate = self.gates[chain.id]
-        persister = Persister(
+        checkpoint_writer = CheckpointWriter(
             subtask=self.slot,
             lineage=self.lineage,
             attempt=self.attempt,
@@ -315,7 +315,7 @@ class TaskFactory:
             gate=gate,
             outputs=outputs,
             protocol=self._protocol(gate),
-            persister=persister,
+            checkpoint_writer=checkpoint_writer,
             codec=self.codec,
             listener=listener,
             clock=self.system.clock,

@@ -242,7 +242,7 @@ class TaskManager:
             case m.Prepare(number, seconds):
                 self._priority.announce(number, seconds)
                 for built in self._built:
-                    built.task.persister.prepare(number, seconds)
+                    built.task.checkpoint_writer.prepare(number, seconds)
                     built.persist.set()
             case m.Inject(number, kind):
                 for built in self._built:
@@ -373,19 +373,19 @@ class TaskManager:
     def _launch(self, built: BuiltTask, nursery: trio.Nursery) -> None:
         task = built.task
         nursery.start_soon(self._guard, partial(self._run_task, built), task)
-        nursery.start_soon(self._guard, partial(self._run_persister, built), task)
+        nursery.start_soon(self._guard, partial(self._run_checkpoint_writer, built), task)
         if task.feed is not None and task.feed.pumping:
             nursery.start_soon(self._guard, partial(self._run_pump, built, task.feed), task)
 
     async def _run_task(self, built: BuiltTask) -> None:
         async def wait(until: float | None) -> None:
-            if built.task.persister.has_work():
+            if built.task.checkpoint_writer.has_work():
                 built.persist.set()
             self._priority.reconsider()
             await built.wake.wait(until)
 
         async def pause() -> None:
-            if built.task.persister.has_work():
+            if built.task.checkpoint_writer.has_work():
                 built.persist.set()
             await trio.lowlevel.checkpoint()
             await self._priority.yield_to_others(built)
@@ -408,11 +408,11 @@ class TaskManager:
         operator_at_work.set(built.task.root.operator.context)
         await feed.pump(self._system.read or self._system.offload, built.pump.wait_for)
 
-    async def _run_persister(self, built: BuiltTask) -> None:
-        persister = built.task.persister
+    async def _run_checkpoint_writer(self, built: BuiltTask) -> None:
+        checkpoint_writer = built.task.checkpoint_writer
         while True:
-            while persister.has_work():
-                await persister.work(self._system.offload, trio.lowlevel.checkpoint)
+            while checkpoint_writer.has_work():
+                await checkpoint_writer.work(self._system.offload, trio.lowlevel.checkpoint)
                 built.wake.set()  # it may have waited for memory
             await built.persist.wait()
 

@@ -220,8 +220,8 @@ class Flow:
                 moved = True
             else:
                 task.flush()
-            while task.persister.has_work():
-                _finish(task.persister.work(_at_once, _no_pause))
+            while task.checkpoint_writer.has_work():
+                _finish(task.checkpoint_writer.work(_at_once, _no_pause))
         if not moved:
             process.now += IDLE_SECONDS
 
@@ -240,4 +240,4 @@ def _finish(work: Coroutine[Any, Any, None] | Awaitable[None]) -> None:
         work.send(None)  # type: ignore[union-attr]
     except StopIteration:
         return
-    raise AssertionError("a persister waits for something, in a job in which nothing is awaited")
+    raise AssertionError("a checkpoint writer waits, in a job in which nothing is awaited")

@@ -1,6 +1,6 @@
 """Channels from end to end: outputs and partitioners, connections, channels, the input gate.
 
-And what stands at the ends of a task: the feed of a source, and the persister. All of it is
+And what stands at the ends of a task: the feed of a source, and the checkpoint_writer. All of it is
 synchronous, except connections, which run over streams in memory.
 """
 
@@ -48,7 +48,7 @@ from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.batch_sizing import Pace
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, Cut, Persister
+from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter, Cut
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -697,7 +697,7 @@ def test_what_a_thread_has_read_ahead_does_not_count_as_emitted() -> None:
     trio.run(main)
 
 
-# ---- the persister
+# ---- the checkpoint writer
 
 
 class Reports:
@@ -728,7 +728,7 @@ def finish(work: Awaitable[None]) -> None:
 class Persisted:
     def __init__(self) -> None:
         self.reports = Reports()
-        self.persister = Persister(
+        self.checkpoint_writer = CheckpointWriter(
             subtask=1,
             lineage="l",
             attempt=2,
@@ -742,11 +742,11 @@ class Persisted:
         cut = Cut(number, SnapshotKind.CHECKPOINT, "source", **more)
         if staged is not None:
             cut.staged["sink"] = staged
-        self.persister.add(cut)
+        self.checkpoint_writer.add(cut)
 
     def work(self) -> None:
-        while self.persister.has_work():
-            finish(self.persister.work(inline, no_pause))
+        while self.checkpoint_writer.has_work():
+            finish(self.checkpoint_writer.work(inline, no_pause))
 
     def committables(self) -> list[list[Any]]:
         return [[c.payload for c in a.committables] for a in self.reports.acknowledged]
@@ -768,7 +768,7 @@ def test_cuts_are_acknowledged_in_order_with_their_small_values() -> None:
     p = Persisted()
     p.cut(1, small={"source": [["a", None, 3]]}, blocked_seconds=[0.5, 0.0])
     p.cut(2, small={"source": []})
-    assert p.persister.pending
+    assert p.checkpoint_writer.pending
     p.work()
     assert [a.number for a in p.reports.acknowledged] == [1, 2]
     assert p.reports.acknowledged[0].blocked_seconds == [0.5, 0.0]
@@ -781,7 +781,7 @@ def test_staged_output_is_in_every_acknowledgement_until_a_snapshot_is_complete(
     p.cut(1, lambda: ["one"])
     p.cut(2, lambda: ["two"])
     p.work()
-    p.persister.complete(1)
+    p.checkpoint_writer.complete(1)
     p.cut(3, lambda: ["three"])
     p.work()
     assert p.committables() == [["one"], ["one", "two"], ["two", "three"]]
@@ -790,7 +790,7 @@ def test_staged_output_is_in_every_acknowledgement_until_a_snapshot_is_complete(
 def test_what_an_aborted_snapshot_staged_belongs_to_the_next() -> None:
     p = Persisted()
     p.cut(1, lambda: ["one"])
-    p.persister.abort(1)
+    p.checkpoint_writer.abort(1)
     p.work()
     assert not p.reports.acknowledged
     p.cut(2, lambda: ["two"])
@@ -814,7 +814,7 @@ def test_state_that_can_never_be_written_again_fails_the_task() -> None:
     p = Persisted()
     p.cut(1, captures={"op": BrokenCapture(over=False)})
     with pytest.raises(StoreError, match="the disk is full"):
-        finish(p.persister.work(inline, no_pause))
+        finish(p.checkpoint_writer.work(inline, no_pause))
     assert not p.reports.declined
 
 
@@ -825,7 +825,7 @@ def test_output_that_cannot_be_staged_fails_the_task_since_it_is_lost() -> None:
     p = Persisted()
     p.cut(1, fail)
     with pytest.raises(JobError, match="no space left"):
-        finish(p.persister.work(inline, no_pause))
+        finish(p.checkpoint_writer.work(inline, no_pause))
     assert not p.reports.acknowledged
 
 

@@ -38,7 +38,7 @@ from penstock.runtime.operators.base import (
 )
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.runtime.task.checkpoint_writer import Persister
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.task import ChainNode, Task
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.aligned import AlignedProtocol
@@ -389,7 +389,7 @@ class _Silent:
 def task_of(root: ChainNode, outputs: list[OutputChannel]) -> tuple[Task, Any]:
     gate = InputGate(lambda: None, lambda: 0.0)
     channel = gate.add(ChannelId(0, 0, 0), 8)
-    persister = Persister(
+    checkpoint_writer = CheckpointWriter(
         subtask=0,
         lineage="l",
         attempt=0,
@@ -405,7 +405,7 @@ def task_of(root: ChainNode, outputs: list[OutputChannel]) -> tuple[Task, Any]:
         gate=gate,
         outputs=outputs,
         protocol=AlignedProtocol(gate.channels),
-        persister=persister,
+        checkpoint_writer=checkpoint_writer,
         codec=CODEC,
         listener=_Silent(),
         clock=lambda: 0.0,

@@ -27,7 +27,7 @@ from penstock.runtime.operators.base import OperatorContext, make_operator
 from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, Persister
+from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, Relay, Unaligned
 from penstock.runtime.task.task import ChainNode, Task
 from penstock.snapshot.metadata.handles import OWN_INPUT
@@ -132,7 +132,7 @@ class Stage:
             gate=gate,
             outputs=[output],
             protocol=UnalignedProtocol(gate.channels, align_first=self.timeout > 0),
-            persister=Persister(
+            checkpoint_writer=CheckpointWriter(
                 subtask=0,
                 lineage="l",
                 attempt=0,
@@ -179,8 +179,8 @@ class Stage:
         return moved
 
     def write(self) -> None:
-        while self.task.persister.has_work():
-            finish(self.task.persister.work(at_once, no_pause))
+        while self.task.checkpoint_writer.has_work():
+            finish(self.task.checkpoint_writer.work(at_once, no_pause))
 
     def logs(self) -> dict[tuple[str, int], list[tuple[str, int, int, list[Any]]]]:
         """Of the last acknowledgement: (uid, subtask) to (producer, input, source, records)."""

@@ -15,7 +15,7 @@ from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.system.system import Signal
-from penstock.runtime.task.checkpoint_writer import Cut, Persister
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Cut
 from penstock.runtime.task.write_scheduler import Patience
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import backend as backend_module
@@ -529,8 +529,8 @@ def quiet_while(condition):
     return patience
 
 
-def persister_of(backend, patience=None):
-    return Persister(
+def checkpoint_writer_of(backend, patience=None):
+    return CheckpointWriter(
         subtask=0,
         lineage="l",
         attempt=1,
@@ -564,21 +564,21 @@ def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sleeper)
             await trio.testing.wait_all_tasks_blocked()
-            await persister.work(None, trio.lowlevel.checkpoint)
+            await checkpoint_writer.work(None, trio.lowlevel.checkpoint)
 
     backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
-    persister = persister_of(backend, quiet_while(lambda: waiting))
-    persister.idle = True
+    checkpoint_writer = checkpoint_writer_of(backend, quiet_while(lambda: waiting))
+    checkpoint_writer.idle = True
     trio.run(work)
     assert slices == [0]
 
 
 def busy_with(backend):
-    """The persister of a task that is never idle, and its clock."""
+    """The checkpoint writer of a task that is never idle, and its clock."""
     now = [0.0]
-    persister = persister_of(backend, quiet_while(lambda: False))
-    persister._clock = lambda: now[0]
-    return persister, now
+    checkpoint_writer = checkpoint_writer_of(backend, quiet_while(lambda: False))
+    checkpoint_writer._clock = lambda: now[0]
+    return checkpoint_writer, now
 
 
 def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer():
@@ -592,16 +592,18 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
 
     backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
     backend.wants_preparation = False
-    persister, now = busy_with(backend)
-    assert not persister.has_work()
-    persister.prepare(7, 0.15)
-    backend.announce_snapshot.assert_called_once_with(7, 0.15, persister._paths.task.return_value)
-    persister._paths.task.assert_called_once_with(7, "uid", 0, 1)
-    assert persister.has_work()
-    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    checkpoint_writer, now = busy_with(backend)
+    assert not checkpoint_writer.has_work()
+    checkpoint_writer.prepare(7, 0.15)
+    backend.announce_snapshot.assert_called_once_with(
+        7, 0.15, checkpoint_writer._paths.task.return_value
+    )
+    checkpoint_writer._paths.task.assert_called_once_with(7, "uid", 0, 1)
+    assert checkpoint_writer.has_work()
+    trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     # 0.15 seconds, and 0.1 by which it may be late.
     assert written == [0, 1, 2]
-    assert not persister.has_work()
+    assert not checkpoint_writer.has_work()
 
 
 def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_announced():
@@ -609,16 +611,16 @@ def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_ann
     backend.wants_preparation = True
     backend.prepare_checkpoint = Mock(return_value=(_ for _ in ()))
     backend.compute_checksum = Mock(return_value=(_ for _ in ()))
-    persister, _ = busy_with(backend)
-    assert not persister.has_work()
-    persister.prepare(7, 0.15)
+    checkpoint_writer, _ = busy_with(backend)
+    assert not checkpoint_writer.has_work()
+    checkpoint_writer.prepare(7, 0.15)
     for _ in range(2):
-        assert persister.has_work()
-        trio.run(persister.work, None, trio.lowlevel.checkpoint)
+        assert checkpoint_writer.has_work()
+        trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
         backend.wants_preparation = False
     assert backend.prepare_checkpoint.call_count == backend.compute_checksum.call_count == 1
-    persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid"))
-    assert not persister._is_due()
+    checkpoint_writer.add(Cut(1, SnapshotKind.CHECKPOINT, "uid"))
+    assert not checkpoint_writer._is_due()
 
 
 def test_records_go_before_the_next_slice_of_a_snapshot():
@@ -631,17 +633,21 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
             yield None
 
     backend = Mock(over_memory_limit=False)
-    persister = persister_of(backend, patience := Mock(spec=Patience))
-    persister.add(Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
-    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    checkpoint_writer = checkpoint_writer_of(backend, patience := Mock(spec=Patience))
+    checkpoint_writer.add(
+        Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
+    )
+    trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2]
     patience.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
-    assert persister._reporter.acknowledge.call_count == 1
+    assert checkpoint_writer._reporter.acknowledge.call_count == 1
 
     # But not if those of the task itself can't go on before it is written.
     backend.over_memory_limit = True
-    persister.add(Cut(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)}))
-    trio.run(persister.work, None, trio.lowlevel.checkpoint)
+    checkpoint_writer.add(
+        Cut(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
+    )
+    trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2] * 2
     assert patience.after_slice.await_count == 3
 
@@ -650,15 +656,15 @@ def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
     monkeypatch.setattr(backend_module, "CHECKSUM_BYTES", 0)
     backend = make(inline_threshold=0)
     make.snapshot(backend, 1)
-    persister = persister_of(backend)
+    checkpoint_writer = checkpoint_writer_of(backend)
     asked = Mock(side_effect=[True, True, False])
     monkeypatch.setattr(backend.files, "compute_checksum", asked)
 
     async def offload(call):
         return call()
 
-    assert not persister.has_work()
-    persister.idle = True
-    assert persister.has_work()
-    trio.run(persister.work, offload, trio.lowlevel.checkpoint)
+    assert not checkpoint_writer.has_work()
+    checkpoint_writer.idle = True
+    assert checkpoint_writer.has_work()
+    trio.run(checkpoint_writer.work, offload, trio.lowlevel.checkpoint)
     assert asked.call_count == 3
