@@ -18,7 +18,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.recorded_channel import ChannelLog
 from penstock.runtime.network.spill_queue import Hold, SpillQueue
-from penstock.runtime.task.checkpoint_writer import Cut
+from penstock.runtime.task.checkpoint_writer import TaskSnapshot
 from tests.simulation.lineage import Program, Totals
 from tests.simulation.tasks import (
     PLAIN,
@@ -218,8 +218,8 @@ def _task(task: Recording) -> Any:
             frozenset(protocol.blocked),  # type: ignore[attr-defined]
             frozenset(getattr(protocol, "marked", ())),
         ),
-        tuple(_cut(cut) for cut in task.checkpoint_writer._cuts),
-        tuple(_cut(cut) for cut in task.checkpoint_writer._logging),
+        tuple(_task_snapshot(cut) for cut in task.checkpoint_writer._cuts),
+        tuple(_task_snapshot(cut) for cut in task.checkpoint_writer._logging),
         tuple((*sorted(task.taken[uid]), "|", *sorted(task.given[uid])) for uid in task.taken),
         task.extra(),
     )
@@ -248,7 +248,7 @@ def _log(log: ChannelLog) -> Any:
     return log.number, log.records, tuple(parts)
 
 
-def _cut(cut: Cut) -> Any:
+def _task_snapshot(cut: TaskSnapshot) -> Any:
     small = repr(sorted(cut.small.items()))
     written = tuple(sorted(cut.handles))
     logs = tuple(map(_log, cut.logs))

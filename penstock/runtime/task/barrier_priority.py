@@ -32,7 +32,7 @@ class PrioritizedTask(Protocol):
     """A task as the order depends on it."""
 
     @property
-    def last_cut(self) -> int:
+    def last_snapshot(self) -> int:
         """The number of the newest snapshot that the task has made its cut for."""
 
     @property
@@ -97,7 +97,7 @@ class BarrierPriority:
 
     def _begin(self) -> None:
         """Find out whether a barrier has come or is about to come."""
-        newest = max(task.last_cut for task in self._tasks)
+        newest = max(task.last_snapshot for task in self._tasks)
         now = self._clock()
         if now >= self._drain_at:
             newest = max(newest, self._announced)
@@ -112,4 +112,4 @@ class BarrierPriority:
 
     def _goes_last(self, task: PrioritizedTask) -> bool:
         announced = task.is_source and self._announced == self._number
-        return announced or task.last_cut == self._number
+        return announced or task.last_snapshot == self._number

@@ -29,7 +29,7 @@ from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend, StateSnapshot
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log
 
-__all__ = ["Acknowledgement", "Cut", "CheckpointWriter", "Reporter", "drive"]
+__all__ = ["Acknowledgement", "TaskSnapshot", "CheckpointWriter", "Reporter", "drive"]
 
 #: An announced snapshot that has not come so long after it was due is not waited for any more.
 LATE_SECONDS = 0.1
@@ -40,7 +40,7 @@ Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 @dataclass
-class Cut:
+class TaskSnapshot:
     """What a task captured at a barrier, and what has become of it.
 
     Arguments:
@@ -178,9 +178,9 @@ class CheckpointWriter:
         self._clock = clock
         self._patience = patience or Patience(clock, lambda: 0, lambda: True)
         self._inline_threshold = inline_threshold
-        self._cuts: deque[Cut] = deque()
+        self._cuts: deque[TaskSnapshot] = deque()
         #: Cuts whose state is written, and whose logs are being taken or are to be written.
-        self._logging: deque[Cut] = deque()
+        self._logging: deque[TaskSnapshot] = deque()
         self._uncommitted: list[Committable] = []
         #: When a snapshot was last announced for.
         self._due = -math.inf
@@ -212,7 +212,7 @@ class CheckpointWriter:
         """Of the files of an operator's keyed state."""
         return self._paths.task(number, uid, self._subtask, self._attempt)
 
-    def add(self, cut: Cut) -> None:
+    def add(self, cut: TaskSnapshot) -> None:
         """Take over a cut."""
         self._cuts.append(cut)
 
@@ -308,7 +308,7 @@ class CheckpointWriter:
             await self._patience.after_slice(pause)
 
     async def _persist(
-        self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
+        self, cut: TaskSnapshot, offload: Offload, pause: Callable[[], Awaitable[None]]
     ) -> None:
         """Write the state of a cut, and make durable what sinks staged."""
         began = self._clock()
@@ -341,7 +341,7 @@ class CheckpointWriter:
         cut.write_seconds = self._clock() - began
 
     async def _acknowledge(
-        self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
+        self, cut: TaskSnapshot, offload: Offload, pause: Callable[[], Awaitable[None]]
     ) -> None:
         """Write the logs of a cut, if it has any, and tell the outcome."""
         began = self._clock()
@@ -389,7 +389,7 @@ class CheckpointWriter:
         )
 
     async def _write_logs(
-        self, cut: Cut, offload: Offload, pause: Callable[[], Awaitable[None]]
+        self, cut: TaskSnapshot, offload: Offload, pause: Callable[[], Awaitable[None]]
     ) -> int:
         total = 0
         for place, log in enumerate(cut.logs):

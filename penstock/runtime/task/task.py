@@ -29,7 +29,7 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records, rows_of
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS, Pace
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Cut
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
 from penstock.runtime.task.end_of_input import Ending
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, Unaligned
 from penstock.runtime.task.operator_chain import (
@@ -152,7 +152,7 @@ class Task:
         #: The newest snapshot that it has heard of and not made its cut for, and since when.
         self._aligning: tuple[int, float] | None = None
         #: The newest snapshot that it has made its cut for.
-        self.last_cut = 0
+        self.last_snapshot = 0
         self.ended = False
         #: A final barrier has passed: the source does not emit any more.
         self.paused = False
@@ -422,7 +422,7 @@ class Task:
 
     def _heard_of(self, barrier: Barrier) -> None:
         self._kinds.setdefault(barrier.number, barrier.kind)
-        if barrier.number > max(self.last_cut, self._aligning[0] if self._aligning else 0):
+        if barrier.number > max(self.last_snapshot, self._aligning[0] if self._aligning else 0):
             self._aligning = (barrier.number, self._clock())
 
     def _busy(self) -> bool:
@@ -500,13 +500,13 @@ class Task:
     def _copy_state(self, number: int) -> None:
         kind = self._kinds[number]
         ending = self.ending
-        cut = Cut(number, kind, self.root.operator.context.uid, ending.hooked)
+        cut = TaskSnapshot(number, kind, self.root.operator.context.uid, ending.hooked)
         cut.ended, cut.emitted = ending.rounds, ending.emitted
         cut.outside_ended = ending.over if ending.in_loop else None
         if self._aligning is not None and self._aligning[0] == number:
             cut.aligned_seconds = self._clock() - self._aligning[1]
         cut.blocked_seconds = [channel.blocked_seconds for channel in self.gate.channels.values()]
-        self._aligning, self.last_cut = None, number
+        self._aligning, self.last_snapshot = None, number
         if self._keep_state:
             cut.captures = {uid: b.capture(number) for uid, b in self.backends.items()}
             if self.feed is not None:

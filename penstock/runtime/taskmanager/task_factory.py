@@ -96,9 +96,9 @@ class BuiltTask:
     pump: Signal = field(default_factory=Signal)
 
     @property
-    def last_cut(self) -> int:
+    def last_snapshot(self) -> int:
         """The newest snapshot that the task has made its cut for."""
-        return self.task.last_cut
+        return self.task.last_snapshot
 
     @property
     def is_source(self) -> bool:

@@ -503,7 +503,8 @@ class TaskManager:
                 counts = [operator.records_in, operator.records_out]
                 operators.append([operator.context.uid, task.id[1], *counts])
             queued = sum(len(channel) for channel in task.gate.channels.values())
-            tasks.append([*task.id, task.busy_seconds, task.blocked_seconds, queued, task.last_cut])
+            figures = [task.busy_seconds, task.blocked_seconds, queued, task.last_snapshot]
+            tasks.append([*task.id, *figures])
             for id, edge in task.gate.back_edges.items():
                 figures = [edge.queued_records, edge.spilled_bytes, edge.spilled_peak]
                 back_edges.append([id.link, id.source, id.target, *figures])

@@ -48,7 +48,7 @@ from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.batch_sizing import Pace
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter, Cut
+from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter, TaskSnapshot
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
 
@@ -739,7 +739,7 @@ class Persisted:
         )
 
     def cut(self, number: int, staged: Callable[[], list[Any]] | None = None, **more: Any) -> None:
-        cut = Cut(number, SnapshotKind.CHECKPOINT, "source", **more)
+        cut = TaskSnapshot(number, SnapshotKind.CHECKPOINT, "source", **more)
         if staged is not None:
             cut.staged["sink"] = staged
         self.checkpoint_writer.add(cut)

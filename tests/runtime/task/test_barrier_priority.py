@@ -16,7 +16,7 @@ class Stub:
 
     name: str
     is_source: bool = False
-    last_cut: int = 0
+    last_snapshot: int = 0
     runnable: bool = True
     flushes: int = 0
 
@@ -65,16 +65,16 @@ def test_a_source_yields_shortly_before_a_barrier_is_due(tasks):
 
 def test_a_task_that_has_made_its_cut_yields_to_those_that_have_not(tasks):
     priority = BarrierPriority(tasks, lambda: 0.0)
-    tasks[0].last_cut = tasks[1].last_cut = 1
+    tasks[0].last_snapshot = tasks[1].last_snapshot = 1
     assert yields(priority, tasks[0]) and yields(priority, tasks[1])
     assert not yields(priority, tasks[2])
-    tasks[2].last_cut = 1
+    tasks[2].last_snapshot = 1
     assert not any(yields(priority, task) for task in tasks)
 
 
 def test_a_task_yields_only_to_tasks_that_have_something_to_do(tasks):
     priority = BarrierPriority(tasks, lambda: 0.0)
-    tasks[0].last_cut = 1
+    tasks[0].last_snapshot = 1
     tasks[1].runnable = tasks[2].runnable = False
     assert not yields(priority, tasks[0])
     tasks[1].runnable = True
@@ -84,7 +84,7 @@ def test_a_task_yields_only_to_tasks_that_have_something_to_do(tasks):
 def test_an_aborted_snapshot_does_not_let_tasks_yield_to_those_without_its_cut(tasks):
     now = 0.0
     priority = BarrierPriority(tasks, lambda: now)
-    tasks[0].last_cut = 1
+    tasks[0].last_snapshot = 1
     assert yields(priority, tasks[0])
     now = LONGEST_SECONDS
     assert not yields(priority, tasks[0])
@@ -101,7 +101,7 @@ def test_an_announced_barrier_that_does_not_come_holds_a_source_for_a_limited_ti
 
 def test_a_task_sends_its_records_before_it_yields(tasks):
     priority = BarrierPriority(tasks, lambda: 0.0)
-    tasks[0].last_cut = 1
+    tasks[0].last_snapshot = 1
     yields(priority, tasks[0])
     yields(priority, tasks[1])
     assert [task.flushes for task in tasks] == [1, 0, 0]
@@ -110,7 +110,7 @@ def test_a_task_sends_its_records_before_it_yields(tasks):
 def test_a_task_goes_on_when_the_others_start_to_wait(tasks):
     async def main() -> None:
         priority = BarrierPriority(tasks, trio.current_time)
-        tasks[0].last_cut = 1
+        tasks[0].last_snapshot = 1
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(priority.yield_to_others, tasks[0])
@@ -126,12 +126,12 @@ def test_a_task_goes_on_when_the_others_start_to_wait(tasks):
 def test_a_task_goes_on_when_the_last_of_the_others_has_made_its_cut(tasks):
     async def main() -> None:
         priority = BarrierPriority(tasks, trio.current_time)
-        tasks[0].last_cut = tasks[1].last_cut = 1
+        tasks[0].last_snapshot = tasks[1].last_snapshot = 1
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(priority.yield_to_others, tasks[0])
             await trio.testing.wait_all_tasks_blocked()
-            tasks[2].last_cut = 1
+            tasks[2].last_snapshot = 1
             await priority.yield_to_others(tasks[2])
         assert trio.current_time() == began
 
@@ -141,7 +141,7 @@ def test_a_task_goes_on_when_the_last_of_the_others_has_made_its_cut(tasks):
 def test_a_task_yields_for_a_limited_time(tasks):
     async def main() -> None:
         priority = BarrierPriority(tasks, trio.current_time)
-        tasks[0].last_cut = 1
+        tasks[0].last_snapshot = 1
         began = trio.current_time()
         await priority.yield_to_others(tasks[0])
         assert trio.current_time() - began == pytest.approx(LONGEST_SECONDS)

@@ -15,7 +15,7 @@ from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.system.system import Signal
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Cut
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
 from penstock.runtime.task.write_scheduler import Patience
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import backend as backend_module
@@ -619,7 +619,7 @@ def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_ann
         trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
         backend.wants_preparation = False
     assert backend.prepare_checkpoint.call_count == backend.compute_checksum.call_count == 1
-    checkpoint_writer.add(Cut(1, SnapshotKind.CHECKPOINT, "uid"))
+    checkpoint_writer.add(TaskSnapshot(1, SnapshotKind.CHECKPOINT, "uid"))
     assert not checkpoint_writer._is_due()
 
 
@@ -635,7 +635,7 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
     backend = Mock(over_memory_limit=False)
     checkpoint_writer = checkpoint_writer_of(backend, patience := Mock(spec=Patience))
     checkpoint_writer.add(
-        Cut(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
+        TaskSnapshot(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
     )
     trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2]
@@ -645,7 +645,7 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
     # But not if those of the task itself can't go on before it is written.
     backend.over_memory_limit = True
     checkpoint_writer.add(
-        Cut(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
+        TaskSnapshot(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
     )
     trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2] * 2
