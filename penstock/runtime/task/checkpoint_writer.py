@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from penstock.dataflow.errors import PenstockError, Recoverability, recoverability_of
 from penstock.dataflow.sink import Committable
 from penstock.runtime.network.recorded_channel import InFlightLog
-from penstock.runtime.task.write_scheduler import Patience
+from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.loop_termination import LoopStatus
 from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
@@ -154,7 +154,7 @@ class CheckpointWriter:
         reporter: hears the outcome.
         paths: where the files of snapshots are.
         clock: seconds.
-        patience: shared by all that write in the process; without it there is no other.
+        write_scheduler: shared by all that write in the process; without it there is no other.
         inline_threshold: a log up to so many bytes travels in the manifest.
     """
 
@@ -168,7 +168,7 @@ class CheckpointWriter:
         reporter: Reporter,
         paths: Paths,
         clock: Callable[[], float],
-        patience: Patience | None = None,
+        write_scheduler: WriteScheduler | None = None,
         inline_threshold: int = 0,
     ) -> None:
         self._subtask, self._lineage, self._attempt = subtask, lineage, attempt
@@ -176,7 +176,7 @@ class CheckpointWriter:
         self._reporter = reporter
         self._paths = paths
         self._clock = clock
-        self._patience = patience or Patience(clock, lambda: 0, lambda: True)
+        self._write_scheduler = write_scheduler or WriteScheduler(clock, lambda: 0, lambda: True)
         self._inline_threshold = inline_threshold
         self._cuts: deque[TaskSnapshot] = deque()
         #: Cuts whose state is written, and whose logs are being taken or are to be written.
@@ -254,7 +254,7 @@ class CheckpointWriter:
         if due and any(backend.wants_preparation for backend in backends):
             return True
         ahead = any(backend.wants_eager_flush or backend.wants_checksums for backend in backends)
-        return ahead and (due or self._patience.quiet())
+        return ahead and (due or self._write_scheduler.quiet())
 
     def _is_due(self) -> bool:
         """Whether a snapshot is about to be taken, so that nobody waits until the task is idle."""
@@ -293,7 +293,7 @@ class CheckpointWriter:
                     # Twice: who has slept until now is awake after the first, and at work after
                     # the second.
                     await pause()
-                    if not self.idle or self._cuts or not self._patience.quiet():
+                    if not self.idle or self._cuts or not self._write_scheduler.quiet():
                         break
             elif backend.wants_checksums and (self.idle or self._is_due()):
                 while await drive(backend.compute_checksum(), offload, pause):
@@ -305,7 +305,7 @@ class CheckpointWriter:
             # Our own task's records wait for just this to be written.
             await pause()
         else:
-            await self._patience.after_slice(pause)
+            await self._write_scheduler.after_slice(pause)
 
     async def _persist(
         self, cut: TaskSnapshot, offload: Offload, pause: Callable[[], Awaitable[None]]

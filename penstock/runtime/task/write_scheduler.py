@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable
 
 from penstock.runtime.system.system import Signal
 
-__all__ = ["Patience"]
+__all__ = ["WriteScheduler"]
 
 #: After a slice records go first for so long at most.
-PATIENCE_SECONDS = 0.002
+MAX_WAIT_SECONDS = 0.002
 #: And for so many turns of the event loop at most, should the clock stand still.
-PATIENCE_TURNS = 32
+MAX_WAIT_TURNS = 32
 
 
-class Patience:
+class WriteScheduler:
     """Shared by all that write snapshots in a process.
 
     Arguments:
@@ -68,7 +68,7 @@ class Patience:
             while True:
                 await pause()
                 self._turns += 1
-                if self._turns >= PATIENCE_TURNS or self._clock() - self._since >= PATIENCE_SECONDS:
+                if self._turns >= MAX_WAIT_TURNS or self._clock() - self._since >= MAX_WAIT_SECONDS:
                     return
                 # Twice: who slept until now is awake after the first, and at work after the second.
                 if self._turns > 1 and self._nothing_waits():

@@ -64,7 +64,7 @@ from penstock.runtime.system.system import Signal, System
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Reporter
 from penstock.runtime.task.in_flight_data import Relay, Unaligned
 from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener
-from penstock.runtime.task.write_scheduler import Patience
+from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.metadata.manifest import Paths
@@ -152,7 +152,7 @@ class TaskFactory:
         self._relay = Relay()
         self.gates: dict[int, InputGate] = {}
         self._tasks: list[Task] = []
-        self._patience = Patience(
+        self._write_scheduler = WriteScheduler(
             system.clock, system.runnable, lambda: all(task.waiting for task in self._tasks)
         )
         self.signals: dict[int, tuple[Signal, Signal]] = {}
@@ -305,7 +305,7 @@ class TaskFactory:
             reporter=reporter,
             paths=self.paths,
             clock=self.system.clock,
-            patience=self._patience,
+            write_scheduler=self._write_scheduler,
             inline_threshold=self.config.inline_threshold,
         )
         task = Task(

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from penstock.runtime.task.write_scheduler import PATIENCE_SECONDS, PATIENCE_TURNS, Patience
+from penstock.runtime.task.write_scheduler import MAX_WAIT_SECONDS, MAX_WAIT_TURNS, WriteScheduler
 
 
 def runnable() -> int:
@@ -18,7 +18,7 @@ class Process:
         self.slice_seconds = slice_seconds
         self.now = 0.0
         self.order: list[str] = []
-        self.patience = Patience(lambda: self.now, runnable, lambda: not self.records)
+        self.write_scheduler = WriteScheduler(lambda: self.now, runnable, lambda: not self.records)
 
     async def task(self) -> None:
         while self.records:
@@ -31,7 +31,7 @@ class Process:
         for _ in range(slices):
             self.order.append(name)
             self.now += self.slice_seconds
-            await self.patience.after_slice(trio.lowlevel.checkpoint)
+            await self.write_scheduler.after_slice(trio.lowlevel.checkpoint)
 
     def run(self, **writers: int) -> list[str]:
         async def main() -> None:
@@ -61,8 +61,8 @@ def between(order: list[str]) -> list[int]:
     ("records", "record_seconds", "had"),
     [
         pytest.param(5, 0.0, 5, id="until there are none"),
-        pytest.param(999, 0.0, PATIENCE_TURNS, id="the clock stands still"),
-        pytest.param(999, PATIENCE_SECONDS * 0.3, 4, id="not for longer than that"),
+        pytest.param(999, 0.0, MAX_WAIT_TURNS, id="the clock stands still"),
+        pytest.param(999, MAX_WAIT_SECONDS * 0.3, 4, id="not for longer than that"),
     ],
 )
 def test_records_go_before_the_next_slice_but_not_for_ever(
@@ -76,7 +76,7 @@ def test_records_go_before_the_next_slice_but_not_for_ever(
 @pytest.mark.parametrize("turn", range(10))
 def test_slices_of_several_writers_do_not_come_one_right_after_the_other(turn: int):
     del turn
-    process = Process(9_999, PATIENCE_SECONDS * 0.3, PATIENCE_SECONDS)
+    process = Process(9_999, MAX_WAIT_SECONDS * 0.3, MAX_WAIT_SECONDS)
     order = process.run(a=20, b=20, c=20)
     # The first of each is there before anybody is patient.
     assert min(between(order)[2:]) >= 3, order
@@ -105,15 +105,15 @@ def test_nothing_is_quiet_while_somebody_is_in_the_midst_of_writing():
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            seen.append(process.patience.quiet())
+            seen.append(process.write_scheduler.quiet())
             nursery.start_soon(process.writer, "a", 1)
             nursery.start_soon(process.writer, "b", 1)
             await trio.lowlevel.checkpoint()
             # Both have begun.
             await trio.lowlevel.checkpoint()
-            seen.append(process.patience.quiet())
+            seen.append(process.write_scheduler.quiet())
         await trio.lowlevel.checkpoint()
-        seen.append(process.patience.quiet())
+        seen.append(process.write_scheduler.quiet())
 
     trio.run(main)
     assert seen == [True, False, True]

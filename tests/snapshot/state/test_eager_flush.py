@@ -16,7 +16,7 @@ from rocksdict import Options, Rdict
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.system.system import Signal
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
-from penstock.runtime.task.write_scheduler import Patience
+from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import backend as backend_module
 from penstock.snapshot.state.eager_flush import EagerFlushPolicy
@@ -524,12 +524,12 @@ def test_what_is_written_for_nothing_long_before_a_snapshot_is_still_written_sho
 
 
 def quiet_while(condition):
-    patience = Mock(spec=Patience)
-    patience.quiet = condition
-    return patience
+    write_scheduler = Mock(spec=WriteScheduler)
+    write_scheduler.quiet = condition
+    return write_scheduler
 
 
-def checkpoint_writer_of(backend, patience=None):
+def checkpoint_writer_of(backend, write_scheduler=None):
     return CheckpointWriter(
         subtask=0,
         lineage="l",
@@ -538,7 +538,7 @@ def checkpoint_writer_of(backend, patience=None):
         reporter=Mock(),
         paths=Mock(),
         clock=time.monotonic,
-        patience=patience or quiet_while(lambda: True),
+        write_scheduler=write_scheduler or quiet_while(lambda: True),
     )
 
 
@@ -633,13 +633,13 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
             yield None
 
     backend = Mock(over_memory_limit=False)
-    checkpoint_writer = checkpoint_writer_of(backend, patience := Mock(spec=Patience))
+    checkpoint_writer = checkpoint_writer_of(backend, write_scheduler := Mock(spec=WriteScheduler))
     checkpoint_writer.add(
         TaskSnapshot(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
     )
     trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2]
-    patience.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
+    write_scheduler.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
     assert checkpoint_writer._reporter.acknowledge.call_count == 1
 
     # But not if those of the task itself can't go on before it is written.
@@ -649,7 +649,7 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
     )
     trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2] * 2
-    assert patience.after_slice.await_count == 3
+    assert write_scheduler.after_slice.await_count == 3
 
 
 def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
