@@ -202,7 +202,7 @@ def _task(task: Recording) -> Any:
     ending = task.ending
     return (
         None if feed is None else (repr(feed.snapshot()), feed.ended),
-        (task.ended, task.paused, task._pace.slice),
+        (task.ended, task.paused, task._sizer.slice),
         tuple(task._inbox),
         tuple(task._rest[task._at :]),
         (frozenset(ending._awaited), ending.rounds, ending.emitted, ending.running),

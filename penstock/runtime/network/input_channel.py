@@ -79,7 +79,7 @@ class InputChannel:
         self.blocked = False
         self.ended = False
         #: How many records the task wants in a batch, and how many batches under way if these are
-        #: fewer than there is room for; see `pace.py`.
+        #: fewer than there is room for; see `sizer.py`.
         self.desired_records = FIRST_RECORDS
         self.window = capacity
         #: Called when the task wants smaller batches than before.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.runtime.network.elements import Batch, Element
 from penstock.runtime.network.input_channel import InputChannel
-from penstock.runtime.task.batch_sizing import Pace
+from penstock.runtime.task.batch_sizing import BatchSizer
 
 if TYPE_CHECKING:
     from penstock.runtime.network.feedback_channel import FeedbackChannel
@@ -114,7 +114,7 @@ class InputGate:
             ready.append(channel)
         return channel, element
 
-    def follow(self, pace: Pace) -> None:
+    def follow(self, sizer: BatchSizer) -> None:
         """Have the senders keep what is in flight to what the task gets done.
 
         Each channel has an equal share. Senders into back-edges never wait, so they only make
@@ -122,14 +122,14 @@ class InputGate:
         """
         bounded = self.bounded
         if bounded:
-            batch, window = pace.wanted(len(bounded))
+            batch, window = sizer.wanted(len(bounded))
             slower = batch < bounded[0].desired_records
             for channel in bounded:
                 channel.desired_records, channel.window = batch, window
                 if slower and channel.on_slower is not None:
                     channel.on_slower()
         for back_edge in self.back_edges.values():
-            back_edge.desired_records = pace.batch
+            back_edge.desired_records = sizer.batch
 
     def on_ready(self, channel: InputChannel) -> None:
         """A channel has become takeable; called by the channel."""

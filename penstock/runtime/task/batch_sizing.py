@@ -6,7 +6,7 @@ Decided by how long slices took, and by how long their output had to wait for ro
 
 from __future__ import annotations
 
-__all__ = ["SLICE_SECONDS", "TARGET_SECONDS", "Pace"]
+__all__ = ["SLICE_SECONDS", "TARGET_SECONDS", "BatchSizer"]
 
 #: How long user code runs before the engine looks up. So short that what one slice makes is
 #: still in the processor's cache when the next operator of the chain takes it. A batch is as long:
@@ -30,7 +30,7 @@ FIRST, GROWTH, LEAST = 64.0, 8, 1 / 16
 AVERAGE_SECONDS = 1.0
 
 
-class Pace:
+class BatchSizer:
     """The sizes of slices and batches.
 
     `slice` is how many records to process before the engine looks up, `batch` how many fit into

@@ -5,7 +5,7 @@ a slice of a batch, or does what the snapshot protocol commands, and returns. It
 every interleaving of channels can be tested through it. `run` is the loop around it: it waits
 when there is nothing to do, and yields between slices.
 
-User code runs in slices of about 1 ms (`pace.py`); outputs are looked at after each slice, so
+User code runs in slices of about 1 ms (`sizer.py`); outputs are looked at after each slice, so
 that a record does not wait long in a buffer behind a busy function.
 """
 
@@ -27,7 +27,7 @@ from penstock.runtime.operators.base import RunningOperator, SinkOperator, expla
 from penstock.runtime.operators.multiplexed_source import Feed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records, rows_of
-from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS, Pace
+from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS, BatchSizer
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
 from penstock.runtime.task.end_of_input import Ending
@@ -131,7 +131,7 @@ class Task:
         #: A batch that is processed in slices, from here on; empty when all of it is.
         self._rest: Records = []
         self._at = 0
-        self._pace = Pace(target)
+        self._sizer = BatchSizer(target)
         self.ending = Ending(gate.channels, outside, self._operators)
         self._chain = ChainRunner(root, codec, self.ending)
         #: What the protocol has yet to hear; it is told one thing after the other.
@@ -284,8 +284,8 @@ class Task:
                 waited, self._blocked_since = self._clock() - self._blocked_since, None
                 self._blocked_seconds += waited
                 if waited > 0:
-                    self._pace.waited(waited)
-                    self.gate.follow(self._pace)
+                    self._sizer.waited(waited)
+                    self.gate.follow(self._sizer)
             if self._unsent is not None:
                 number, self._unsent = self._unsent, None
                 self._tell(BarrierSent(number))
@@ -349,7 +349,7 @@ class Task:
         operator_at_work.set(operator.context)
         began = self._timer()
         try:
-            records = feed.read(self._pace.slice)
+            records = feed.read(self._sizer.slice)
         except BaseException as error:
             raise explain(error, operator, []) from error
         if records is None:
@@ -390,7 +390,7 @@ class Task:
 
     def _process_slice(self, began: float | None = None) -> None:
         """Process some of what the task has in hand; reading it may have begun before."""
-        rest, at, size = self._rest, self._at, self._pace.slice
+        rest, at, size = self._rest, self._at, self._sizer.slice
         # Half as much again at once: a short rest would cost as much by itself as a slice does.
         if len(rest) - at <= size + size // 2:
             records = rest[at:] if at else rest
@@ -404,8 +404,8 @@ class Task:
         self._chain.run(records)
         seconds = self._timer() - began
         self.busy_seconds += seconds
-        if self._pace.took(len(records), seconds):
-            self.gate.follow(self._pace)
+        if self._sizer.took(len(records), seconds):
+            self.gate.follow(self._sizer)
         self._seal()
         self.push()
 

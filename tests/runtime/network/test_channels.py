@@ -47,7 +47,7 @@ from penstock.runtime.network.remote_channel import (
 from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.runtime.task.batch_sizing import Pace
+from penstock.runtime.task.batch_sizing import BatchSizer
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter, TaskSnapshot
 from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -542,9 +542,9 @@ def test_a_task_that_becomes_slow_is_followed_before_the_next_batch() -> None:
             (channel,) = gated.channels
             output = RemoteOutputChannel(sending, CODEC.encode_batch, 100, 1 << 20)
             assert output.limit == FIRST_RECORDS
-            pace = Pace()
-            pace.took(1, 2e-3)
-            gated.gate.follow(pace)
+            sizer = BatchSizer()
+            sizer.took(1, 2e-3)
+            gated.gate.follow(sizer)
             await trio.testing.wait_all_tasks_blocked()
             assert (output.limit, sending.credits, channel.desired_records) == (1, 4, 1)
             nursery.cancel_scope.cancel()

@@ -149,7 +149,7 @@ class Stage:
             feed=feed,
             unaligned=Unaligned(Relay(), 0, self.timeout, own, encode, True),
         )
-        self.task._pace.slice = 2
+        self.task._sizer.slice = 2
         self.task.open()
 
     # ---- what the task tells

@@ -135,7 +135,7 @@ class EndlessJob:
         source = EndlessSource(self.splits, 0.01, self.blocking)
         stream = env.from_source(source, None, "endless").uid("endless")
         if self.keyed:
-            # The count must keep pace with the index, or a record was lost or came twice.
+            # The count must keep sizer with the index, or a record was lost or came twice.
             keyed = stream.key_by(lambda r: r[0]).map(lambda r: (r[0], r[1])).uid("map")
             stream = keyed.key_by(lambda r: r[0]).count().map(lambda r: (r[0], r[1] - 1))
             stream = stream.uid("counted")
