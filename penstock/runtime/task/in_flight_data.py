@@ -23,14 +23,14 @@ from penstock.runtime.network.recorded_channel import (
 )
 from penstock.runtime.serialization.record_batch import Records
 
-__all__ = ["REPLAY_BYTES", "Relay", "Unaligned"]
+__all__ = ["REPLAY_BYTES", "BarrierRelay", "InFlightRecorder"]
 
 #: A cut waits for the end of the replay if there was more than this to replay, since what is left
 #: of it has to be held in memory to be logged again.
 REPLAY_BYTES = 32 << 20
 
 
-class Relay:
+class BarrierRelay:
     """Has the tasks of a process hear of barriers one after the other.
 
     A barrier that overtakes is at the next task in the process at once, and at the one behind it
@@ -55,7 +55,7 @@ class Relay:
             self._running = False
 
 
-class Unaligned:
+class InFlightRecorder:
     """Logs what one task has in hand and in its outputs.
 
     Arguments:
@@ -69,7 +69,7 @@ class Unaligned:
 
     def __init__(
         self,
-        relay: Relay,
+        relay: BarrierRelay,
         subtask: int,
         timeout: float,
         own_edge: EdgeIdentity,

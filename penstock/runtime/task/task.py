@@ -31,7 +31,7 @@ from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS, Ba
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
 from penstock.runtime.task.end_of_input import Ending
-from penstock.runtime.task.in_flight_data import REPLAY_BYTES, Unaligned
+from penstock.runtime.task.in_flight_data import REPLAY_BYTES, InFlightRecorder
 from penstock.runtime.task.operator_chain import (
     ChainNode,
     SnapshotProtocol,
@@ -87,7 +87,7 @@ class Task:
         buffer_timeout: a record waits in a buffer at most so many seconds.
         target: what is in flight to it may take so many seconds, roughly.
         keep_state: False if snapshots are kept nowhere, and only commit.
-        unaligned: what it needs if barriers may overtake records.
+        in_flight: what it needs if barriers may overtake records.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Task:
         buffer_timeout: float = 0.005,
         target: float = TARGET_SECONDS,
         keep_state: bool = True,
-        unaligned: Unaligned | None = None,
+        in_flight: InFlightRecorder | None = None,
     ) -> None:
         self.id, self.name = id, name
         self.root, self.gate, self.outputs = root, gate, outputs
@@ -139,7 +139,7 @@ class Task:
         self._telling = False
         for logged in gate.logged.values():
             logged.on_reached = self._barrier_reached
-        self._unaligned = unaligned
+        self._in_flight = in_flight
         #: When the protocol wants to be told that a snapshot's time is over, and of which.
         self._timer_due: tuple[float, int] | None = None
         #: The barrier whose leaving the protocol wants to be told of.
@@ -178,7 +178,7 @@ class Task:
     def inject(self, number: int, kind: SnapshotKind) -> None:
         """Barrier `number` for a source."""
         self._inbox.append(("barrier", Barrier(number, kind)))
-        if self._unaligned is not None and not self._busy():
+        if self._in_flight is not None and not self._busy():
             # It does not wait for room in the outputs.
             while self._inbox:
                 self._obey(*self._inbox.popleft())
@@ -414,10 +414,10 @@ class Task:
     def _barrier_reached(self, channel: Hashable, barrier: Barrier) -> None:
         self._heard_of(barrier)
         self._events.append(BarrierAnnounced(channel, barrier.number, barrier.urgent))
-        if self._unaligned is None:
+        if self._in_flight is None:
             self._tell()
         else:
-            self._unaligned.relay(self._tell)
+            self._in_flight.relay(self._tell)
         self.gate.wake()
 
     def _heard_of(self, barrier: Barrier) -> None:
@@ -428,7 +428,7 @@ class Task:
     def _busy(self) -> bool:
         """Whether no cut can be made now: what is being done is in no state and no log."""
         # What is left of a replay can be logged again, if it is not too much.
-        again = self._unaligned is not None and self.gate.replay_bytes <= REPLAY_BYTES
+        again = self._in_flight is not None and self.gate.replay_bytes <= REPLAY_BYTES
         return self.ending.running or (self.gate.replaying and not again)
 
     def _may_obey(self) -> bool:
@@ -476,17 +476,17 @@ class Task:
                     barrier = Barrier(number, self._kind(number))
                     for output in self.outputs:
                         output.mark(barrier)
-                    self._unsent = number if self._unaligned is not None else None
+                    self._unsent = number if self._in_flight is not None else None
                     self.push()
                 case Overtake(number):
-                    assert self._unaligned is not None
+                    assert self._in_flight is not None
                     barrier = Barrier(number, self._kind(number), urgent=True)
                     self.checkpoint_writer.start_log(
-                        number, self._unaligned.overtake(self.outputs, barrier)
+                        number, self._in_flight.overtake(self.outputs, barrier)
                     )
                 case StartAlignmentTimer(number):
-                    assert self._unaligned is not None
-                    self._timer_due = (self._clock() + self._unaligned.timeout, number)
+                    assert self._in_flight is not None
+                    self._timer_due = (self._clock() + self._in_flight.timeout, number)
                 case Halt():
                     self._halted = True
                 case Resume():
@@ -520,11 +520,11 @@ class Task:
         operator_at_work.set(None)
         if kind is SnapshotKind.FINAL:
             self.paused = True
-        if self._unaligned is not None:
+        if self._in_flight is not None:
             # A cut in the middle of a batch, or of a replay.
             rest = [(channel, batch.records) for channel, batch in self.gate.rest_of_replay()]
             in_hand = (self._rest_channel, self._rest[self._at :])
-            cut.logs += self._unaligned.in_hand([in_hand, *rest])
+            cut.logs += self._in_flight.in_hand([in_hand, *rest])
         self.checkpoint_writer.add(cut)
 
     # ---- the loop

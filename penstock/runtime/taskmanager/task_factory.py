@@ -62,7 +62,7 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.system.system import Signal, System
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Reporter
-from penstock.runtime.task.in_flight_data import Relay, Unaligned
+from penstock.runtime.task.in_flight_data import BarrierRelay, InFlightRecorder
 from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener
 from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.user_code.errors import calling
@@ -149,7 +149,7 @@ class TaskFactory:
         self.code, self.system, self.codec = code, system, codec
         self.config = code.config
         self.unaligned = self.config.checkpointing_mode is CheckpointingMode.UNALIGNED
-        self._relay = Relay()
+        self._relay = BarrierRelay()
         self.gates: dict[int, InputGate] = {}
         self._tasks: list[Task] = []
         self._write_scheduler = WriteScheduler(
@@ -326,7 +326,7 @@ class TaskFactory:
             buffer_timeout=self.config.buffer_timeout_seconds,
             target=self.config.buffer_debloat_target_seconds,
             keep_state=self.keep,
-            unaligned=self._unaligned(chain.root.operator),
+            in_flight=self._in_flight(chain.root.operator),
         )
         self._tasks.append(task)
         return BuiltTask(task, wake, persist, pump)
@@ -345,13 +345,14 @@ class TaskFactory:
             return AlignedCyclicProtocol(inputs, back_edges)
         return AlignedProtocol(inputs)
 
-    def _unaligned(self, root: OperatorInfo) -> Unaligned | None:
+    def _in_flight(self, root: OperatorInfo) -> InFlightRecorder | None:
         if not self.unaligned:
             return None
         turns = Partitioning.REBALANCE.value
         own = EdgeIdentity(root.uid, root.uid, OWN_INPUT, turns, repr(root.name))
         timeout = self.config.aligned_checkpoint_timeout_seconds
-        return Unaligned(self._relay, self.slot, timeout, own, self.codec.encode_batch, self.keep)
+        encode = self.codec.encode_batch
+        return InFlightRecorder(self._relay, self.slot, timeout, own, encode, self.keep)
 
     def _outside(self, chain: Chain) -> list[ChannelId] | None:
         """The task's channels from outside of its loop; None if it is in none."""

@@ -28,7 +28,7 @@ from penstock.runtime.operators.source_input import SourceFeed
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter
-from penstock.runtime.task.in_flight_data import REPLAY_BYTES, Relay, Unaligned
+from penstock.runtime.task.in_flight_data import REPLAY_BYTES, BarrierRelay, InFlightRecorder
 from penstock.runtime.task.task import ChainNode, Task
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.metadata.manifest import Paths
@@ -147,7 +147,7 @@ class Stage:
             clock=self.clock,
             timer=lambda: 0.0,
             feed=feed,
-            unaligned=Unaligned(Relay(), 0, self.timeout, own, encode, True),
+            in_flight=InFlightRecorder(BarrierRelay(), 0, self.timeout, own, encode, True),
         )
         self.task._sizer.slice = 2
         self.task.open()
@@ -520,7 +520,7 @@ def test_the_time_of_an_alignment_is_not_counted_on_after_the_cut(stage: Stage) 
 
 
 def test_barriers_are_relayed_one_after_the_other_and_not_from_within() -> None:
-    relay, heard, depth = Relay(), [], [0]
+    relay, heard, depth = BarrierRelay(), [], [0]
 
     def hear(n: int) -> None:
         depth[0] += 1
