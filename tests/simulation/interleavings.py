@@ -199,13 +199,13 @@ def _part(handle: Any) -> Any:
 
 def _task(task: Recording) -> Any:
     feed, gate, protocol = task.feed, task.gate, task._protocol
-    ending = task.ending
+    end = task.end_of_input
     return (
         None if feed is None else (repr(feed.snapshot()), feed.ended),
         (task.ended, task.paused, task._sizer.slice),
         tuple(task._inbox),
         tuple(task._rest[task._at :]),
-        (frozenset(ending._awaited), ending.rounds, ending.emitted, ending.running),
+        (frozenset(end._awaited), end.rounds, end.emitted, end.running),
         tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outputs),
         tuple(getattr(r, "_next", 0) for node in task.root.walk() for r in node.partitioners),
         tuple(channel.id for channel in gate._ready),

@@ -106,7 +106,7 @@ class ForgetsHooks(Recording):
     """Forgets, when it is restored, how often its hooks have run."""
 
     def open(self) -> None:
-        self.ending.rounds = 0
+        self.end_of_input.rounds = 0
         super().open()
 
 

@@ -65,7 +65,7 @@ class RecordingRunner(ChainRunner):
     """Keeps what each operator of its task has taken in, and given out."""
 
     def __init__(self, task: Recording, codec: Codec) -> None:
-        super().__init__(task.root, codec, task.ending)
+        super().__init__(task.root, codec, task.end_of_input)
         self._task = task
 
     def process(self, node: Any, records: list[Any]) -> None:
@@ -352,7 +352,7 @@ class Cluster:
         own = handles.get((root, id[1]))
         if own is not None:
             if own.ended:
-                task.ending.restore(own.ended, own.emitted)
+                task.end_of_input.restore(own.ended, own.emitted)
             if own.logs:
                 logs = [RestoredLog(log, folder, False) for log in own.logs]
                 task.gate.replay(self._replays[id[1]].replay(id[0], task.gate, logs))
@@ -428,7 +428,7 @@ class Cluster:
             or task._inbox
             or gate.replaying
             or (task.feed is not None and not task.ended and not task.paused)
-            or task.ending.running
+            or task.end_of_input.running
             or (task.ended and task._events)
             or task.extra() is not None
         )
@@ -580,9 +580,9 @@ class Cluster:
                 for output in partitioner.outputs
                 for record in (*output.buffer, *filter(_is_batch, output._sealed))
             ]
-            if held or spilled or inner or task._rest or task.ending.running:
+            if held or spilled or inner or task._rest or task.end_of_input.running:
                 raise Violation(f"loop {loop} is closed while {id} has work")
-            if not task.ending.over:
+            if not task.end_of_input.over:
                 raise Violation(f"loop {loop} is closed before the outside of {id} has ended")
 
     # ---- looks

@@ -152,7 +152,7 @@ class RunningOperator(ABC):
         self.records_in = 0
         self.records_out = 0
         #: Its end-of-input hook is running.
-        self.ending = False
+        self.in_end_of_input_hook = False
 
     def open(self) -> None:
         """Open the user's function."""
@@ -172,20 +172,20 @@ class RunningOperator(ABC):
         """What the user's function emits when the input has ended, piece by piece."""
         if not has_end_input(self.function):
             return
-        self.ending = True
+        self.in_end_of_input_hook = True
         operator_at_work.set(self.context)
         for records in self._end_input():
             if records:
                 yield records
                 operator_at_work.set(self.context)
-        self.ending = False
+        self.in_end_of_input_hook = False
 
     def hint(self, error: BaseException) -> str:
         """Return what to do about an error that the engine raised for what a function returned."""
         found = _NOT_ITERABLE.match(str(error)) if type(error) is TypeError else None
         if found is None or not self.emits or not raised_by_engine(error):
             return ""
-        what, kind = "end_input" if self.ending else self.emits, found[1]
+        what, kind = "end_input" if self.in_end_of_input_hook else self.emits, found[1]
         article = "an" if kind[0] in "aeiou" else "a"
         return f": {what} returned {article} {kind}; yield it, or return a list"
 

@@ -8,7 +8,7 @@ from penstock.dataflow.errors import StoreError
 from penstock.runtime.operators.base import RunningOperator, explain
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
-from penstock.runtime.task.end_of_input import Ending
+from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.user_code.current_operator import operator_at_work
 
@@ -21,13 +21,13 @@ class ChainRunner:
     Arguments:
         root: the chain's operators.
         codec: copies records that several consumers take.
-        ending: is notified if an end-of-input hook emits into the task's own loop.
+        end_of_input: is notified if an end-of-input hook emits into the task's own loop.
     """
 
-    def __init__(self, root: ChainNode, codec: Codec, ending: Ending) -> None:
+    def __init__(self, root: ChainNode, codec: Codec, end_of_input: EndOfInputTracker) -> None:
         self._root = root
         self._codec = codec
-        self._ending = ending
+        self._end_of_input = end_of_input
         self._nodes = {node.operator: node for node in root.walk()}
 
     def run(self, records: Records) -> None:
@@ -65,8 +65,8 @@ class ChainRunner:
             operator_at_work.set(operator.context)
         for partitioner in node.partitioners:
             routed = self._codec.copy_mutable(out) if copies else out
-            if self._ending.running and partitioner in node.inner:
-                self._ending.emitted = True
+            if self._end_of_input.running and partitioner in node.inner:
+                self._end_of_input.emitted = True
             try:
                 partitioner.route(routed)
             except BaseException as error:

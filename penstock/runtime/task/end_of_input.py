@@ -19,7 +19,7 @@ from typing import Any
 from penstock.dataflow.functions import has_end_input
 from penstock.runtime.operators.base import RunningOperator
 
-__all__ = ["Ending", "HookOutput"]
+__all__ = ["EndOfInputTracker", "HookOutput"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class HookOutput:
     records: list[Any]
 
 
-class Ending:
+class EndOfInputTracker:
     """What a task knows of the end of its input.
 
     Arguments:
@@ -102,4 +102,4 @@ class Ending:
     @property
     def at_work(self) -> RunningOperator:
         """The operator whose hook runs, for errors."""
-        return next((o for o in self._operators if o.ending), self._operators[0])
+        return next((o for o in self._operators if o.in_end_of_input_hook), self._operators[0])

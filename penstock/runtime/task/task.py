@@ -30,7 +30,7 @@ from penstock.runtime.serialization.record_batch import Records, rows_of
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS, BatchSizer
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
-from penstock.runtime.task.end_of_input import Ending
+from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, InFlightRecorder
 from penstock.runtime.task.operator_chain import (
     ChainNode,
@@ -132,8 +132,8 @@ class Task:
         self._rest: Records = []
         self._at = 0
         self._sizer = BatchSizer(target)
-        self.ending = Ending(gate.channels, outside, self._operators)
-        self._chain = ChainRunner(root, codec, self.ending)
+        self.end_of_input = EndOfInputTracker(gate.channels, outside, self._operators)
+        self._chain = ChainRunner(root, codec, self.end_of_input)
         #: What the protocol has yet to hear; it is told one thing after the other.
         self._events: deque[Event] = deque()
         self._telling = False
@@ -220,7 +220,7 @@ class Task:
             except BaseException as error:
                 raise explain(error, operator, []) from error
         operator_at_work.set(None)
-        if self.ending.in_loop and self.ending.over:
+        if self.end_of_input.in_loop and self.end_of_input.over:
             self._listener.outside_ended(self)  # nothing ever comes from outside
 
     def close(self) -> None:
@@ -253,7 +253,7 @@ class Task:
         if not clear:
             # A barrier needs no room in the outputs: it waits there behind the records.
             return bool(self._inbox) and self._take_order()
-        if self.ending.running:
+        if self.end_of_input.running:
             self._run_hooks()
             return True
         if self._inbox and self._take_order():
@@ -317,7 +317,7 @@ class Task:
             self._heard_of(element)
             align = element.kind is not SnapshotKind.CHECKPOINT
             self._tell(BarrierArrived(channel.id, element.number, align))
-        elif self.ending.channel_ended(channel.id):
+        elif self.end_of_input.channel_ended(channel.id):
             self._input_over()
 
     def _obey(self, what: str, value: Any) -> None:
@@ -326,7 +326,7 @@ class Task:
             self._tell(BarrierArrived(None, value.number))
             return
         if what == "end input":
-            self.ending.begin(value)
+            self.end_of_input.begin(value)
             return
         if what == "close loop":
             if not self.ended:
@@ -363,18 +363,18 @@ class Task:
 
     def _input_over(self) -> None:
         """All channels have ended, or all from outside of the loop."""
-        if self.ending.in_loop:
+        if self.end_of_input.in_loop:
             self._listener.outside_ended(self)
-        elif not self.ending.begin(1):
+        elif not self.end_of_input.begin(1):
             self._end()
 
     def _run_hooks(self) -> None:
         try:
-            output = self.ending.next()
+            output = self.end_of_input.next()
         except BaseException as error:
-            raise explain(error, self.ending.at_work, []) from error
+            raise explain(error, self.end_of_input.at_work, []) from error
         if output is None:
-            if not self.ending.in_loop:
+            if not self.end_of_input.in_loop:
                 self._end()
             return
         self._chain.emit_from(output.operator, output.records)
@@ -429,7 +429,7 @@ class Task:
         """Whether no cut can be made now: what is being done is in no state and no log."""
         # What is left of a replay can be logged again, if it is not too much.
         again = self._in_flight is not None and self.gate.replay_bytes <= REPLAY_BYTES
-        return self.ending.running or (self.gate.replaying and not again)
+        return self.end_of_input.running or (self.gate.replaying and not again)
 
     def _may_obey(self) -> bool:
         """Return whether the next message of the JobManager can be acted on now."""
@@ -499,10 +499,10 @@ class Task:
 
     def _copy_state(self, number: int) -> None:
         kind = self._kinds[number]
-        ending = self.ending
-        cut = TaskSnapshot(number, kind, self.root.operator.context.uid, ending.hooked)
-        cut.ended, cut.emitted = ending.rounds, ending.emitted
-        cut.outside_ended = ending.over if ending.in_loop else None
+        end_of_input = self.end_of_input
+        cut = TaskSnapshot(number, kind, self.root.operator.context.uid, end_of_input.hooked)
+        cut.ended, cut.emitted = end_of_input.rounds, end_of_input.emitted
+        cut.outside_ended = end_of_input.over if end_of_input.in_loop else None
         if self._aligning is not None and self._aligning[0] == number:
             cut.aligned_seconds = self._clock() - self._aligning[1]
         cut.blocked_seconds = [channel.blocked_seconds for channel in self.gate.channels.values()]
@@ -558,7 +558,7 @@ class Task:
     def _wake_at(self) -> float | None:
         """When the source has records again; None if something else must happen before."""
         held = self.paused or bool(self._rest) or self._blocked_since is not None
-        held = held or self.ending.running or self._halted
+        held = held or self.end_of_input.running or self._halted
         feed_at = None if held or self.feed is None else self.feed.wake_at
         if self._timer_due is None:
             return feed_at
@@ -568,7 +568,7 @@ class Task:
     def _can_go_on(self) -> bool:
         """Whether there is something to take after a flush that was not there before it."""
         blocked = any(backend.over_memory_limit for backend in self.backends.values())
-        has_work = bool(self._rest) or self.gate.ready or self.ending.running
+        has_work = bool(self._rest) or self.gate.ready or self.end_of_input.running
         if self._inbox or self._events:
             obeying = bool(self._inbox) and self._may_obey()
             has_work = has_work or obeying or (bool(self._events) and not self._busy())

@@ -354,9 +354,10 @@ class TaskManager:
             if handle.uid == root:
                 logs += [RestoredLog(log, Path(folder), rescaled) for log in handle.logs]
         # Those with hooks may have been in another task than its first operator was.
-        told = [handle for uid in (root, *task.ending.hooked) for _, handle in by_uid.get(uid, [])]
+        uids = (root, *task.end_of_input.hooked)
+        told = [handle for uid in uids for _, handle in by_uid.get(uid, [])]
         if ended := [handle for handle in told if handle.ended]:
-            task.ending.restore(max(h.ended for h in ended), any(h.emitted for h in ended))
+            task.end_of_input.restore(max(h.ended for h in ended), any(h.emitted for h in ended))
         if logs:
             batches = self._replays.replay(task.id[0], task.gate, logs)
             task.gate.replay(batches, sum(restored.log.size for restored in logs))

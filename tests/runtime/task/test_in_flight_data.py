@@ -432,7 +432,7 @@ def test_a_cut_waits_for_end_of_input_hooks_and_is_made_behind_them(tmp_path: Pa
     stage = Stage(tmp_path, hooks=True)
     for channel in stage.inputs:
         channel.put(EndOfInput())
-    while not stage.task.ending.running:
+    while not stage.task.end_of_input.running:
         stage.step()
     for channel in stage.inputs:
         channel.put(Barrier(1))
