@@ -176,9 +176,9 @@ class LocalJob:
             )
             self.tasks += [one.task for one in built]
         for task in self.tasks:
-            if task.feed is not None:
-                task.feed.assign(Split("0"), None)
-                task.feed.no_more()
+            if task.source_input is not None:
+                task.source_input.assign(Split("0"), None)
+                task.source_input.no_more()
             task.open()
 
     def _timer(self) -> float:
@@ -209,7 +209,7 @@ class LocalJob:
         """Take a snapshot, to the last acknowledgement."""
         self._paths.snapshot(1).mkdir(parents=True)
         for task in self.tasks:
-            if task.feed is not None:
+            if task.source_input is not None:
                 task.inject(1, SnapshotKind.CHECKPOINT)
         while self._acknowledged < len(self.tasks):
             self._turn()

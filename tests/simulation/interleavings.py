@@ -198,10 +198,10 @@ def _part(handle: Any) -> Any:
 
 
 def _task(task: Recording) -> Any:
-    feed, gate, protocol = task.feed, task.gate, task._protocol
+    source_input, gate, protocol = task.source_input, task.gate, task._protocol
     end = task.end_of_input
     return (
-        None if feed is None else (repr(feed.snapshot()), feed.ended),
+        None if source_input is None else (repr(source_input.snapshot()), source_input.ended),
         (task.ended, task.paused, task._sizer.slice),
         tuple(task._inbox),
         tuple(task._rest[task._at :]),

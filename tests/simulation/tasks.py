@@ -342,7 +342,7 @@ class Cluster:
         self.tasks = dict(sorted(self.tasks.items()))
         self.down = {self._line(id): deque() for id in self.tasks}
         self.up = {id: deque() for id in self.tasks}
-        self._sources = frozenset(id for id, t in self.tasks.items() if t.feed is not None)
+        self._sources = frozenset(id for id, t in self.tasks.items() if t.source_input is not None)
 
     def _open(self, id: Id, task: Recording, restore: Snapshot | None) -> None:
         """As a TaskManager does it."""
@@ -363,12 +363,12 @@ class Cluster:
         if restore is not None:
             for uid, (taken, given) in handles[root + SEEN, id[1]].small.items():
                 task.taken[uid], task.given[uid] = [*taken], [*given]
-        if task.feed is not None:
+        if task.source_input is not None:
             if restore is None:
-                task.feed.assign(Split(str(id[1])), None)
+                task.source_input.assign(Split(str(id[1])), None)
             elif own is not None:
-                task.feed.restore(own.small)
-            task.feed.no_more()
+                task.source_input.restore(own.small)
+            task.source_input.no_more()
         task.open()
 
     def _clock(self) -> float:
@@ -427,7 +427,7 @@ class Cluster:
             or task._rest
             or task._inbox
             or gate.replaying
-            or (task.feed is not None and not task.ended and not task.paused)
+            or (task.source_input is not None and not task.ended and not task.paused)
             or task.end_of_input.running
             or (task.ended and task._events)
             or task.extra() is not None
@@ -643,7 +643,7 @@ class Cluster:
                     raise Violation(f"{id} waits for ever; blocked: {channel.blocked}")
             if any(output.waiting or output.buffer for output in task.outputs):
                 raise Violation(f"{id} waits for room for ever")
-            if (self.mode.closes or task.feed is not None) and not task.ended:
+            if (self.mode.closes or task.source_input is not None) and not task.ended:
                 raise Violation(f"{id} has not ended")
         if self.flight is not None:
             raise Violation(f"snapshot {self.number} never ends; waits for ever")

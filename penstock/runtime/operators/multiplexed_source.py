@@ -17,26 +17,26 @@ from typing import Any
 import trio
 
 from penstock.dataflow.source import SourceReader, Split
-from penstock.runtime.operators.source_input import OffloadRead, SourceFeed
+from penstock.runtime.operators.source_input import OffloadRead, SequentialSourceInput
 from penstock.runtime.system.system import Signal
 
-__all__ = ["Feed", "MultiplexedFeed"]
+__all__ = ["SourceInput", "MultiplexedSourceInput"]
 
 
 @dataclass(eq=False)
 class _OpenSplit:
-    """A split, the feed that reads it, and the thread that does so if its reader blocks."""
+    """A split, the input that reads it, and the thread that does so if its reader blocks."""
 
-    feed: SourceFeed
+    input: SequentialSourceInput
     signal: Signal
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     async def pump(self, offload: OffloadRead) -> None:
         with self.scope:
-            await self.feed.pump(offload, self.signal.wait_for)
+            await self.input.pump(offload, self.signal.wait_for)
 
 
-class MultiplexedFeed:
+class MultiplexedSourceInput:
     """The splits of one task of an unbounded source.
 
     Arguments:
@@ -74,7 +74,7 @@ class MultiplexedFeed:
     @property
     def wake_at(self) -> float | None:
         """Return the earliest time at which a split has records again; None if one may have now."""
-        times = [split.feed.wake_at for split in self._splits]
+        times = [split.input.wake_at for split in self._splits]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
 
@@ -85,7 +85,7 @@ class MultiplexedFeed:
 
     def snapshot(self) -> Any:
         """Return the open splits, each with the position after the last emitted batch."""
-        return [entry for split in self._splits for entry in split.feed.snapshot()]
+        return [entry for split in self._splits for entry in split.input.snapshot()]
 
     def assign(self, split: Split, position: Any) -> None:
         """Open a split that the JobManager gave."""
@@ -104,10 +104,10 @@ class MultiplexedFeed:
             signal.set()
             self._wake()
 
-        feed = SourceFeed(reader, self._clock, lambda: None, wake)
-        feed.assign(split, position)
-        feed.no_more()
-        opened = _OpenSplit(feed, signal)
+        input = SequentialSourceInput(reader, self._clock, lambda: None, wake)
+        input.assign(split, position)
+        input.no_more()
+        opened = _OpenSplit(input, signal)
         self._splits.append(opened)
         if self.pumping:
             self._unstarted.append(opened)
@@ -122,8 +122,8 @@ class MultiplexedFeed:
         for _ in range(len(self._splits)):
             split = self._splits.popleft()
             self._splits.append(split)
-            records = split.feed.read(max_records)
-            if split.feed.ended:
+            records = split.input.read(max_records)
+            if split.input.ended:
                 self._close_split(self._splits.pop())
             if records:
                 return records
@@ -132,7 +132,7 @@ class MultiplexedFeed:
 
     def _close_split(self, split: _OpenSplit) -> None:
         split.scope.cancel()
-        split.feed.close()
+        split.input.close()
 
     async def pump(
         self,
@@ -157,7 +157,7 @@ class MultiplexedFeed:
             if self._spare is not None:
                 stack.callback(self._spare.close)
             for split in self._splits:
-                stack.callback(split.feed.close)
+                stack.callback(split.input.close)
 
 
-Feed = SourceFeed | MultiplexedFeed
+SourceInput = SequentialSourceInput | MultiplexedSourceInput

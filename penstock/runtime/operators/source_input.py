@@ -15,14 +15,14 @@ from typing import Any
 
 from penstock.dataflow.source import Read, SourceReader, Split
 
-__all__ = ["OffloadRead", "SourceFeed"]
+__all__ = ["OffloadRead", "SequentialSourceInput"]
 
 ReadOrError = Read | BaseException
 #: Runs a blocking read off the event loop.
 OffloadRead = Callable[[Callable[[], ReadOrError]], Awaitable[ReadOrError]]
 
 
-class SourceFeed:
+class SequentialSourceInput:
     """The splits of one source task, and its place in them.
 
     Arguments:

@@ -24,7 +24,7 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, seal_due
 from penstock.runtime.operators.base import RunningOperator, SinkOperator, explain
-from penstock.runtime.operators.multiplexed_source import Feed
+from penstock.runtime.operators.multiplexed_source import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records, rows_of
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS, BatchSizer
@@ -82,7 +82,7 @@ class Task:
         listener: hears what becomes of it.
         clock: seconds, for waiting; virtual in a simulation.
         timer: seconds, finer, for how long work takes.
-        feed: the source's reader and splits, if the chain begins with a source.
+        source_input: the source's reader and splits, if the chain begins with a source.
         backends: keyed state per operator uid.
         buffer_timeout: a record waits in a buffer at most so many seconds.
         target: what is in flight to it may take so many seconds, roughly.
@@ -104,7 +104,7 @@ class Task:
         listener: TaskListener,
         clock: Callable[[], float],
         timer: Callable[[], float] = time.perf_counter,
-        feed: Feed | None = None,
+        source_input: SourceInput | None = None,
         outside: Iterable[Hashable] | None = None,
         backends: dict[str, KeyedBackend] | None = None,
         buffer_timeout: float = 0.005,
@@ -115,7 +115,7 @@ class Task:
         self.id, self.name = id, name
         self.root, self.gate, self.outputs = root, gate, outputs
         self.checkpoint_writer = checkpoint_writer
-        self.feed = feed
+        self.source_input = source_input
         self.backends = backends or {}
         self._protocol = protocol
         self._codec = codec
@@ -227,8 +227,8 @@ class Task:
         """Close functions, readers, writers and state; all of them, whatever one raises."""
         root = self.root.operator
         closers = [(operator, operator.close) for operator in self._operators]
-        if self.feed is not None:
-            closers.append((root, self.feed.close))
+        if self.source_input is not None:
+            closers.append((root, self.source_input.close))
         closers += [(root, backend.close) for backend in self.backends.values()]
         closers += [(root, back_edge.close) for back_edge in self.gate.back_edges.values()]
         close_all(closers)
@@ -261,7 +261,7 @@ class Task:
         replaying = self.gate.replaying
         taken = self.gate.take()
         if taken is None:
-            return replaying or (self.feed is not None and self._read(self.feed))
+            return replaying or (self.source_input is not None and self._read(self.source_input))
         self._rest_channel, element = taken
         self._receive(self._rest_channel, element)
         return True
@@ -332,34 +332,34 @@ class Task:
             if not self.ended:
                 self._end()
             return
-        if self.feed is None:
+        if self.source_input is None:
             raise ProtocolError(f"{what} for task {self.id}, which is no source")
         if what == "split":
-            self.feed.assign(*value)
+            self.source_input.assign(*value)
         else:
-            self.feed.no_more()
+            self.source_input.no_more()
 
-    def _read(self, feed: Feed) -> bool:
+    def _read(self, source_input: SourceInput) -> bool:
         if self.ended or self.paused or self._halted:
             return False
-        if feed.ended:
+        if source_input.ended:
             self._input_over()
             return True
         operator = self.root.operator
         operator_at_work.set(operator.context)
         began = self._timer()
         try:
-            records = feed.read(self._sizer.slice)
+            records = source_input.read(self._sizer.slice)
         except BaseException as error:
             raise explain(error, operator, []) from error
         if records is None:
-            return feed.ended
+            return source_input.ended
         if records:
             self._rest, self._rest_channel = records, None
             self._process_slice(began)
             return True
         # Nothing is due: wait until it is, unless the split has just ended.
-        return feed.wake_at is None and not feed.pumping
+        return source_input.wake_at is None and not source_input.pumping
 
     def _input_over(self) -> None:
         """All channels have ended, or all from outside of the loop."""
@@ -509,8 +509,8 @@ class Task:
         self._aligning, self.last_snapshot = None, number
         if self._keep_state:
             cut.captures = {uid: b.capture(number) for uid, b in self.backends.items()}
-            if self.feed is not None:
-                cut.small[self.root.operator.context.uid] = self.feed.snapshot()
+            if self.source_input is not None:
+                cut.small[self.root.operator.context.uid] = self.source_input.snapshot()
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
                 operator_at_work.set(operator.context)
@@ -559,7 +559,7 @@ class Task:
         """When the source has records again; None if something else must happen before."""
         held = self.paused or bool(self._rest) or self._blocked_since is not None
         held = held or self.end_of_input.running or self._halted
-        feed_at = None if held or self.feed is None else self.feed.wake_at
+        feed_at = None if held or self.source_input is None else self.source_input.wake_at
         if self._timer_due is None:
             return feed_at
         due = self._timer_due[0]

@@ -56,8 +56,8 @@ from penstock.runtime.operators.base import (
 )
 from penstock.runtime.operators.collect_sink import CollectWriter
 from penstock.runtime.operators.columnar_fusion import fused
-from penstock.runtime.operators.multiplexed_source import Feed, MultiplexedFeed
-from penstock.runtime.operators.source_input import SourceFeed
+from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput, SourceInput
+from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.system.system import Signal, System
@@ -103,7 +103,7 @@ class BuiltTask:
     @property
     def is_source(self) -> bool:
         """Whether the task reads a source."""
-        return self.task.feed is not None
+        return self.task.source_input is not None
 
     @property
     def runnable(self) -> bool:
@@ -281,7 +281,7 @@ class TaskFactory:
             wake.set()
             pump.set()
 
-        feed: Feed | None = None
+        source_input: SourceInput | None = None
         if chain.is_source:
             context = ReaderContext(chain.root.operator.uid, self.slot, chain.parallelism)
             source = self._operators[chain.root.operator.id].function
@@ -293,9 +293,9 @@ class TaskFactory:
 
             clock, request = self.system.clock, partial(request_split, chain.id)
             if source.bounded:
-                feed = SourceFeed(create_reader(), clock, request, wake_source)
+                source_input = SequentialSourceInput(create_reader(), clock, request, wake_source)
             else:
-                feed = MultiplexedFeed(create_reader, clock, request, wake_source)
+                source_input = MultiplexedSourceInput(create_reader, clock, request, wake_source)
         gate = self.gates[chain.id]
         checkpoint_writer = CheckpointWriter(
             subtask=self.slot,
@@ -320,7 +320,7 @@ class TaskFactory:
             listener=listener,
             clock=self.system.clock,
             timer=self.system.timer,
-            feed=feed,
+            source_input=source_input,
             outside=self._outside(chain),
             backends=backends,
             buffer_timeout=self.config.buffer_timeout_seconds,

@@ -49,7 +49,7 @@ from penstock.runtime.network.remote_channel import (
     encode_header,
     run_half,
 )
-from penstock.runtime.operators.multiplexed_source import Feed
+from penstock.runtime.operators.multiplexed_source import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
@@ -246,7 +246,7 @@ class TaskManager:
                     built.persist.set()
             case m.Inject(number, kind):
                 for built in self._built:
-                    if built.task.feed is not None:
+                    if built.task.source_input is not None:
                         built.task.inject(number, SnapshotKind(kind))
                         built.wake.set()
             case m.Abort(number):
@@ -365,18 +365,18 @@ class TaskManager:
             keyed = [(folder, h.keyed) for folder, h in by_uid.get(uid, []) if h.keyed is not None]
             if keyed:
                 await drive(backend.restore(keyed), self._system.offload, trio.lowlevel.checkpoint)
-        if task.feed is not None:
+        if task.source_input is not None:
             for _, handle in by_uid.get(root, []):
                 if handle.small is not None:
-                    task.feed.restore(handle.small)
+                    task.source_input.restore(handle.small)
         task.open()
 
     def _launch(self, built: BuiltTask, nursery: trio.Nursery) -> None:
         task = built.task
         nursery.start_soon(self._guard, partial(self._run_task, built), task)
         nursery.start_soon(self._guard, partial(self._run_checkpoint_writer, built), task)
-        if task.feed is not None and task.feed.pumping:
-            nursery.start_soon(self._guard, partial(self._run_pump, built, task.feed), task)
+        if task.source_input is not None and task.source_input.pumping:
+            nursery.start_soon(self._guard, partial(self._run_pump, built, task.source_input), task)
 
     async def _run_task(self, built: BuiltTask) -> None:
         async def wait(until: float | None) -> None:
@@ -404,10 +404,10 @@ class TaskManager:
                 if isinstance(error, JobError) and error.user_traceback:
                     print(f"after the job's end: {error}", file=sys.stderr)
 
-    async def _run_pump(self, built: BuiltTask, feed: Feed) -> None:
+    async def _run_pump(self, built: BuiltTask, source_input: SourceInput) -> None:
         # The threads that read inherit it.
         operator_at_work.set(built.task.root.operator.context)
-        await feed.pump(self._system.read or self._system.offload, built.pump.wait_for)
+        await source_input.pump(self._system.read or self._system.offload, built.pump.wait_for)
 
     async def _run_checkpoint_writer(self, built: BuiltTask) -> None:
         checkpoint_writer = built.task.checkpoint_writer

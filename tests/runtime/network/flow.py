@@ -197,7 +197,7 @@ class Flow:
         self._acknowledged, began = 0, self.now
         self._paths.snapshot(self._number).mkdir(parents=True)
         for task in self.tasks:
-            if task.feed is not None:
+            if task.source_input is not None:
                 task.inject(self._number, SnapshotKind.CHECKPOINT)
         while self._acknowledged < len(self.tasks):
             self._turn()

@@ -44,7 +44,7 @@ from penstock.runtime.network.remote_channel import (
     encode_header,
     run_half,
 )
-from penstock.runtime.operators.source_input import SourceFeed
+from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.batch_sizing import BatchSizer
@@ -605,7 +605,7 @@ class Reader(SourceReader):
 class Fed:
     def __init__(self, reader: Reader) -> None:
         self.clock, self.asked, self.woken = Clock(), 0, 0
-        self.feed = SourceFeed(reader, self.clock, self._ask, self._wake)
+        self.feed = SequentialSourceInput(reader, self.clock, self._ask, self._wake)
 
     def _ask(self) -> None:
         self.asked += 1
@@ -667,7 +667,7 @@ def test_what_a_thread_has_read_ahead_does_not_count_as_emitted() -> None:
             nonlocal signal
             signal.set()
 
-        fed.feed = SourceFeed(fed.feed._reader, fed.clock, fed._ask, wake)
+        fed.feed = SequentialSourceInput(fed.feed._reader, fed.clock, fed._ask, wake)
 
         async def offload(function: Callable[[], Read]) -> Read:
             await trio.lowlevel.checkpoint()

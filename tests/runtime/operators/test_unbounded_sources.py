@@ -34,7 +34,7 @@ from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.minicluster.minicluster import _Systems
-from penstock.runtime.operators.multiplexed_source import MultiplexedFeed
+from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
 from penstock.runtime.system.memory_connection import MemoryNetwork
 from penstock.runtime.system.system import Signal, real_system
 from penstock.runtime.user_code.process_logging import LogAttributes
@@ -123,7 +123,7 @@ class Fed:
     def __init__(self, source: Endless) -> None:
         self.source = source
         self.now, self.asked, self.readers = 0.0, 0, list[SourceReader]()
-        self.feed = MultiplexedFeed(self._create, lambda: self.now, self._ask, lambda: None)
+        self.feed = MultiplexedSourceInput(self._create, lambda: self.now, self._ask, lambda: None)
 
     def _create(self) -> SourceReader:
         reader = self.source.create_reader(ReaderContext("uid", 0, 1))
@@ -235,7 +235,7 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
         signal = Signal()
         never = trio.Event()
         source = Endless(2, blocking=True)
-        feed = MultiplexedFeed(
+        feed = MultiplexedSourceInput(
             lambda: source.create_reader(ReaderContext("uid", 0, 1)),
             trio.current_time,
             lambda: None,

@@ -24,7 +24,7 @@ from penstock.runtime.network.output_channel import LocalOutputChannel
 from penstock.runtime.network.partitioners import ForwardPartitioner
 from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
 from penstock.runtime.operators.base import OperatorContext, make_operator
-from penstock.runtime.operators.source_input import SourceFeed
+from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter
@@ -119,10 +119,10 @@ class Stage:
         kind, function = OperatorKind.MAP, lambda value: value
         if self.hooks:
             kind, function = OperatorKind.PROCESS, Slow()  # type: ignore[assignment]
-        feed = None
+        source_input = None
         if self.source:
             kind, function = OperatorKind.SOURCE, None  # type: ignore[assignment]
-            feed = SourceFeed(Numbers(), self.clock, lambda: None, lambda: None)
+            source_input = SequentialSourceInput(Numbers(), self.clock, lambda: None, lambda: None)
         operator = make_operator(kind, function, None, context)
         own = EdgeIdentity("here", "here", OWN_INPUT, "rebalance", "here")
         self.task = Task(
@@ -146,7 +146,7 @@ class Stage:
             listener=self,
             clock=self.clock,
             timer=lambda: 0.0,
-            feed=feed,
+            source_input=source_input,
             in_flight=InFlightRecorder(BarrierRelay(), 0, self.timeout, own, encode, True),
         )
         self.task._sizer.slice = 2
@@ -388,8 +388,9 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
     assert [split[0] for split in handle.small] == ["dealt before"]
     while task._inbox:
         stage.step()
-    assert task.feed is not None
-    assert [split[0] for split in task.feed.snapshot()] == ["dealt before", "dealt afterwards"]
+    assert task.source_input is not None
+    splits = [split[0] for split in task.source_input.snapshot()]
+    assert splits == ["dealt before", "dealt afterwards"]
 
 
 def test_a_cut_during_a_replay_logs_what_is_left_of_it_again(stage: Stage) -> None:

@@ -1,7 +1,7 @@
 """A source's feed: when it says that it has something again."""
 
 from penstock.dataflow.source import Read, SourceReader, Split
-from penstock.runtime.operators.source_input import SourceFeed
+from penstock.runtime.operators.source_input import SequentialSourceInput
 
 
 class Later(SourceReader):
@@ -18,7 +18,7 @@ class Later(SourceReader):
 
 
 def feed_at(now, reader):
-    feed = SourceFeed(reader, lambda: now[0], lambda: None, lambda: None)
+    feed = SequentialSourceInput(reader, lambda: now[0], lambda: None, lambda: None)
     feed.assign(Split("only"), None)
     feed.no_more()
     return feed
@@ -46,7 +46,7 @@ def test_a_reader_that_is_read_in_a_thread_does_not_wake_the_task_by_the_clock()
 
 def test_there_is_no_time_to_wake_at_without_a_split_or_a_wait():
     now = [100.0]
-    feed = SourceFeed(Later(0.0), lambda: now[0], lambda: None, lambda: None)
+    feed = SequentialSourceInput(Later(0.0), lambda: now[0], lambda: None, lambda: None)
     assert feed.wake_at is None
     feed.assign(Split("only"), None)
     assert feed.read(10) == []
