@@ -31,7 +31,7 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, drive
-from penstock.runtime.task.log_replay import Replays, RestoredLog
+from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager import task_factory
 from penstock.runtime.taskmanager.task_factory import TaskFactory
@@ -321,7 +321,7 @@ class Cluster:
                 for gate in factory.gates.values():
                     for back_edge in gate.back_edges.values():
                         back_edge._spill._segment_bytes = SEGMENT_BYTES
-        self._replays = [Replays(b.code, self.plan, CODEC, b.slot) for b in factories]
+        self._replays = [LogReplayer(b.code, self.plan, CODEC, b.slot) for b in factories]
         for factory in factories:
             senders = {}
             for id in factory.outgoing():

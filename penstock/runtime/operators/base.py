@@ -194,7 +194,7 @@ class RunningOperator(ABC):
         yield from ()
 
 
-class LoopOperator(RunningOperator):
+class RecordLoopOperator(RunningOperator):
     """An operator that is one of the loops.
 
     Its `_loop` has the user's expressions in it where they are known, and `_plain` has not.
@@ -251,7 +251,7 @@ class LoopOperator(RunningOperator):
 
     def _raise_again(self, records: Records, arguments: tuple[Any, ...]) -> None:
         """Have the user's own function raise, so that the traceback has its line."""
-        index = index_at_hand(self.iterator, records)
+        index = current_index(self.iterator, records)
         if index is not None:
             try:
                 self.plainly(records[index], *arguments)
@@ -259,7 +259,7 @@ class LoopOperator(RunningOperator):
                 raise error from error.__cause__
 
 
-class MapOperator(LoopOperator):
+class MapOperator(RecordLoopOperator):
     """One record for each."""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
@@ -281,7 +281,7 @@ class MapOperator(LoopOperator):
         return guard.seen(loops.own_map_records(self.called, iterator, self._nothing))
 
 
-class FlatMapOperator(LoopOperator):
+class FlatMapOperator(RecordLoopOperator):
     """Any number of records for each."""
 
     emits = "flat_map"
@@ -304,7 +304,7 @@ class FlatMapOperator(LoopOperator):
         return guard.seen(loops.emit_records(self.called, iterator, (), nothing, guard.items))
 
 
-class FilterOperator(LoopOperator):
+class FilterOperator(RecordLoopOperator):
     """Some of the records."""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
@@ -348,7 +348,7 @@ def _what_has_no_hash(context: OperatorContext) -> Any:
     return {} if context.codec.hash_implies_immutable else None
 
 
-class KeyedOperator(LoopOperator):
+class KeyedOperator(RecordLoopOperator):
     """An operator with keyed state; always the first of its chain.
 
     A record that is also state (what `reduce` emits) must not change under its receivers, so
@@ -436,7 +436,7 @@ class KeyedProcessOperator(KeyedOperator):
             yield out
 
 
-class SinkOperator(LoopOperator):
+class SinkOperator(RecordLoopOperator):
     """Hands records to a sink's writer.
 
     Arguments:
@@ -462,14 +462,14 @@ class SinkOperator(LoopOperator):
         try:
             self.writer.flush()
         except BaseException as error:
-            raise explain(error, self, []) from error
+            raise to_job_error(error, self, []) from error
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         """Cut the writer's output at a barrier."""
         try:
             return self.writer.prepare(snapshot)
         except BaseException as error:
-            raise explain(error, self, []) from error
+            raise to_job_error(error, self, []) from error
 
     def close(self) -> None:
         """Close the writer."""
@@ -513,7 +513,7 @@ def make_operator(
     return _KEYED[kind](function, context, method_of(key_selector, "get_key"))
 
 
-def index_at_hand(iterator: Iterator[Any] | None, records: Records) -> int | None:
+def current_index(iterator: Iterator[Any] | None, records: Records) -> int | None:
     """Which of the records was being processed, if it can be told."""
     hint = getattr(iterator, "__length_hint__", None)
     if hint is None:
@@ -522,9 +522,9 @@ def index_at_hand(iterator: Iterator[Any] | None, records: Records) -> int | Non
     return index if 0 <= index < len(records) else None
 
 
-def record_at_hand(iterator: Iterator[Any] | None, records: Records) -> str | None:
+def current_record(iterator: Iterator[Any] | None, records: Records) -> str | None:
     """A short rendering of the record that was being processed, if it can be told."""
-    index = index_at_hand(iterator, records)
+    index = current_index(iterator, records)
     if index is None:
         return None
     try:
@@ -534,7 +534,7 @@ def record_at_hand(iterator: Iterator[Any] | None, records: Records) -> str | No
     return text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)"
 
 
-def explain(
+def to_job_error(
     error: BaseException, operator: RunningOperator, records: Records, place: str | None = None
 ) -> JobError:
     """Return a user's exception as a `JobError` that names operator and record.
@@ -549,7 +549,7 @@ def explain(
     """
     if not is_user_error(error):
         raise error
-    record = record_at_hand(operator.iterator, records)
+    record = current_record(operator.iterator, records)
     if isinstance(error, JobError):
         error.operator = error.operator or place or operator.context.name
         error.record = error.record or record

@@ -36,11 +36,11 @@ from penstock.runtime.codegen.inliner import (
 from penstock.runtime.network.partitioners import HashPartitioner, StreamPartitioner
 from penstock.runtime.operators.base import (
     FlatMapOperator,
-    LoopOperator,
     MapOperator,
+    RecordLoopOperator,
     RunningOperator,
-    explain,
-    index_at_hand,
+    current_index,
+    to_job_error,
 )
 from penstock.runtime.serialization.record_batch import WIDEST
 
@@ -78,7 +78,7 @@ class FusedOperator(RunningOperator):
 
     def __init__(
         self,
-        made_by: LoopOperator,
+        made_by: RecordLoopOperator,
         partitioner: HashPartitioner,
         loop: Callable[..., None],
         layout: Sequence[tuple[Any] | None],
@@ -104,7 +104,7 @@ class FusedOperator(RunningOperator):
 
     def _raise_as_two(self, records: list[Any]) -> None:
         """Have the operator or the partitioner raise, if one does."""
-        index = index_at_hand(self.iterator, records)
+        index = current_index(self.iterator, records)
         if index is None:
             return
         try:
@@ -116,7 +116,7 @@ class FusedOperator(RunningOperator):
             try:
                 self._partitioner.refuse(record)
             except BaseException as error:
-                raise explain(error, self, out, self._partitioner.place) from None
+                raise to_job_error(error, self, out, self._partitioner.place) from None
         self.iterator = before
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.operators.base import RunningOperator, explain
+from penstock.runtime.operators.base import RunningOperator, to_job_error
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.task.end_of_input import EndOfInputTracker
@@ -48,7 +48,7 @@ class ChainRunner:
         except StoreError:
             raise  # state that can't be read is not the record's fault
         except BaseException as error:
-            raise explain(error, operator, records) from error
+            raise to_job_error(error, operator, records) from error
         if out:
             self.emit(node, out)
 
@@ -71,4 +71,4 @@ class ChainRunner:
                 partitioner.route(routed)
             except BaseException as error:
                 operator.iterator = partitioner.iterator
-                raise explain(error, operator, routed, partitioner.place) from error
+                raise to_job_error(error, operator, routed, partitioner.place) from error

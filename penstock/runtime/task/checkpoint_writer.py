@@ -29,7 +29,7 @@ from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend, StateSnapshot
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log
 
-__all__ = ["Acknowledgement", "TaskSnapshot", "CheckpointWriter", "Reporter", "drive"]
+__all__ = ["Acknowledgement", "TaskSnapshot", "CheckpointWriter", "CheckpointResponder", "drive"]
 
 #: An announced snapshot that has not come so long after it was due is not waited for any more.
 LATE_SECONDS = 0.1
@@ -112,7 +112,7 @@ class Acknowledgement:
     loop: LoopStatus | None = None
 
 
-class Reporter(Protocol):
+class CheckpointResponder(Protocol):
     """Hears how snapshots go; the TaskManager, which tells the JobManager."""
 
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
@@ -165,7 +165,7 @@ class CheckpointWriter:
         lineage: str,
         attempt: int,
         backends: dict[str, KeyedBackend],
-        reporter: Reporter,
+        reporter: CheckpointResponder,
         paths: Paths,
         clock: Callable[[], float],
         write_scheduler: WriteScheduler | None = None,

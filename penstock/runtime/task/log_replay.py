@@ -24,7 +24,7 @@ from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import OWN_INPUT, LogHandle
 from penstock.snapshot.storage.in_flight_log import read_log
 
-__all__ = ["Replays", "RestoredLog"]
+__all__ = ["LogReplayer", "RestoredLog"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class RestoredLog:
     rescaled: bool
 
 
-class Replays:
+class LogReplayer:
     """Reads logs for the tasks of one worker.
 
     Arguments:

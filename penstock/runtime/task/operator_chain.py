@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.network.partitioners import StreamPartitioner
-from penstock.runtime.operators.base import RunningOperator, explain
+from penstock.runtime.operators.base import RunningOperator, to_job_error
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.snapshot.protocols.events import Command, Event
 
@@ -67,7 +67,7 @@ def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> 
         except StoreError as error:
             failures.append(error)
         except BaseException as error:
-            failures.append(explain(error, operator, []))
+            failures.append(to_job_error(error, operator, []))
     operator_at_work.set(None)
     if failures:
         raise failures[0]

@@ -23,7 +23,7 @@ from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBa
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, seal_due
-from penstock.runtime.operators.base import RunningOperator, SinkOperator, explain
+from penstock.runtime.operators.base import RunningOperator, SinkOperator, to_job_error
 from penstock.runtime.operators.multiplexed_source import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records, rows_of
@@ -218,7 +218,7 @@ class Task:
             try:
                 operator.open()
             except BaseException as error:
-                raise explain(error, operator, []) from error
+                raise to_job_error(error, operator, []) from error
         operator_at_work.set(None)
         if self.end_of_input.in_loop and self.end_of_input.over:
             self._listener.outside_ended(self)  # nothing ever comes from outside
@@ -351,7 +351,7 @@ class Task:
         try:
             records = source_input.read(self._sizer.slice)
         except BaseException as error:
-            raise explain(error, operator, []) from error
+            raise to_job_error(error, operator, []) from error
         if records is None:
             return source_input.ended
         if records:
@@ -372,7 +372,7 @@ class Task:
         try:
             output = self.end_of_input.next()
         except BaseException as error:
-            raise explain(error, self.end_of_input.at_work, []) from error
+            raise to_job_error(error, self.end_of_input.at_work, []) from error
         if output is None:
             if not self.end_of_input.in_loop:
                 self._end()

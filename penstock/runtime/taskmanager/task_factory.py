@@ -61,7 +61,7 @@ from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.system.system import Signal, System
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter, Reporter
+from penstock.runtime.task.checkpoint_writer import CheckpointResponder, CheckpointWriter
 from penstock.runtime.task.in_flight_data import BarrierRelay, InFlightRecorder
 from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener
 from penstock.runtime.task.write_scheduler import WriteScheduler
@@ -247,7 +247,7 @@ class TaskFactory:
         self,
         senders: dict[ChannelId, Sender],
         listener: TaskListener,
-        reporter: Callable[[int], Reporter],
+        reporter: Callable[[int], CheckpointResponder],
         request_split: Callable[[int], None],
     ) -> list[BuiltTask]:
         """Make the tasks.
@@ -268,7 +268,7 @@ class TaskFactory:
         chain: Chain,
         senders: dict[ChannelId, Sender],
         listener: TaskListener,
-        reporter: Reporter,
+        reporter: CheckpointResponder,
         request_split: Callable[[int], None],
     ) -> BuiltTask:
         wake, persist = self.signals[chain.id]

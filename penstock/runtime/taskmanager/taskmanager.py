@@ -55,8 +55,8 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import Signal, System, WorkerSpec
 from penstock.runtime.task.barrier_priority import BarrierPriority
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, Reporter, drive
-from penstock.runtime.task.log_replay import Replays, RestoredLog
+from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointResponder, drive
+from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.gc_tuning import Collector, memory
 from penstock.runtime.taskmanager.task_factory import BuiltTask, TaskFactory
@@ -79,7 +79,7 @@ METRICS_SECONDS = 0.5
 GRACE_SECONDS = 0.5
 
 
-class _TaskReporter(Reporter):
+class _TaskReporter(CheckpointResponder):
     """Reports a task's snapshots to the JobManager."""
 
     def __init__(
@@ -326,7 +326,7 @@ class TaskManager:
         )
         self._priority = BarrierPriority(self._built, self._system.clock)
         self._tasks = {built.task.id[0]: built for built in self._built}
-        self._replays = Replays(code, factory.plan, codec, subtask)
+        self._replays = LogReplayer(code, factory.plan, codec, subtask)
         for built in self._built:
             await self._guard(partial(self._open, built, deploy), built.task)
         if self._logs is not None:

@@ -1,6 +1,6 @@
 """Errors of user code: what counts as one, and how it becomes a `JobError` that names the operator.
 
-Tasks explain what operators raise in `operators.py`, with the record. Enumerators, committers,
+Tasks convert what operators raise in `operators.py`, with the record. Enumerators, committers,
 readers and writers are called in a `calling` block; there is no record.
 """
 

@@ -33,8 +33,8 @@ from penstock.runtime.operators.base import (
     OperatorContext,
     RunningOperator,
     SinkOperator,
-    explain,
     make_operator,
+    to_job_error,
 )
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
@@ -70,7 +70,7 @@ def failing(target: RunningOperator, records: list[Any]) -> JobError:
     error = caught.value
     assert error.__traceback__ is not None
     # Without the frame of this very test, as if a task had called the operator.
-    return explain(error.with_traceback(error.__traceback__.tb_next), target, records)
+    return to_job_error(error.with_traceback(error.__traceback__.tb_next), target, records)
 
 
 # ---- the operators

@@ -23,7 +23,7 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.network.partitioners import HashPartitioner
 from penstock.runtime.operators import record_loops as loops
-from penstock.runtime.operators.base import LoopOperator, RunningOperator, SinkOperator
+from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator, SinkOperator
 from penstock.runtime.operators.columnar_fusion import FusedOperator, fused
 from penstock.runtime.serialization.record_batch import (
     WIDEST,
@@ -431,7 +431,7 @@ def test_an_error_in_a_class_of_the_users_is_raised_once_and_has_its_record() ->
 
 def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
     running = opened(lambda: operator(OperatorKind.MAP, lambda row: row[0]))
-    assert isinstance(running, LoopOperator)
+    assert isinstance(running, RecordLoopOperator)
     running.process([(0,)])  # the first batch shows that it emits what cannot change
     for width in (1, 2, WIDEST, WIDEST + 1, 1000):
         rows = [tuple(range(width)), tuple(range(1, width + 1))]
