@@ -25,7 +25,7 @@ from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.system.system import seed_scheduler
 from penstock.runtime.task import checkpoint_writer as persist
-from penstock.snapshot.storage.filesystem import Files, MemoryFiles
+from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
 from penstock.snapshot.storage.store import Store
 from tests.simulation.job import LEDGERS, Ledger, job_config, make_job
 from tests.simulation.processes import Killed, Machine, Process

@@ -27,8 +27,8 @@ from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
 from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 from penstock.snapshot.storage.store import Store
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
 
 __all__ = ["Entry", "StatePart", "find_state", "read_part"]
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataflow.errors import GraphError
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

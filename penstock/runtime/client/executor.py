@@ -40,7 +40,7 @@ from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.user_code.process_logging import program_logging
 from penstock.snapshot.metadata.schema import RecordSchema
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
 __all__ = ["JobProcess", "LocalExecutor", "job_request"]
 

@@ -16,8 +16,8 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.source import Preparation, Source
 from penstock.snapshot.coordination.restore_decision import NEWEST
 from penstock.snapshot.metadata.manifest import Manifest, Paths, SnapshotNumber
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 from penstock.snapshot.storage.store import Store
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
 
 __all__ = ["prepared_sources"]
 

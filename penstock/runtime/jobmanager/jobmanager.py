@@ -60,9 +60,9 @@ from penstock.snapshot.metadata.manifest import (
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.adopted_files import adopt
 from penstock.snapshot.storage.confirmed_output import Confirmed
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 from penstock.snapshot.storage.ownership import remove_attempts, remove_parent, remove_work
 from penstock.snapshot.storage.store import Store
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
 
 __all__ = ["JobManager"]
 

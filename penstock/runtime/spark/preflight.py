@@ -18,7 +18,7 @@ import trio
 
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.dataflow.version import VERSION
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

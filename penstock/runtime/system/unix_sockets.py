@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
 __all__ = ["MAX_SOCKET_PATH", "UnixSockets", "socket_name"]
 

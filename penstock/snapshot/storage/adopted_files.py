@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import Manifest, Paths
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 
 __all__ = ["adopt"]
 

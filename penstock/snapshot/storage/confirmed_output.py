@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.sink import Committable
 from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 from penstock.snapshot.storage.json_records import read_record, replace_record
 
 __all__ = ["Confirmed", "is_confirmed", "read_confirmed", "unconfirmed", "write_confirmed"]

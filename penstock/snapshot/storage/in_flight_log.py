@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, LogHandle, SnapshotBytes
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 
 if TYPE_CHECKING:
     from penstock.snapshot.state.entries import Work

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 
 __all__ = ["create_record", "read_record", "replace_record"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 
 __all__ = [
     "has_identity",

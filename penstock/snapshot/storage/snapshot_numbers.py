@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import Paths, SnapshotNumber
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 from penstock.snapshot.storage.json_records import read_record, replace_record
 
 __all__ = ["NumberRecord"]

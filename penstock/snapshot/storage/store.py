@@ -34,8 +34,8 @@ from penstock.snapshot.metadata.manifest import (
     encode,
 )
 from penstock.snapshot.storage.confirmed_output import Confirmed, read_confirmed, write_confirmed
-from penstock.snapshot.storage.file_errors import fault, faults
-from penstock.snapshot.storage.filesystem import Files, MemoryFiles
+from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
+from penstock.snapshot.storage.filesystem.file_errors import fault, faults
 from penstock.snapshot.storage.job_folder import make_folders, require_fit, sync_parents
 from penstock.snapshot.storage.json_records import create_record, read_record
 from penstock.snapshot.storage.ownership import has_identity, require_real_folders, require_unused

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.network.spill_queue import Hold, SpillQueue
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 from penstock.snapshot.storage.in_flight_log import BARRIER, BATCH, frames
 
 

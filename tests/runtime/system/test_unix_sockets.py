@@ -14,7 +14,7 @@ from penstock.dataflow.errors import StoreError
 from penstock.runtime.system import unix_sockets
 from penstock.runtime.system.system import SocketTransport
 from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH, UnixSockets, socket_name
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from penstock.cli import main
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.manifest import FORMAT, decode
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 from penstock.snapshot.storage.store import Store
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "format-2"

@@ -22,7 +22,7 @@ from penstock.dataflow.graph.keys import canonical, key_group, key_group_range
 from penstock.runtime.network.spill_queue import SpillQueue
 from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import LogHandle, SnapshotBytes
-from penstock.snapshot.storage.filesystem import Files, MemoryFiles
+from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
 from penstock.snapshot.storage.in_flight_log import (
     BARRIER,
     BATCH,

@@ -15,7 +15,7 @@ from penstock.dataflow.errors import GraphError, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, KeyedHandle, OperatorHandle
 from penstock.snapshot.metadata.manifest import Manifest, Paths, SnapshotKind, SnapshotNumber
 from penstock.snapshot.storage.adopted_files import adopt
-from penstock.snapshot.storage.filesystem import Files
+from penstock.snapshot.storage.filesystem.disk import Files
 from penstock.snapshot.storage.ownership import remove_work
 from penstock.snapshot.storage.store import Store
 

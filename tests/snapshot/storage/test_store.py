@@ -32,7 +32,7 @@ from penstock.snapshot.metadata.manifest import (
     SnapshotNumber,
     encode,
 )
-from penstock.snapshot.storage.filesystem import Files, MemoryFiles
+from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
 from penstock.snapshot.storage.in_flight_log import (
     BATCH,
     Range,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.session import context_lives
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

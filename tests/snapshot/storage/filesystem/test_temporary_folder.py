@@ -10,8 +10,8 @@ import pytest
 
 from penstock import GraphError, StreamExecutionEnvironment
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.storage import temporary_folder as temporary
-from penstock.snapshot.storage.temporary_folder import TemporaryFolder, remove_abandoned
+from penstock.snapshot.storage.filesystem import temporary_folder as temporary
+from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder, remove_abandoned
 
 ROOT = str(Path(__file__).resolve().parents[3])
 
@@ -67,7 +67,7 @@ def test_a_program_that_cannot_be_compiled_leaves_no_folder(
 def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path: Path):
     program = (
         "import os, signal\n"
-        "from penstock.snapshot.storage.temporary_folder import TemporaryFolder\n"
+        "from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder\n"
         f"folder = TemporaryFolder('spark', {str(tmp_path)!r})\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

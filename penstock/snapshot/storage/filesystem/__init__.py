@@ -1,0 +1,1 @@
+"""The file operations that the storage of snapshots is made of."""
