@@ -42,8 +42,8 @@ from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.task_factory import TaskFactory
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["SCENARIOS", "Scenario"]
 
@@ -142,7 +142,7 @@ class LocalJob:
         plan = compile_graph(program.graph, program.config)
         packed = pack(JobCode(program.graph, program.config))
         self._ticks, self._now = 0.0, 0.0
-        self._paths = Paths(folder)
+        self._paths = JobPaths(folder)
         self._acknowledged = 0
         system = System(
             clock=lambda: self._now,

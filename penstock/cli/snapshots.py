@@ -97,12 +97,12 @@ def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bo
 
 
 def _open(directory: Path) -> tuple[Store, int | None]:
-    from penstock.snapshot.metadata.manifest import Paths
+    from penstock.snapshot.storage.job_paths import JobPaths
     from penstock.snapshot.storage.store import Store
 
     if not directory.exists():
         raise StoreError("there is no such folder", directory)
-    paths, number = Paths.locate(directory)
+    paths, number = JobPaths.locate(directory)
     return Store(paths.root), number
 
 

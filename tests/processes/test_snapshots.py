@@ -11,8 +11,8 @@ import rocksdict
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 from tests.processes.harness import (
     Killer,
@@ -30,7 +30,7 @@ def _checksums(folder: Path) -> dict[str, str]:
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
         # A JobManager that was killed while it published left one of these, which a resume removes.
-        if path.is_file() and not Paths.is_temporary(path.name)
+        if path.is_file() and not JobPaths.is_temporary(path.name)
     }
 
 

@@ -21,7 +21,7 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
-from penstock.snapshot.metadata import manifest
+from penstock.snapshot.metadata import manifest_format
 from penstock.snapshot.storage.store import Store
 from tests.processes.harness import Settings, committed, counting_job, run
 from tests.processes.looping import Hop, LoopSettings, key_of, looping_job, restored_logs
@@ -287,10 +287,10 @@ def test_a_snapshot_of_a_newer_format_is_refused(finished: Settings):
     store = Store(finished.job)
     path = store.paths.manifest(store.list()[-1].number)
     data = bytearray(path.read_bytes())
-    assert data[:12] == b"PENSTOCK" + manifest.FORMAT.to_bytes(4, "big")
+    assert data[:12] == b"PENSTOCK" + manifest_format.FORMAT.to_bytes(4, "big")
     data[11] = 99
-    frame = bytes(data[: -manifest._CHECKSUM_BYTES])
-    path.write_bytes(frame + manifest._checksum(frame))
+    frame = bytes(data[: -manifest_format._CHECKSUM_BYTES])
+    path.write_bytes(frame + manifest_format._checksum(frame))
     with pytest.raises(StoreError, match="format 99"):
         run(counting_job(finished), resume="newest")
 

@@ -25,7 +25,8 @@ from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.system.system import seed_scheduler
 from penstock.runtime.task import checkpoint_writer as persist
-from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.store import Store
 from tests.simulation.job import LEDGERS, Ledger, job_config, make_job
 from tests.simulation.processes import Killed, Machine, Process
@@ -126,11 +127,11 @@ class _HookedFiles:
         super().remove(path)  # type: ignore[misc]
 
 
-class _HookedMemoryFiles(_HookedFiles, MemoryFiles):
+class _HookedMemoryFiles(_HookedFiles, MemoryFileSystem):
     pass
 
 
-class HookedDiskFiles(_HookedFiles, Files):
+class HookedDiskFiles(_HookedFiles, FileSystem):
     pass
 
 
@@ -304,7 +305,7 @@ class Simulation:
         self._tell("kill", fault.target, *(process.name for process in victims))
         for process in victims:
             process.kill()
-        if fault.target == "machine" and isinstance(self.files, MemoryFiles):
+        if fault.target == "machine" and isinstance(self.files, MemoryFileSystem):
             self.files.crash(self.rng.choice([0.0, 0.5, 1.0]))
 
     def _file_changes(self, operation: str, path: Path) -> None:

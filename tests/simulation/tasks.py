@@ -37,11 +37,11 @@ from penstock.runtime.taskmanager import task_factory
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.coordination import loop_termination as t
 from penstock.snapshot.metadata.handles import OperatorHandle
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.in_flight_log import read_log
+from penstock.snapshot.storage.job_paths import JobPaths
 from tests.simulation.lineage import Program, Totals, key_of
 
 CODEC = Codec(TypeRegistry())
@@ -348,7 +348,7 @@ class Cluster:
         """As a TaskManager does it."""
         root = task.root.operator.context.uid
         handles = {} if restore is None else restore.handles
-        folder = Paths(self.root).snapshot(0 if restore is None else restore.number)
+        folder = JobPaths(self.root).snapshot(0 if restore is None else restore.number)
         own = handles.get((root, id[1]))
         if own is not None:
             if own.ended:
@@ -478,7 +478,7 @@ class Cluster:
         self.number += 1
         self.flight = {}
         if self.mode.spill or self.mode.files:
-            Paths(self.root).snapshot(self.number).mkdir(parents=True, exist_ok=True)
+            JobPaths(self.root).snapshot(self.number).mkdir(parents=True, exist_ok=True)
         self._send("inject", self.number, self._sources)
 
     @staticmethod
@@ -599,7 +599,7 @@ class Cluster:
     def logged(self, snapshot: Snapshot) -> Totals:
         """The records that a snapshot's logs hold, by consumer."""
         found = Totals(self.program)
-        folder = Paths(self.root).snapshot(snapshot.number)
+        folder = JobPaths(self.root).snapshot(snapshot.number)
         for (uid, _), handle in snapshot.handles.items():
             for log in handle.logs:
                 records = [

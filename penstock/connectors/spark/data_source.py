@@ -37,7 +37,7 @@ from penstock.connectors.spark.published import (
 from penstock.connectors.spark.saved_state import Entry, StatePart, find_state, read_part
 from penstock.connectors.spark.types import arrow_schema
 from penstock.dataflow.errors import GraphError
-from penstock.snapshot.metadata.manifest import Paths
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["PenstockDataSource"]
 
@@ -164,7 +164,7 @@ class PenstockDataSource(DataSource):
 
 
 def _kind_of(path: Path) -> str:
-    root, _ = Paths.locate(path)
+    root, _ = JobPaths.locate(path)
     return "state" if root.job.exists() else "output"
 
 

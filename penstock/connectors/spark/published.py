@@ -17,7 +17,8 @@ from pathlib import Path
 
 from penstock.connectors.file_sink import sink_tag
 from penstock.dataflow.errors import GraphError, JobError, StoreError
-from penstock.snapshot.metadata.manifest import Manifest, Paths
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
 __all__ = ["Reading", "SinkFile", "last_whole_snapshot", "list_output", "read_lines"]
@@ -100,7 +101,7 @@ def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
 
 
 def _newest(checkpoints: Path) -> Manifest | None:
-    store = Store(Paths.locate(checkpoints)[0].root)
+    store = Store(JobPaths.locate(checkpoints)[0].root)
     store.job_name()
     try:
         return store.newest()

@@ -22,12 +22,13 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_serializers import RecordSerializer
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.handles import KeyedHandle
-from penstock.snapshot.metadata.manifest import Manifest, Paths
+from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
 from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
 __all__ = ["Entry", "StatePart", "find_state", "read_part"]
@@ -83,7 +84,7 @@ def find_state(
         StoreError: if there is no such snapshot, or it is damaged.
         GraphError: if it holds no such operator or state.
     """
-    paths, located = Paths.locate(path)
+    paths, located = JobPaths.locate(path)
     store = Store(paths.root)
     store.job_name()
     wanted = located if number is None else number

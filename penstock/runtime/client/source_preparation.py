@@ -15,8 +15,9 @@ from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.source import Preparation, Source
 from penstock.snapshot.coordination.restore_decision import NEWEST
-from penstock.snapshot.metadata.manifest import Manifest, Paths, SnapshotNumber
+from penstock.snapshot.metadata.manifest import Manifest, SnapshotNumber
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
 __all__ = ["prepared_sources"]
@@ -47,7 +48,7 @@ def prepared_sources(
                 state = None if resumed is None else resumed.enumerators.get(uid)
                 source.prepare(
                     Preparation(
-                        Paths(root).source(uid),
+                        JobPaths(root).source(uid),
                         options.resume is not None,
                         attached,
                         None if state is None else state["enumerator"],
@@ -81,11 +82,11 @@ def _resumed(root: Path, request: str | int | None) -> Manifest | None:
     """
     if request is None:
         return None
-    paths, number = Paths(root), None
+    paths, number = JobPaths(root), None
     if isinstance(request, int):
         number = SnapshotNumber(request)
     elif request != NEWEST:
-        paths, number = Paths.locate(Path.cwd() / request)
+        paths, number = JobPaths.locate(Path.cwd() / request)
     store = Store(paths.root)
     try:
         return store.newest() if number is None else store.load(number)

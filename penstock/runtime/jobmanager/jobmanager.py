@@ -50,17 +50,12 @@ from penstock.snapshot.coordination.restore_decision import (
     require_compatible,
 )
 from penstock.snapshot.metadata.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
-from penstock.snapshot.metadata.manifest import (
-    FORMAT,
-    Manifest,
-    OperatorEntry,
-    Paths,
-    SnapshotNumber,
-)
+from penstock.snapshot.metadata.manifest import FORMAT, Manifest, OperatorEntry, SnapshotNumber
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.adopted_files import adopt
 from penstock.snapshot.storage.confirmed_output import Confirmed
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.ownership import remove_attempts, remove_parent, remove_work
 from penstock.snapshot.storage.store import Store
 
@@ -232,7 +227,7 @@ class JobManager:
         wanted: str | int | Path | None = request
         if isinstance(request, str) and request != "newest":
             path = Path(self.code.folder) / request
-            paths, number = Paths.locate(path)
+            paths, number = JobPaths.locate(path)
             if paths.root == store.paths.root and number is not None:
                 wanted = int(number)
             else:

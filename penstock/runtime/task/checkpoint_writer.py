@@ -24,10 +24,10 @@ from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.loop_termination import LoopStatus
 from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend, StateSnapshot
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["Acknowledgement", "TaskSnapshot", "CheckpointWriter", "CheckpointResponder", "drive"]
 
@@ -166,7 +166,7 @@ class CheckpointWriter:
         attempt: int,
         backends: dict[str, KeyedBackend],
         reporter: CheckpointResponder,
-        paths: Paths,
+        paths: JobPaths,
         clock: Callable[[], float],
         write_scheduler: WriteScheduler | None = None,
         inline_threshold: int = 0,

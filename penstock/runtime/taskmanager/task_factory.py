@@ -67,13 +67,13 @@ from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskLi
 from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
 from penstock.snapshot.protocols.synchronous import SynchronousProtocol
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.state import KeyedBackend, SharedMemory
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["TaskFactory", "BuiltTask"]
 
@@ -145,7 +145,7 @@ class TaskFactory:
         self.plan: ExecutionGraph = code.plan
         self.slot, self.attempt, self.lineage, self.keep = slot, attempt, lineage, keep
         self.ordinal = ordinal
-        self.paths = Paths(root)
+        self.paths = JobPaths(root)
         self.code, self.system, self.codec = code, system, codec
         self.config = code.config
         self.unaligned = self.config.checkpointing_mode is CheckpointingMode.UNALIGNED

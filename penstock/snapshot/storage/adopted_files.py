@@ -6,13 +6,14 @@ The job that took the snapshot may run, and its retention may remove it at any m
 from __future__ import annotations
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.metadata.manifest import Manifest, Paths
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["adopt"]
 
 
-def adopt(manifest: Manifest, source: Paths, own: Paths) -> Paths:
+def adopt(manifest: Manifest, source: JobPaths, own: JobPaths) -> JobPaths:
     """Link or copy the files of a snapshot into the folder of the fork.
 
     Arguments:
@@ -26,7 +27,7 @@ def adopt(manifest: Manifest, source: Paths, own: Paths) -> Paths:
     Raises:
         StoreError: if the snapshot was removed meanwhile, or there is no room.
     """
-    files, kept = Files(), own.parent
+    files, kept = FileSystem(), own.parent
     before, after = source.snapshot(manifest.number), kept.snapshot(manifest.number)
     try:
         for handle in manifest.handles:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.sink import Committable
-from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.json_records import read_record, replace_record
 
 __all__ = ["Confirmed", "is_confirmed", "read_confirmed", "unconfirmed", "write_confirmed"]
@@ -29,7 +29,7 @@ _DAMAGED = (
 )
 
 
-def read_confirmed(files: Files, paths: Paths) -> dict[tuple[str, str], int]:
+def read_confirmed(files: FileSystem, paths: JobPaths) -> dict[tuple[str, str], int]:
     """Return the record; it is empty if there is none.
 
     Raises:
@@ -49,7 +49,7 @@ def read_confirmed(files: Files, paths: Paths) -> dict[tuple[str, str], int]:
     return found
 
 
-def write_confirmed(files: Files, paths: Paths, confirmed: Confirmed) -> None:
+def write_confirmed(files: FileSystem, paths: JobPaths, confirmed: Confirmed) -> None:
     """Make the record durable. Raises `OSError`."""
     entries = [[lineage, uid, number] for (lineage, uid), number in sorted(confirmed.items())]
     replace_record(files, paths.commits, {"confirmed": entries})

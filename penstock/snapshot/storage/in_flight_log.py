@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, LogHandle, SnapshotBytes
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.storage.filesystem.disk import FileSystem
 
 if TYPE_CHECKING:
     from penstock.snapshot.state.entries import Work
@@ -123,7 +123,7 @@ def write_log(
     records: int,
     folder: Path,
     inline_threshold: int,
-    files: Files | None = None,
+    files: FileSystem | None = None,
 ) -> Work[tuple[LogHandle, SnapshotBytes]]:
     """Writes a log durably; see `values.Work` for how it is driven.
 
@@ -157,7 +157,7 @@ def write_log(
     if len(batches) == len(parts) and size <= inline_threshold:
         inline = b"".join(frame(BATCH, batch) for batch in batches)
         return handle(inline=inline), SnapshotBytes(new=size)
-    writer = _Writer(folder, Files() if files is None else files)
+    writer = _Writer(folder, FileSystem() if files is None else files)
     yield partial(writer.write, parts)
     log = handle(pieces=tuple(writer.pieces), files=tuple(writer.records))
     return log, SnapshotBytes(writer.new, writer.linked)
@@ -166,7 +166,7 @@ def write_log(
 class _Writer:
     """Writes the files of one log; see `write_log`."""
 
-    def __init__(self, folder: Path, files: Files) -> None:
+    def __init__(self, folder: Path, files: FileSystem) -> None:
         self.pieces: list[tuple[int, int, int]] = []
         self.records: list[FileRecord] = []
         self.new = self.linked = 0
@@ -238,8 +238,10 @@ class _Writer:
         self.pieces.append((index, part.start, part.end))
 
 
-def read_log(handle: LogHandle, snapshot: Path, files: Files | None = None) -> Iterator[memoryview]:
-    """The payloads of a log's batches, in order. Files are opened when their turn comes.
+def read_log(
+    handle: LogHandle, snapshot: Path, files: FileSystem | None = None
+) -> Iterator[memoryview]:
+    """Return the payloads of a log's batches, in order. Each file is opened when needed.
 
     Sizes and checksums are not looked at here; `Store.verify` does it.
 
@@ -251,7 +253,7 @@ def read_log(handle: LogHandle, snapshot: Path, files: Files | None = None) -> I
     Raises:
         StoreError: if a file is missing, cannot be read, or is damaged; it names the file.
     """
-    for data, path in _pieces(handle, snapshot, Files() if files is None else files):
+    for data, path in _pieces(handle, snapshot, FileSystem() if files is None else files):
         for kind, payload in frames(data, path):
             # A queue that was spilled has markers in it too; they are of their time.
             if kind == BATCH:
@@ -259,7 +261,7 @@ def read_log(handle: LogHandle, snapshot: Path, files: Files | None = None) -> I
 
 
 def _pieces(
-    handle: LogHandle, snapshot: Path, files: Files
+    handle: LogHandle, snapshot: Path, files: FileSystem
 ) -> Iterator[tuple[bytes | memoryview, Path]]:
     if handle.inline is not None:
         yield handle.inline, snapshot

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["make_folders", "require_fit", "sync_parents"]
 
@@ -22,7 +22,7 @@ _NOT_OURS_TO_SYNC = frozenset(
 )
 
 
-def make_folders(files: Files, path: Path) -> None:
+def make_folders(files: FileSystem, path: Path) -> None:
     """Make a folder and those above it."""
     missing = []
     while not files.exists(path):
@@ -33,7 +33,7 @@ def make_folders(files: Files, path: Path) -> None:
             files.make_folder(folder)
 
 
-def sync_parents(files: Files, root: Path) -> None:
+def sync_parents(files: FileSystem, root: Path) -> None:
     """Make the names of all folders above a root durable."""
     # Those that were there as well: who made them may have been killed before syncing them.
     # The root itself is synced with what is written into it next.
@@ -47,10 +47,10 @@ def sync_parents(files: Files, root: Path) -> None:
                 raise
 
 
-def require_fit(files: Files, root: Path) -> None:
+def require_fit(files: FileSystem, root: Path) -> None:
     """Fail now rather than at the first snapshot, if files cannot be written and linked."""
-    probe = Paths.temporary(root / "probe", os.getpid())
-    second = Paths.temporary(root / "probe2", os.getpid())
+    probe = JobPaths.temporary(root / "probe", os.getpid())
+    second = JobPaths.temporary(root / "probe2", os.getpid())
     for left in (probe, second):
         with suppress(FileNotFoundError):
             files.remove(left)

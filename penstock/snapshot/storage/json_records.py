@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["create_record", "read_record", "replace_record"]
 
 
 def read_record(
-    files: Files,
+    files: FileSystem,
     path: Path,
     key: str,
     type_: type,
@@ -45,21 +45,21 @@ def read_record(
     raise StoreError(advice, path)
 
 
-def _write(files: Files, path: Path, record: dict[str, Any]) -> Path:
+def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
     """Write a record durably under a temporary name, and return that."""
-    temporary = Paths.temporary(path, os.getpid())
+    temporary = JobPaths.temporary(path, os.getpid())
     files.write(temporary, json.dumps(record).encode() + b"\n")
     files.sync(temporary)
     return temporary
 
 
-def replace_record(files: Files, path: Path, record: dict[str, Any]) -> None:
+def replace_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
     """Write a record durably in place of the one that is there."""
     files.rename(_write(files, path, record), path)
     files.sync(path.parent)
 
 
-def create_record(files: Files, path: Path, record: dict[str, Any]) -> None:
+def create_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
     """Write a record durably, unless there is one."""
     temporary = _write(files, path, record)
     # Another process may be opening the folder too: the first one's record stays.

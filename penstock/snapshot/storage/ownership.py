@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.metadata.manifest import Paths
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = [
     "has_identity",
@@ -32,7 +32,7 @@ _MARK = re.compile(r"\.reach-[0-9a-f]{16}")
 _SHOWN = 5
 
 
-def require_unused(files: Files, paths: Paths) -> None:
+def require_unused(files: FileSystem, paths: JobPaths) -> None:
     """Refuse a folder without the file `job` that holds what Penstock did not make.
 
     Accepted are an empty folder, what a process leaves that died while it made the folder, and a
@@ -53,7 +53,7 @@ def require_unused(files: Files, paths: Paths) -> None:
     )
 
 
-def has_identity(files: Files, paths: Paths) -> bool:
+def has_identity(files: FileSystem, paths: JobPaths) -> bool:
     """Return whether there is a file `job`. A folder of that name is somebody's."""
     try:
         files.names(paths.job)
@@ -65,7 +65,7 @@ def has_identity(files: Files, paths: Paths) -> bool:
     return False
 
 
-def require_real_folders(files: Files, paths: Paths) -> None:
+def require_real_folders(files: FileSystem, paths: JobPaths) -> None:
     """Refuse symbolic links in place of the folders from which Penstock removes.
 
     Raises:
@@ -80,15 +80,15 @@ def require_real_folders(files: Files, paths: Paths) -> None:
             )
 
 
-def remove_attempts(paths: Paths) -> None:
+def remove_attempts(paths: JobPaths) -> None:
     """Remove the local folders of all attempts, as far as that is possible."""
     with contextlib.suppress(OSError):
         for folder in sorted(paths.work_root.iterdir()):
-            if Paths.is_attempt(folder.name):
+            if JobPaths.is_attempt(folder.name):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_work(paths: Paths) -> None:
+def remove_work(paths: JobPaths) -> None:
     """Remove all local folders of a run, as far as that is possible."""
     remove_attempts(paths)
     remove_parent(paths)
@@ -97,14 +97,14 @@ def remove_work(paths: Paths) -> None:
         paths.work_root.rmdir()
 
 
-def remove_parent(paths: Paths) -> None:
+def remove_parent(paths: JobPaths) -> None:
     """Remove what a fork kept of its parent's snapshot, if there is any."""
     shutil.rmtree(paths.parent.root, ignore_errors=True)
 
 
-def _is_own(files: Files, paths: Paths, name: str) -> bool:
+def _is_own(files: FileSystem, paths: JobPaths, name: str) -> bool:
     path = paths.root / name
-    if name in _OF_THE_FILE_SYSTEM or _MARK.fullmatch(name) or Paths.is_temporary(name):
+    if name in _OF_THE_FILE_SYSTEM or _MARK.fullmatch(name) or JobPaths.is_temporary(name):
         return True
     if path == paths.lock:
         return _is_record(files, path, "pid", empty=True)
@@ -116,17 +116,17 @@ def _is_own(files: Files, paths: Paths, name: str) -> bool:
         return False
     if path == paths.checkpoints:
         # Without a single manifest, numbers could be the names of somebody's own folders.
-        numbers = [Paths.number_of(name) for name in names]
+        numbers = [JobPaths.number_of(name) for name in names]
         manifests = (n is not None and files.exists(paths.manifest(n)) for n in numbers)
         return not names or (None not in numbers and any(manifests))
     if path == paths.work_root:
         return bool(names) and all(
-            n == paths.parent.root.name or Paths.is_attempt(n) for n in names
+            n == paths.parent.root.name or JobPaths.is_attempt(n) for n in names
         )
-    return path == paths.sources and bool(names) and all(map(Paths.is_source, names))
+    return path == paths.sources and bool(names) and all(map(JobPaths.is_source, names))
 
 
-def _is_record(files: Files, path: Path, key: str, *, empty: bool = False) -> bool:
+def _is_record(files: FileSystem, path: Path, key: str, *, empty: bool = False) -> bool:
     try:
         data = files.read(path)
         return (empty and not data) or key in json.loads(data)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.metadata.manifest import Paths, SnapshotNumber
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.metadata.manifest import SnapshotNumber
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.json_records import read_record, replace_record
 
 __all__ = ["NumberRecord"]
@@ -26,7 +27,7 @@ class NumberRecord:
         paths: of the job's folder.
     """
 
-    def __init__(self, files: Files, paths: Paths) -> None:
+    def __init__(self, files: FileSystem, paths: JobPaths) -> None:
         self._files = files
         self._path = paths.numbers
 

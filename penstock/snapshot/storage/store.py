@@ -7,8 +7,8 @@ The order of the file operations is what this module is about. Invariants:
 * a snapshot's manifest is gone for good before the first of its files is;
 * a number that was given out is never given out again, crash or not.
 
-They hold on a file system that forgets, in a crash, any part of what was not synced; `MemoryFiles`
-is one, for tests and simulation. All functions block, and expect one caller at a time. Nothing
+They hold on a file system that forgets, in a crash, any part of what was not synced;
+`MemoryFileSystem` is one, for tests. All functions block, and expect one caller at a time. Nothing
 here knows what the files of a task contain, nor what to start from (`resolve.py`).
 """
 
@@ -24,19 +24,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.dataflow.errors import ProtocolError, Recoverability, StoreError
-from penstock.snapshot.metadata.manifest import (
-    Manifest,
-    Paths,
-    SnapshotInfo,
-    SnapshotKind,
-    SnapshotNumber,
-    decode,
-    encode,
-)
+from penstock.snapshot.metadata.manifest import Manifest, SnapshotInfo, SnapshotKind, SnapshotNumber
+from penstock.snapshot.metadata.manifest_format import decode_manifest, encode_manifest
 from penstock.snapshot.storage.confirmed_output import Confirmed, read_confirmed, write_confirmed
-from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
-from penstock.snapshot.storage.filesystem.file_errors import fault, faults
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.file_errors import raising_store_error, store_error
+from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.job_folder import make_folders, require_fit, sync_parents
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.json_records import create_record, read_record
 from penstock.snapshot.storage.ownership import has_identity, require_real_folders, require_unused
 from penstock.snapshot.storage.snapshot_numbers import NumberRecord
@@ -59,10 +54,10 @@ class Store:
     """
 
     def __init__(
-        self, root: Path, files: Files | None = None, clock: Callable[[], float] = time.time
+        self, root: Path, files: FileSystem | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        self.paths = Paths(root.absolute())
-        self._files = Files() if files is None else files
+        self.paths = JobPaths(root.absolute())
+        self._files = FileSystem() if files is None else files
         self._clock = clock
         self._record = NumberRecord(self._files, self.paths)
         self._token: int | None = None
@@ -76,7 +71,7 @@ class Store:
         Raises `StoreError` if it cannot be written, is full, knows no hard links, is another
         job's, or holds files that are not Penstock's.
         """
-        with faults("use the checkpoint folder", self.paths.root):
+        with raising_store_error("use the checkpoint folder", self.paths.root):
             # Before anything is written: the folder may be somebody's.
             self.require_usable(job_name)
             make_folders(self._files, self.paths.checkpoints)
@@ -89,7 +84,7 @@ class Store:
                 identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
                 create_record(self._files, self.paths.job, identity)
         self._require_owner(job_name)
-        with faults("read the checkpoint folder", self.paths.numbers):
+        with raising_store_error("read the checkpoint folder", self.paths.numbers):
             self._record.require()
 
     def require_usable(self, job_name: str) -> None:
@@ -97,7 +92,7 @@ class Store:
 
         Raises `StoreError` with the reason. A folder that does not exist can be used.
         """
-        with faults("use the checkpoint folder", self.paths.root):
+        with raising_store_error("use the checkpoint folder", self.paths.root):
             require_real_folders(self._files, self.paths)
             if has_identity(self._files, self.paths):
                 self._require_owner(job_name)
@@ -139,7 +134,7 @@ class Store:
         """The job whose folder this is; raises `StoreError` if it is none."""
         if not self._files.exists(self.paths.job):
             raise StoreError("this is not a job's checkpoint folder", self.paths.root)
-        with faults("read the checkpoint folder", self.paths.job):
+        with raising_store_error("read the checkpoint folder", self.paths.job):
             identity = read_record(self._files, self.paths.job, "job", str)
         if not isinstance(identity.get("layout"), int):
             raise StoreError("the file is damaged; put it back from a backup", self.paths.job)
@@ -176,9 +171,9 @@ class Store:
                     "keep two JobManagers apart; use a folder on a local disk",
                     path,
                 ) from error
-            raise fault("lock the checkpoint folder", path, error) from error
+            raise store_error("lock the checkpoint folder", path, error) from error
         try:
-            with faults("take over the checkpoint folder", self.paths.checkpoints):
+            with raising_store_error("take over the checkpoint folder", self.paths.checkpoints):
                 self._settle()
         except StoreError:
             self.unlock()
@@ -194,7 +189,7 @@ class Store:
         """Remove snapshots without a manifest, and temporary files; returns those numbers."""
         self._require_lock()
         removed = []
-        with faults("remove what crashes left", self.paths.checkpoints):
+        with raising_store_error("remove what crashes left", self.paths.checkpoints):
             self._remove_temporary(self.paths.root)
             lost = self._lost()
             for number in self._numbers():
@@ -219,7 +214,7 @@ class Store:
         if count < 1:
             raise ValueError(f"count must be at least 1, not {count}")
         self._require_lock()
-        with faults("reserve snapshot numbers", self.paths.numbers):
+        with raising_store_error("reserve snapshot numbers", self.paths.numbers):
             # The folders have a say too, in case an old record was copied back from a backup.
             least = max((number + 1 for number in self._numbers()), default=0)
             return self._record.reserve(count, least)
@@ -228,7 +223,7 @@ class Store:
         """Make the folder of a snapshot to be, and return it."""
         self._require_lock()
         folder = self.paths.snapshot(number)
-        with faults(f"create snapshot {number}", folder):
+        with raising_store_error(f"create snapshot {number}", folder):
             try:
                 self._files.make_folder(folder)
             except FileExistsError:
@@ -238,7 +233,7 @@ class Store:
     def anchor(self, number: int) -> None:
         """Make the name of a snapshot's folder durable ahead, which `publish` does else."""
         self._require_lock()
-        with faults(f"create snapshot {number}", self.paths.checkpoints):
+        with raising_store_error(f"create snapshot {number}", self.paths.checkpoints):
             if self._files.exists(self.paths.snapshot(number)):
                 self._files.sync(self.paths.checkpoints)
                 self._anchored = number
@@ -256,9 +251,9 @@ class Store:
         self._require_lock()
         number, files = manifest.number, self._files
         folder, final = self.paths.snapshot(number), self.paths.manifest(number)
-        data = encode(manifest)
+        data = encode_manifest(manifest)
         temporary = self.paths.temporary(final, os.getpid())
-        with faults(f"publish snapshot {number}", final):
+        with raising_store_error(f"publish snapshot {number}", final):
             try:
                 files.write(temporary, data)
                 files.sync(temporary)
@@ -287,13 +282,13 @@ class Store:
 
     def confirmed(self) -> dict[tuple[str, str], int]:
         """Return which output is known to be published; see `confirmed.py`."""
-        with faults("read the checkpoint folder", self.paths.commits):
+        with raising_store_error("read the checkpoint folder", self.paths.commits):
             return read_confirmed(self._files, self.paths)
 
     def confirm(self, confirmed: Confirmed) -> None:
         """Record which output is published, durably."""
         self._require_lock()
-        with faults("record what is published", self.paths.commits):
+        with raising_store_error("record what is published", self.paths.commits):
             write_confirmed(self._files, self.paths, confirmed)
 
     def list(self) -> Sequence[SnapshotInfo]:
@@ -301,7 +296,7 @@ class Store:
 
         A newest snapshot that is gone is in it, too, as one that was published.
         """
-        with faults("list the snapshots", self.paths.checkpoints):
+        with raising_store_error("list the snapshots", self.paths.checkpoints):
             lost = self._lost()
             infos = [self._info(number) for number in self._numbers() if number != lost]
             if lost is not None:
@@ -311,12 +306,12 @@ class Store:
     def load(self, number: int) -> Manifest:
         """The manifest of one snapshot; raises `StoreError` if there is none or it is damaged."""
         path = self.paths.manifest(number)
-        with faults(f"read snapshot {number}", path):
+        with raising_store_error(f"read snapshot {number}", path):
             if not self._files.exists(path):
                 raise StoreError(f"there is no complete snapshot {number}", path)
             data = self._files.read(path)
         try:
-            manifest = decode(data, path)
+            manifest = decode_manifest(data, path)
         except StoreError as error:
             error.recoverability = Recoverability.NON_RECOVERABLE
             raise
@@ -337,7 +332,7 @@ class Store:
         Arguments:
             since: look at no snapshot with a lower number.
         """
-        with faults("look for the newest snapshot", self.paths.checkpoints):
+        with raising_store_error("look for the newest snapshot", self.paths.checkpoints):
             lost = self._lost()
             if lost is not None and lost >= since:
                 raise StoreError(_gone(lost), self.paths.manifest(lost))
@@ -353,7 +348,7 @@ class Store:
         for handle in manifest.handles:
             for record in handle.files:
                 path = folder / record.name
-                with faults(f"read snapshot {manifest.number}", path):
+                with raising_store_error(f"read snapshot {manifest.number}", path):
                     if not self._files.exists(path):
                         problem = "is missing"
                     elif (size := self._files.size(path)) != record.size:
@@ -374,7 +369,7 @@ class Store:
         self._require_lock()
         folder, manifest = self.paths.snapshot(number), self.paths.manifest(number)
         self._kinds.pop(number, None)
-        with faults(f"remove snapshot {number}", folder):
+        with raising_store_error(f"remove snapshot {number}", folder):
             if self._files.exists(manifest):
                 before = max((n for n in self._published() if n != number), default=0)
                 if before < number:
@@ -397,7 +392,7 @@ class Store:
         if keep < 1:
             raise ValueError(f"keep must be at least 1, not {keep}")
         self._require_lock()
-        with faults("list the snapshots", self.paths.checkpoints):
+        with raising_store_error("list the snapshots", self.paths.checkpoints):
             published = self._published()
         checkpoints = [n for n in published if self._kind(n) is SnapshotKind.CHECKPOINT]
         candidates = [number for number in checkpoints[:-keep] if number not in protect]
@@ -434,16 +429,16 @@ class Store:
     def _numbers(self) -> Sequence[SnapshotNumber]:
         if not self._files.exists(self.paths.checkpoints):
             return []
-        found = map(Paths.number_of, self._files.names(self.paths.checkpoints))
+        found = map(JobPaths.number_of, self._files.names(self.paths.checkpoints))
         return sorted(number for number in found if number is not None)
 
     def _record_published(self, number: int) -> None:
-        # A trace that is behind raises no alarm, so a fault of it is none of the snapshot.
+        # A trace that is behind raises no alarm, so its failure does not fail the snapshot.
         with suppress(StoreError, OSError):
             self._record.publish(number)
 
     def _lost(self) -> SnapshotNumber | None:
-        with faults("read the checkpoint folder", self.paths.numbers):
+        with raising_store_error("read the checkpoint folder", self.paths.numbers):
             return self._record.lost(self._published)
 
     def _published(self) -> Sequence[SnapshotNumber]:
@@ -455,7 +450,7 @@ class Store:
     def _require_lock(self) -> None:
         if self._token is None:
             raise ProtocolError("the store must be locked before its folder is changed")
-        with faults("look at the lock", self.paths.lock):
+        with raising_store_error("look at the lock", self.paths.lock):
             if not self._files.holds(self.paths.lock, self._token):
                 raise StoreError(
                     "the lock was removed or replaced while this job ran, and another job may "
@@ -483,7 +478,7 @@ class Store:
 
     def _remove_temporary(self, folder: Path) -> None:
         for name in self._files.names(folder):
-            if Paths.is_temporary(name):
+            if JobPaths.is_temporary(name):
                 self._files.remove(folder / name)
 
     def _remove_if_possible(self, path: Path) -> None:
@@ -523,10 +518,10 @@ class MemoryStore(Store):
     def __init__(
         self, seed: int = 0, failure_rate: float = 0.0, clock: Callable[[], float] = time.time
     ) -> None:
-        self.files = MemoryFiles(seed, failure_rate)
+        self.files = MemoryFileSystem(seed, failure_rate)
         super().__init__(Path("/memory"), self.files, clock)
 
     def crash(self, keep: float = 0.0) -> None:
-        """The machine of the store stops and starts again; see `MemoryFiles.crash`."""
+        """The machine of the store stops and starts again; see `MemoryFileSystem.crash`."""
         self.files.crash(keep)
         self._token = None

@@ -26,8 +26,8 @@ from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.task_factory import TaskFactory
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
+from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["Flow", "now", "spend"]
 
@@ -96,7 +96,7 @@ class Flow:
         program = env._program(None, check=False)
         self.plan = plan = compile_graph(program.graph, program.config)
         packed = pack(JobCode(program.graph, program.config))
-        self._paths = Paths(folder)
+        self._paths = JobPaths(folder)
         self._number = 0
         self._acknowledged = 0
         self._enumerators: dict[int, SplitEnumerator] = {}

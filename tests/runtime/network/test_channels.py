@@ -49,8 +49,8 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.batch_sizing import BatchSizer
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter, TaskSnapshot
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
+from penstock.snapshot.storage.job_paths import JobPaths
 
 CODEC = Codec(TypeRegistry())
 
@@ -734,7 +734,7 @@ class Persisted:
             attempt=2,
             backends={},
             reporter=self.reports,
-            paths=Paths(Path("/nowhere")),
+            paths=JobPaths(Path("/nowhere")),
             clock=Clock(),
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.network.spill_queue import Hold, SpillQueue
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.in_flight_log import BARRIER, BATCH, frames
 
 
@@ -120,7 +120,7 @@ def test_a_closed_segment_has_the_checksum_of_its_content(tmp_path: Path) -> Non
     spill.end_hold(hold)
     (part,) = hold.ranges()
     put(spill, "c")
-    assert part.segment.checksum == Files().checksum(part.segment.path)
+    assert part.segment.checksum == FileSystem().checksum(part.segment.path)
     spill.close()
 
 

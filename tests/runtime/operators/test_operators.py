@@ -40,9 +40,9 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.task import ChainNode, Task
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.state import KeyedBackend
+from penstock.snapshot.storage.job_paths import JobPaths
 
 CODEC = Codec(TypeRegistry())
 
@@ -395,7 +395,7 @@ def task_of(root: ChainNode, outputs: list[OutputChannel]) -> tuple[Task, Any]:
         attempt=0,
         backends={},
         reporter=_Silent(),
-        paths=Paths(Path("/nowhere")),
+        paths=JobPaths(Path("/nowhere")),
         clock=lambda: 0.0,
     )
     task = Task(

@@ -31,10 +31,10 @@ from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointW
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, BarrierRelay, InFlightRecorder
 from penstock.runtime.task.task import ChainNode, Task
 from penstock.snapshot.metadata.handles import OWN_INPUT
-from penstock.snapshot.metadata.manifest import Paths
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.storage.in_flight_log import read_log
+from penstock.snapshot.storage.job_paths import JobPaths
 from tests.simulation.tasks import at_once, finish, no_pause
 
 CODEC = Codec(TypeRegistry())
@@ -138,7 +138,7 @@ class Stage:
                 attempt=0,
                 backends={},
                 reporter=self,
-                paths=Paths(self.tmp_path),
+                paths=JobPaths(self.tmp_path),
                 clock=self.clock,
                 inline_threshold=1 << 20,
             ),

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 
 from penstock.cli import main
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.metadata.manifest import FORMAT, decode
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.metadata.manifest import FORMAT
+from penstock.snapshot.metadata.manifest_format import decode_manifest
+from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.store import Store
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "format-2"
@@ -92,10 +93,10 @@ def test_a_manifest_that_makes_no_sense_is_refused(
     change: Callable[[Any], None], words: str
 ) -> None:
     body = golden_body()
-    decode(framed(body), "m")
+    decode_manifest(framed(body), "m")
     change(body)
     with pytest.raises(StoreError, match=rf"not what format 2 says .*({words}).*\[m\]"):
-        decode(framed(body), "m")
+        decode_manifest(framed(body), "m")
 
 
 def test_whatever_is_altered_a_manifest_is_read_or_refused() -> None:
@@ -115,7 +116,7 @@ def test_whatever_is_altered_a_manifest_is_read_or_refused() -> None:
                 place[step] = copy.deepcopy(rng.choice(odd))
                 break
         try:
-            decode(framed(body, rng.choice([1, 2, FORMAT])), "m")
+            decode_manifest(framed(body, rng.choice([1, 2, FORMAT])), "m")
             read += 1
         except StoreError:
             pass
@@ -152,7 +153,7 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(job: Store) -> None:
     assert f"it is no regular file [{victim}]" in listed(job)
     os.mkfifo(job.paths.root / "pipe")
     with pytest.raises(OSError, match=r"."):
-        Files().sync(job.paths.root / "pipe")
+        FileSystem().sync(job.paths.root / "pipe")
 
 
 @pytest.mark.parametrize("name", ["job", "numbers"])

@@ -26,17 +26,15 @@ from penstock.snapshot.metadata.handles import (
 )
 from penstock.snapshot.metadata.manifest import (
     FORMAT,
-    MAGIC,
     Manifest,
     OperatorEntry,
-    Paths,
     SnapshotKind,
     SnapshotNumber,
-    decode,
-    encode,
 )
+from penstock.snapshot.metadata.manifest_format import MAGIC, decode_manifest, encode_manifest
 from penstock.snapshot.metadata.schema import FieldSchema, RecordKind, RecordSchema
 from penstock.snapshot.storage.in_flight_log import BARRIER, BATCH, frame
+from penstock.snapshot.storage.job_paths import JobPaths
 
 HERE = Path(__file__).parents[2]
 GOLDEN = HERE / "golden"
@@ -153,12 +151,12 @@ def reframed(data: bytes, format: int | None = None, body: bytes | None = None) 
 
 def test_what_is_encoded_is_decoded_again() -> None:
     for manifest in (SMALL, GOLDEN_3):
-        assert decode(encode(manifest), "m") == manifest
+        assert decode_manifest(encode_manifest(manifest), "m") == manifest
 
 
 def test_equal_manifests_give_equal_bytes() -> None:
     backwards = dict(reversed(GOLDEN_2.enumerators.items()))
-    assert encode(replace(GOLDEN_2, enumerators=backwards)) == encode(GOLDEN_2)
+    assert encode_manifest(replace(GOLDEN_2, enumerators=backwards)) == encode_manifest(GOLDEN_2)
 
 
 plain = st.recursive(
@@ -189,76 +187,76 @@ def test_any_plain_value_comes_back_with_its_type(
         committables=(Committable("l", uid, 0, 1, 1, value),),
         finished=finished,
     )
-    again = decode(encode(manifest), "m")
+    again = decode_manifest(encode_manifest(manifest), "m")
     assert again == manifest
     assert repr(again) == repr(manifest)
 
 
 def test_every_truncation_is_found() -> None:
-    data = encode(SMALL)
+    data = encode_manifest(SMALL)
     for length in range(len(data)):
         with pytest.raises(StoreError, match=r"truncated.*\[some/manifest\]"):
-            decode(data[:length], "some/manifest")
+            decode_manifest(data[:length], "some/manifest")
 
 
 def test_every_altered_byte_is_found() -> None:
-    data = encode(SMALL)
+    data = encode_manifest(SMALL)
     for at in range(len(data)):
         for flip in (0x01, 0x80):
             altered = data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :]
             with pytest.raises(StoreError, match=r"no.*manifest|altered|truncated") as caught:
-                decode(altered, "some/manifest")
+                decode_manifest(altered, "some/manifest")
             assert caught.value.path == "some/manifest"
             assert "upgrade" not in str(caught.value)
 
 
 def test_bytes_after_the_end_are_found() -> None:
     with pytest.raises(StoreError, match="altered"):
-        decode(encode(SMALL) + b"\0", "m")
+        decode_manifest(encode_manifest(SMALL) + b"\0", "m")
 
 
 def test_another_file_is_not_taken_for_a_manifest() -> None:
     with pytest.raises(StoreError, match="not a manifest"):
-        decode(b"PAR1 and so on, for more than a header", "m")
+        decode_manifest(b"PAR1 and so on, for more than a header", "m")
 
 
 def test_a_newer_format_says_which_and_to_upgrade() -> None:
     with pytest.raises(StoreError, match=rf"format 7, .* up to {FORMAT}: upgrade"):
-        decode(reframed(encode(SMALL), format=7), "m")
+        decode_manifest(reframed(encode_manifest(SMALL), format=7), "m")
 
 
 def test_an_intact_frame_with_another_body_is_refused() -> None:
     for body in (b"", b"\x80", b"\x93\x01\x02\x03", b"\xc1", b"\x01\x02"):
         with pytest.raises(StoreError, match="not what format 3 says"):
-            decode(reframed(encode(SMALL), body=body), "m")
+            decode_manifest(reframed(encode_manifest(SMALL), body=body), "m")
     with pytest.raises(StoreError, match="not what format 0 says"):
-        decode(reframed(encode(SMALL), format=0), "m")
+        decode_manifest(reframed(encode_manifest(SMALL), format=0), "m")
 
 
 @pytest.mark.parametrize("value", [(1, 2), {1, 2}, object(), 2**64, [1, (2,)]])
 def test_a_value_that_would_not_come_back_is_refused_by_name(value: Any) -> None:
     with pytest.raises(JobError, match=r"enumerator's state(?s:.)*operator: ticks"):
-        encode(replace(SMALL, enumerators={"ok": 1, "ticks": value}))
+        encode_manifest(replace(SMALL, enumerators={"ok": 1, "ticks": value}))
     with pytest.raises(JobError, match=r"committable's payload(?s:.)*operator: out"):
-        encode(replace(SMALL, committables=(Committable("l", "out", 0, 1, 1, value),)))
+        encode_manifest(replace(SMALL, committables=(Committable("l", "out", 0, 1, 1, value),)))
     with pytest.raises(JobError, match=r"operator's state(?s:.)*operator: src"):
-        encode(replace(SMALL, handles=(OperatorHandle("src", 0, small=value),)))
+        encode_manifest(replace(SMALL, handles=(OperatorHandle("src", 0, small=value),)))
 
 
 def test_a_value_of_our_own_that_does_not_fit_is_refused_too() -> None:
     with pytest.raises(JobError, match="a value does not fit"):
-        encode(replace(SMALL, created_ms=2**64))
+        encode_manifest(replace(SMALL, created_ms=2**64))
 
 
 @pytest.mark.parametrize("manifest", [GOLDEN_1, GOLDEN_2, GOLDEN_3], ids=lambda m: str(m.format))
 def test_the_golden_manifests_decode_for_ever(manifest: Manifest) -> None:
-    path = Paths(GOLDEN / f"format-{manifest.format}").manifest(12)
-    assert decode(path.read_bytes(), path) == manifest
+    path = JobPaths(GOLDEN / f"format-{manifest.format}").manifest(12)
+    assert decode_manifest(path.read_bytes(), path) == manifest
 
 
 def test_format_3_is_still_written_byte_for_byte() -> None:
     assert FORMAT == 3, "a new format needs golden files of its own beside these"
-    assert encode(GOLDEN_3) == Paths(GOLDEN / "format-3").manifest(12).read_bytes()
+    assert encode_manifest(GOLDEN_3) == JobPaths(GOLDEN / "format-3").manifest(12).read_bytes()
 
 
 def test_all_files_of_an_operator_are_told_by_its_handle() -> None:
@@ -285,11 +283,11 @@ def test_the_worked_examples_of_the_format_are_what_is_written() -> None:
         + frame(BATCH, codec.encode_batch([("a", 2)]))
     )
     shown = re.findall(r"```hexdump\n(.*?)\n```", page, re.DOTALL)
-    assert shown == [hexdump(encode(SMALL)), hexdump(log)]
+    assert shown == [hexdump(encode_manifest(SMALL)), hexdump(log)]
 
 
 def test_names_are_made_in_one_place() -> None:
-    paths = Paths(Path("/jobs/words"))
+    paths = JobPaths(Path("/jobs/words"))
     assert str(paths.manifest(12)) == "/jobs/words/checkpoints/000012/manifest"
     assert str(paths.snapshot(1_234_567)) == "/jobs/words/checkpoints/1234567"
     assert paths.task(12, "count", 0, 2) == paths.snapshot(12) / GOLDEN_FOLDER
@@ -303,26 +301,26 @@ def test_names_are_made_in_one_place() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.characters(codec=None), max_size=300), st.integers(0, 999), st.integers(1, 999))
 def test_any_uid_gives_a_safe_short_name(uid: str, subtask: int, attempt: int) -> None:
-    name = Paths.task_name(uid, subtask, attempt)
+    name = JobPaths.task_name(uid, subtask, attempt)
     assert re.fullmatch(r"[A-Za-z0-9_-]{0,40}\.[0-9a-f]{16}\.[0-9]+\.[0-9]+", name)
 
 
 def test_uids_that_look_alike_have_different_names() -> None:
     uids = ["a/b", "a_b", "a.b", "A_b", "a" * 300, "a" * 301, "", "..", "\ud800", "ä", "a\u0308"]
-    assert len({Paths.task_name(uid, 0, 1).lower() for uid in uids}) == len(uids)
-    assert Paths.task_name("a", 1, 11) != Paths.task_name("a", 11, 1)
+    assert len({JobPaths.task_name(uid, 0, 1).lower() for uid in uids}) == len(uids)
+    assert JobPaths.task_name("a", 1, 11) != JobPaths.task_name("a", 11, 1)
 
 
 def test_only_names_of_our_own_are_numbers() -> None:
-    assert Paths.number_of("000012") == 12
-    assert Paths.number_of("1234567") == 1_234_567
+    assert JobPaths.number_of("000012") == 12
+    assert JobPaths.number_of("1234567") == 1_234_567
     for name in ("12", "0000012", "00001x", "-00001", "٠٠٠٠١٢", "000012.tmp", "", "lost+found"):
-        assert Paths.number_of(name) is None
+        assert JobPaths.number_of(name) is None
 
 
 def test_a_path_is_located_whatever_part_of_the_folder_it_names() -> None:
-    paths = Paths(Path("/jobs/words"))
-    assert Paths.locate(paths.manifest(12)) == (paths, 12)
-    assert Paths.locate(paths.snapshot(12)) == (paths, 12)
-    assert Paths.locate(paths.root) == (paths, None)
-    assert Paths.locate(Path("/backup/000012")) == (Paths(Path("/backup/000012")), None)
+    paths = JobPaths(Path("/jobs/words"))
+    assert JobPaths.locate(paths.manifest(12)) == (paths, 12)
+    assert JobPaths.locate(paths.snapshot(12)) == (paths, 12)
+    assert JobPaths.locate(paths.root) == (paths, None)
+    assert JobPaths.locate(Path("/backup/000012")) == (JobPaths(Path("/backup/000012")), None)

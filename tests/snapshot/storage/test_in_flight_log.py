@@ -22,7 +22,8 @@ from penstock.dataflow.graph.keys import canonical, key_group, key_group_range
 from penstock.runtime.network.spill_queue import SpillQueue
 from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import LogHandle, SnapshotBytes
-from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.in_flight_log import (
     BARRIER,
     BATCH,
@@ -51,7 +52,7 @@ def drive(steps: Generator[Callable[[], Any] | None, Any, Any]) -> Any:
 
 
 def write(
-    parts: list[LogPart], folder: Path, threshold: int = 0, files: Files | None = None
+    parts: list[LogPart], folder: Path, threshold: int = 0, files: FileSystem | None = None
 ) -> tuple[LogHandle, SnapshotBytes]:
     result: tuple[LogHandle, SnapshotBytes] = drive(
         write_log(
@@ -69,7 +70,7 @@ def write(
     return result
 
 
-def read(handle: LogHandle, snapshot: Path, files: Files | None = None) -> list[bytes]:
+def read(handle: LogHandle, snapshot: Path, files: FileSystem | None = None) -> list[bytes]:
     return [bytes(payload) for payload in read_log(handle, snapshot, files)]
 
 
@@ -77,7 +78,7 @@ def segment(path: Path, *contents: tuple[int, bytes]) -> Segment:
     data = b"".join(frame(kind, payload) for kind, payload in contents)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
-    return Segment(path, len(data), Files().checksum(path))
+    return Segment(path, len(data), FileSystem().checksum(path))
 
 
 def whole(segment: Segment) -> Range:
@@ -170,10 +171,10 @@ def test_a_part_of_a_segment_is_read_and_no_more(tmp_path: Path, snapshot: Path)
 def test_a_segment_that_cannot_be_linked_is_copied(
     tmp_path: Path, snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Files, source: Path, target: Path) -> None:
+    def refuse(self: FileSystem, source: Path, target: Path) -> None:
         raise OSError(errno.EXDEV, "another file system", str(source))
 
-    monkeypatch.setattr(Files, "link", refuse)
+    monkeypatch.setattr(FileSystem, "link", refuse)
     spilled = segment(tmp_path / "spill" / "0", (BATCH, b"a"))
     handle, written = write([whole(spilled)], snapshot / "log")
     assert written == SnapshotBytes(new=spilled.size)
@@ -270,7 +271,7 @@ def test_any_log_comes_back_as_it_was(
         assert written.total == sum(file.size for file in handle.files)
         for file in handle.files:
             path = snapshot / file.name
-            assert (path.stat().st_size, Files().checksum(path)) == (file.size, file.checksum)
+            assert (path.stat().st_size, FileSystem().checksum(path)) == (file.size, file.checksum)
     else:
         assert len(handle.inline) == handle.size == written.new <= threshold
 
@@ -295,7 +296,7 @@ def test_a_log_much_larger_than_memory_may_be_is_written_and_read(snapshot: Path
 def test_a_log_that_was_told_to_be_written_outlives_a_crash() -> None:
     # The store's tests crash at every step; this one only says who syncs what.
     for keep in (0.0, 0.5):
-        files = MemoryFiles(seed=1)
+        files = MemoryFileSystem(seed=1)
         for name in ("/jobs", "/jobs/000001", "/spill"):
             files.make_folder(Path(name))
         data = frame(BATCH, b"spilled")

@@ -13,9 +13,10 @@ import pytest
 from penstock.dataflow.config import CheckpointConfig, JobConfig
 from penstock.dataflow.errors import GraphError, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, KeyedHandle, OperatorHandle
-from penstock.snapshot.metadata.manifest import Manifest, Paths, SnapshotKind, SnapshotNumber
+from penstock.snapshot.metadata.manifest import Manifest, SnapshotKind, SnapshotNumber
 from penstock.snapshot.storage.adopted_files import adopt
-from penstock.snapshot.storage.filesystem.disk import Files
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.ownership import remove_work
 from penstock.snapshot.storage.store import Store
 
@@ -79,9 +80,9 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(tmp_path: Path, 
     ids=["nothing", "of the file system", "checkpoints", "temporary", "numbers", "source"],
 )
 def test_a_folder_that_was_being_made_is_taken(
-    tmp_path: Path, make: Callable[[Paths], object]
+    tmp_path: Path, make: Callable[[JobPaths], object]
 ) -> None:
-    make(Paths(tmp_path))
+    make(JobPaths(tmp_path))
     Store(tmp_path).open("words")
     assert Store(tmp_path).job_name() == "words"
 
@@ -121,7 +122,7 @@ def test_only_temporary_files_of_known_names_are_removed(tmp_path: Path) -> None
 
 
 def test_only_folders_of_attempts_are_removed_from_work(tmp_path: Path) -> None:
-    paths = Paths(tmp_path)
+    paths = JobPaths(tmp_path)
     for name in ("4", "128", "mine"):
         (paths.work_root / name).mkdir(parents=True)
         (paths.work_root / name / "file").write_text("x")
@@ -180,7 +181,7 @@ def test_addresses_of_other_file_systems_are_no_folders() -> None:
 def test_a_fork_keeps_the_files_of_its_parent_durably(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    source, own, synced = Paths(tmp_path / "a"), Paths(tmp_path / "b"), []
+    source, own, synced = JobPaths(tmp_path / "a"), JobPaths(tmp_path / "b"), []
     names = ["count.x/1.sst", "count.x.log0/000000"]
     for name in names:
         (source.snapshot(7) / name).parent.mkdir(parents=True)
@@ -196,8 +197,8 @@ def test_a_fork_keeps_the_files_of_its_parent_durably(
         def link(*_: Path) -> None:
             raise OSError(errno.EXDEV, "another file system")
 
-        monkeypatch.setattr(Files, "link", link)
-    monkeypatch.setattr(Files, "sync", lambda _, path: synced.append(path.name))
+        monkeypatch.setattr(FileSystem, "link", link)
+    monkeypatch.setattr(FileSystem, "sync", lambda _, path: synced.append(path.name))
     kept = adopt(manifest, source, own)
     assert [(kept.snapshot(7) / name).read_text() for name in names] == names
     assert sorted(synced) == ([] if links else ["000000", "1.sst"])

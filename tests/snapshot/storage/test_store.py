@@ -27,12 +27,12 @@ from penstock.snapshot.metadata.handles import (
 from penstock.snapshot.metadata.manifest import (
     Manifest,
     OperatorEntry,
-    Paths,
     SnapshotKind,
     SnapshotNumber,
-    encode,
 )
-from penstock.snapshot.storage.filesystem.disk import Files, MemoryFiles
+from penstock.snapshot.metadata.manifest_format import encode_manifest
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.in_flight_log import (
     BATCH,
     Range,
@@ -41,6 +41,7 @@ from penstock.snapshot.storage.in_flight_log import (
     read_log,
     write_log,
 )
+from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import MemoryStore, Store
 from tests.sizes import sized
 
@@ -79,7 +80,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.unlock()
 
 
-class FailingFiles(Files):
+class FailingFiles(FileSystem):
     """The disk, with one kind of operation that fails."""
 
     def __init__(self, operation: str, number: int) -> None:
@@ -92,7 +93,7 @@ class FailingFiles(Files):
 # --- opening and locking
 
 
-class FailingParent(Files):
+class FailingParent(FileSystem):
     """The disk, where the folder above a root cannot be synced."""
 
     def __init__(self, parent: Path, number: int) -> None:
@@ -346,7 +347,7 @@ def test_a_snapshot_that_could_not_be_published_is_not_there(
         monkeypatch.undo()
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(Files, operation, lambda self, *paths: fail(*paths))
+    monkeypatch.setattr(FileSystem, operation, lambda self, *paths: fail(*paths))
     with pytest.raises(StoreError, match="cannot publish snapshot 1: the disk is full"):
         store.publish(make_manifest(1))
     assert store.newest() is None
@@ -358,14 +359,14 @@ def test_what_failed_after_the_link_is_taken_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create(1)
-    sync = Files.sync
+    sync = FileSystem.sync
 
-    def fail(self: Files, path: Path) -> None:
+    def fail(self: FileSystem, path: Path) -> None:
         if store.paths.manifest(1).exists():
             raise OSError(errno.EIO, "broken")
         sync(self, path)
 
-    monkeypatch.setattr(Files, "sync", fail)
+    monkeypatch.setattr(FileSystem, "sync", fail)
     with pytest.raises(StoreError, match="the disk failed"):
         store.publish(make_manifest(1))
     assert store.newest() is None
@@ -374,7 +375,7 @@ def test_what_failed_after_the_link_is_taken_back(
 def test_a_listing_tells_all_and_what_is_wrong(store: Store) -> None:
     take(store, 1, SnapshotKind.SAVEPOINT)
     store.create(2)
-    take(store, 3).write_bytes(encode(make_manifest(3))[:-1])
+    take(store, 3).write_bytes(encode_manifest(make_manifest(3))[:-1])
     (store.paths.checkpoints / "notes").mkdir()
     first, second, third = store.list()
     assert (first.number, first.kind, first.created_ms) == (1, SnapshotKind.SAVEPOINT, 1001)
@@ -387,7 +388,7 @@ def test_a_listing_tells_all_and_what_is_wrong(store: Store) -> None:
     assert "truncated" in str(third.problem)
 
 
-def with_log(number: int, store: Store, files: Files) -> Manifest:
+def with_log(number: int, store: Store, files: FileSystem) -> Manifest:
     """A snapshot with a log of one batch in a file of its own and one that was spilled."""
     work = store.paths.root / "work"
     if not files.exists(work):
@@ -417,7 +418,7 @@ def with_log(number: int, store: Store, files: Files) -> Manifest:
 
 def test_verifying_looks_at_the_logs_of_back_edges_too(store: Store) -> None:
     store.create(1)
-    manifest = with_log(1, store, Files())
+    manifest = with_log(1, store, FileSystem())
     store.verify(manifest, checksums=True)
     for name in ("000000", "000001"):
         path = store.paths.log(1, "count", 0, 1, 0) / name
@@ -436,7 +437,7 @@ def test_verifying_looks_at_the_logs_of_back_edges_too(store: Store) -> None:
 def test_retention_takes_the_logs_along(store: Store) -> None:
     for number in (1, 2):
         store.create(number)
-        store.publish(with_log(number, store, Files()))
+        store.publish(with_log(number, store, FileSystem()))
     assert store.retain(1) == (1,)
     assert names_in(store.paths.checkpoints) == ["000002"]
     store.verify(store.load(2), checksums=True)
@@ -464,7 +465,7 @@ def with_file(number: int, data: bytes, store: Store) -> Manifest:
     path = store.paths.task(number, "count", 0, 1) / "000007.sst"
     path.parent.mkdir()
     path.write_bytes(data)
-    record = FileRecord(f"{path.parent.name}/{path.name}", len(data), Files().checksum(path))
+    record = FileRecord(f"{path.parent.name}/{path.name}", len(data), FileSystem().checksum(path))
     keyed = KeyedHandle(0, 128, ("sum",), None, path.parent.name, (record,))
     handles = (OperatorHandle("src", 0, small=[]), OperatorHandle("count", 0, keyed))
     return replace(make_manifest(number), handles=handles)
@@ -586,7 +587,7 @@ def test_a_trace_that_cannot_be_written_does_not_undo_the_snapshot(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create(1)
-    monkeypatch.setattr(Files, "rename", FailingFiles("rename", errno.ENOSPC).rename)
+    monkeypatch.setattr(FileSystem, "rename", FailingFiles("rename", errno.ENOSPC).rename)
     store.publish(make_manifest(1))
     assert store.newest() == make_manifest(1)
 
@@ -619,7 +620,7 @@ def test_debris_that_a_dying_worker_still_adds_to_waits(
 
 
 def test_a_folder_that_was_made_durable_ahead_is_not_synced_again() -> None:
-    class Counting(MemoryFiles):
+    class Counting(MemoryFileSystem):
         synced: list[str]
 
         def sync(self, path: Path) -> None:
@@ -715,7 +716,7 @@ class Crash(Exception):
     """The machine stops here."""
 
 
-class CrashingFiles(MemoryFiles):
+class CrashingFiles(MemoryFileSystem):
     """Stops before operation number `stop`; syncs of paths that are `unsynced` do nothing."""
 
     def __init__(self, seed: int, stop: int | None, unsynced: Callable[[Path], bool]) -> None:
@@ -750,7 +751,7 @@ class Life:
     given: int = 0
 
 
-def live(files: MemoryFiles, life: Life) -> None:
+def live(files: MemoryFileSystem, life: Life) -> None:
     """Four snapshots with a file each, one of them a savepoint and one aborted; then retention."""
     store = Store(Path("/jobs/words"), files, clock=lambda: 0.0)
     store.open("words")
@@ -763,7 +764,7 @@ def live(files: MemoryFiles, life: Life) -> None:
             if number % 2:
                 store.anchor(number)
             # What a worker does before it acknowledges.
-            name = Paths.task_name("count", 0, 1)
+            name = JobPaths.task_name("count", 0, 1)
             data = f"state {number}".encode()
             files.make_folder(folder / name)
             files.write(folder / name / "1.sst", data)
@@ -784,7 +785,7 @@ def live(files: MemoryFiles, life: Life) -> None:
         store.retain(1 + block)
 
 
-def check_what_is_left(files: MemoryFiles, life: Life) -> None:
+def check_what_is_left(files: MemoryFileSystem, life: Life) -> None:
     store = Store(Path("/jobs/words"), files, clock=lambda: 0.0)
     store.open("words")
     if life.published:
@@ -811,7 +812,7 @@ def check_what_is_left(files: MemoryFiles, life: Life) -> None:
     assert store.newest() == make_manifest(number)
 
 
-def take_over(files: MemoryFiles, life: Life) -> None:
+def take_over(files: MemoryFileSystem, life: Life) -> None:
     """What a new process sees, relies on and tidies before it has a snapshot of its own."""
     store = Store(Path("/jobs/words"), files, clock=lambda: 0.0)
     store.open("words")
@@ -863,7 +864,7 @@ def test_what_a_killed_process_left_is_durable_once_another_has_taken_over() -> 
         lambda path: path.name.startswith("numbers."),
         lambda path: path.name == "words",
         lambda path: path.name == "checkpoints",
-        lambda path: Paths.number_of(path.name) is not None,
+        lambda path: JobPaths.number_of(path.name) is not None,
         lambda path: path.name.endswith(".log0"),
         lambda path: path.parent.name.endswith(".log0"),
     ],

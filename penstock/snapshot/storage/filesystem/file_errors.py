@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 
-__all__ = ["fault", "faults"]
+__all__ = ["store_error", "raising_store_error"]
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; make room, or keep fewer checkpoints",
@@ -25,7 +25,7 @@ _ADVICE = {
 
 
 @contextmanager
-def faults(doing: str, path: Path) -> Iterator[None]:
+def raising_store_error(doing: str, path: Path) -> Iterator[None]:
     """Raise a `StoreError` for an `OSError` of the block.
 
     Arguments:
@@ -35,10 +35,10 @@ def faults(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise fault(doing, path, error) from error
+        raise store_error(doing, path, error) from error
 
 
-def fault(doing: str, path: Path, error: OSError) -> StoreError:
-    """Return what to raise for an error; the arguments are those of `faults`."""
+def store_error(doing: str, path: Path, error: OSError) -> StoreError:
+    """Return what to raise for an error; the arguments are those of `raising_store_error`."""
     advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
     return StoreError(f"cannot {doing}: {advice}", error.filename or path)

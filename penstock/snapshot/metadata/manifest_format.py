@@ -1,0 +1,175 @@
+"""Encode and decode manifests, in the format that `docs/snapshot-format.md` describes.
+
+Nothing here opens a file. The frame (magic, format, length, body, checksum) stays the same in every
+format, so that an old Penstock can tell a newer manifest from a damaged one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from penstock.dataflow.errors import JobError, StoreError
+from penstock.dataflow.sink import Committable
+from penstock.snapshot.metadata.consistency import require_consistent
+from penstock.snapshot.metadata.handles import OperatorHandle, SnapshotBytes
+from penstock.snapshot.metadata.manifest import FORMAT, Manifest, OperatorEntry, SnapshotNumber
+from penstock.snapshot.metadata.plain_values import (
+    ALLOWED,
+    NOT_PLAIN,
+    pack_plain,
+    require_plain,
+    unpack_plain,
+)
+from penstock.snapshot.metadata.schema import RecordSchema
+from penstock.snapshot.protocols.events import SnapshotKind
+
+__all__ = ["MAGIC", "decode_manifest", "encode_manifest"]
+
+# On disk: never change these; a new layout of the body is a new `FORMAT` beside the old ones.
+MAGIC = b"PENSTOCK"
+_HEADER = struct.Struct(">8sIQ")  # magic, format, length of the body in bytes
+_CHECKSUM_BYTES = 16
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a manifest. Equal manifests give equal bytes.
+
+    Raises `JobError` if a source, sink or operator put something into it that msgpack cannot
+    give back as it was (a tuple, a set, an object); the error names the culprit.
+    """
+    operators = [
+        [
+            entry.uid,
+            entry.name,
+            entry.kind,
+            entry.parallelism,
+            entry.max_parallelism,
+            entry.stateful,
+        ]
+        for entry in manifest.operators
+    ]
+    body = {
+        "job": manifest.job,
+        "lineage": manifest.lineage,
+        "parent": None if manifest.parent is None else list(manifest.parent),
+        "number": manifest.number,
+        "kind": SnapshotKind(manifest.kind).value,
+        "created_ms": manifest.created_ms,
+        "attempt": manifest.attempt,
+        "version": manifest.version,
+        "fingerprint": manifest.fingerprint,
+        "operators": operators,
+        "handles": [handle.to_wire() for handle in manifest.handles],
+        "enumerators": dict(sorted(manifest.enumerators.items())),
+        "committables": [[*item.identity, item.payload] for item in manifest.committables],
+        "types": [schema.to_wire() for schema in manifest.types],
+        "sizes": [manifest.sizes.new, manifest.sizes.linked],
+        "finished": manifest.finished,
+    }
+    try:
+        packed = pack_plain(body)
+    except NOT_PLAIN as error:
+        _require_plain_values(manifest)
+        raise JobError(
+            f"a value does not fit into a snapshot's manifest ({error}): {ALLOWED}"
+        ) from error
+    frame = _HEADER.pack(MAGIC, FORMAT, len(packed)) + packed
+    return frame + _checksum(frame)
+
+
+def decode_manifest(data: bytes, path: object) -> Manifest:
+    """The manifest in `data`, which was read from `path` (named in errors, not opened).
+
+    Raises `StoreError` if the data is truncated, altered, no manifest, or of a newer format.
+    """
+    if not data.startswith(MAGIC[: len(data)]):
+        raise StoreError("this is not a manifest of Penstock: it begins otherwise", path)
+    if len(data) < _HEADER.size:
+        raise _truncated(len(data), f"at least {_HEADER.size}", path)
+    _, version, length = _HEADER.unpack_from(data)
+    expected = _HEADER.size + length + _CHECKSUM_BYTES
+    if len(data) < expected:
+        raise _truncated(len(data), str(expected), path)
+    # The checksum comes before the format: a flipped bit in the format's number must be called
+    # damage, and not send people looking for a Penstock that does not exist.
+    if len(data) > expected or _checksum(data[:-_CHECKSUM_BYTES]) != data[-_CHECKSUM_BYTES:]:
+        raise StoreError(
+            "the manifest was altered after it was written: its checksum differs; "
+            "this snapshot cannot be used, resume from another one",
+            path,
+        )
+    if version > FORMAT:
+        raise StoreError(
+            f"the manifest has format {version}, and this Penstock reads up to {FORMAT}: "
+            "upgrade Penstock to the version that wrote it, or a later one",
+            path,
+        )
+    try:
+        body = unpack_plain(data[_HEADER.size : -_CHECKSUM_BYTES])
+        manifest = _READERS[version](body, version)
+        require_consistent(manifest)
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        what = str(error) if type(error) is ValueError else repr(error)[:200]
+        raise StoreError(
+            f"the manifest is intact, but not what format {version} says ({what}): "
+            "it was not written by a release of Penstock",
+            path,
+        ) from error
+    return manifest
+
+
+def _read(body: dict[str, Any], format: int) -> Manifest:
+    parent = body["parent"]
+    new, linked = body["sizes"]
+    return Manifest(
+        job=body["job"],
+        lineage=body["lineage"],
+        parent=None if parent is None else tuple(parent),
+        number=SnapshotNumber(body["number"]),
+        kind=SnapshotKind(body["kind"]),
+        created_ms=body["created_ms"],
+        attempt=body["attempt"],
+        version=body["version"],
+        fingerprint=body["fingerprint"],
+        operators=tuple(OperatorEntry(*entry) for entry in body["operators"]),
+        handles=tuple(OperatorHandle.from_wire(wire) for wire in body["handles"]),
+        enumerators=body["enumerators"],
+        committables=tuple(Committable(*wire) for wire in body["committables"]),
+        types=tuple(_read_type(wire) for wire in body["types"]),
+        sizes=SnapshotBytes(new, linked),
+        finished=body["finished"],
+        format=format,
+    )
+
+
+def _read_type(wire: Any) -> RecordSchema:
+    # Formats 1 and 2 have the name only.
+    return RecordSchema(wire) if isinstance(wire, str) else RecordSchema.from_wire(wire)
+
+
+# Formats 1 and 2 differ in the handles of operators only, whose length shows which it is.
+_READERS: dict[int, Callable[[dict[str, Any], int], Manifest]] = {1: _read, 2: _read, 3: _read}
+
+
+def _checksum(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def _truncated(found: int, expected: str, path: object) -> StoreError:
+    return StoreError(
+        f"the manifest is truncated: {found} bytes, expected {expected}; "
+        "this snapshot cannot be used, resume from another one",
+        path,
+    )
+
+
+def _require_plain_values(manifest: Manifest) -> None:
+    for uid, value in manifest.enumerators.items():
+        require_plain("enumerator's state", value, uid)
+    for item in manifest.committables:
+        require_plain("committable's payload", item.payload, item.uid)
+    for handle in manifest.handles:
+        require_plain("operator's state", handle.small, handle.uid)
