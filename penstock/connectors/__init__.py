@@ -1,9 +1,8 @@
-"""Sources and sinks: where records come from and where they go.
+"""Sources and sinks: collections, numbers, generators, iterables, files and sockets.
 
-The contracts are in `penstock.dataflow.source` and `penstock.dataflow.sink`; this folder makes
-them for collections, numbers, generators, iterables, files and sockets. It knows nothing of
-processes, channels or snapshots: the runtime drives it. Start reading in `collection.py` (the
-smallest source), then `files.py` and `file_sink.py`. For users: `docs/connectors.md`.
+They implement the contracts of `penstock.dataflow.source` and `penstock.dataflow.sink`, and do not
+know processes, channels or snapshots. Start reading in `collection.py`, the smallest source, then
+in `files.py` and `file_sink.py`. `docs/connectors.md` is the guide for users.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sinks that hand records on at once: standard output, a function.
+"""Sinks that emit records at once: to standard output, or to a function.
 
-They cannot take back what they gave, so they are *at least once*: after a recovery, what came
-after the restored snapshot is given again. Nothing is staged here; see `file_sink.py` for that.
+They cannot take back records, so they are *at least once*: after a recovery, records behind the
+restored snapshot are emitted again. `file_sink.py` has a sink that stages its output.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["FunctionSink", "PrintSink"]
 
 
 class PrintSink(Sink):
-    """Prints `str(record)`, a line each, at least once.
+    """Print `str(record)` as a line, at least once.
 
-    As Flink's `print()`: with parallelism above 1 a line begins with the number of the subtask,
-    counted from 1 (`3> record`); with a prefix it begins `prefix:3> ` or `prefix> `.
+    Like Flink's `print()`: with a parallelism above 1, a line begins with the number of the
+    subtask, counted from 1: `3> record`. With a prefix it begins `prefix:3> ` or `prefix> `.
 
     Arguments:
         prefix: put before each line.
@@ -33,7 +33,7 @@ class PrintSink(Sink):
         self.stderr = stderr
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that knows its subtask's prefix."""
+        """Return a writer with the prefix of its subtask."""
         words = [] if self.prefix is None else [self.prefix]
         if context.parallelism > 1:
             words.append(str(context.subtask + 1))
@@ -41,7 +41,7 @@ class PrintSink(Sink):
 
 
 class _PrintWriter(SinkWriter):
-    """One write per batch, so that the lines of several tasks don't mix within a batch."""
+    """Write each batch at once, so that the lines of several tasks do not mix within it."""
 
     def __init__(self, start: str, stderr: bool) -> None:
         self._start = start
@@ -60,19 +60,19 @@ class _PrintWriter(SinkWriter):
         self.flush()
 
     def _stream(self) -> TextIO:
-        # Looked up each time, since whoever redirects the output replaces the stream.
+        # Looked up for each batch, because a redirection of the output replaces the stream.
         return sys.stderr if self._stderr else sys.stdout
 
 
 class FunctionSink(Sink):
-    """Calls a function with every record, in the task, **at least once**.
+    """Call a function with every record, in the task, **at least once**.
 
-    The function must return promptly, since records wait for it. What it does for a record it
-    may have to do again after a recovery, so it should be idempotent.
+    The function must return promptly, because records wait for it. After a recovery it may be
+    called again with the same record, so it should be idempotent.
 
     Arguments:
-        function: called as `function(record)`; or an object with `invoke(record)` and, if it
-            likes, `open(context)` with a `SinkContext`, and `close()`, as a `SinkFunction` has.
+        function: called as `function(record)`; or an object with `invoke(record)` and,
+            optionally, `open(context)` with a `SinkContext` and `close()`, as in `SinkFunction`.
 
     Raises:
         GraphError: if it is neither.
@@ -87,32 +87,32 @@ class FunctionSink(Sink):
         self.function = function
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that calls the function; an object's `open` is called now."""
+        """Return a writer that calls the function, and call an object's `open`."""
         return FunctionWriter(self.function, context)
 
 
 class SinkContext(WriterContext):
-    """What a sink function's `open` gets: where it runs, also under the names of PyFlink."""
+    """Describe to a sink function's `open` where it runs, also by PyFlink's names."""
 
     def get_task_name(self) -> str:
-        """Name of the operator."""
+        """Return the name of the operator."""
         return self.name
 
     def get_number_of_parallel_subtasks(self) -> int:
-        """How many subtasks the operator has."""
+        """Return the parallelism of the operator."""
         return self.parallelism
 
     def get_index_of_this_subtask(self) -> int:
-        """Which of them this is, from 0."""
+        """Return the index of this subtask, from 0."""
         return self.subtask
 
 
 class FunctionWriter(SinkWriter):
-    """Calls a function per record.
+    """Call a function for each record.
 
     Arguments:
         function: see `FunctionSink`.
-        context: handed to the object's `open`.
+        context: passed to the object's `open`.
     """
 
     per_record: Callable[[Any], object]
@@ -129,6 +129,6 @@ class FunctionWriter(SinkWriter):
             self.per_record(record)
 
     def close(self) -> None:
-        """Call the object's `close`, if it has one."""
+        """Call the object's `close` if there is one."""
         if hasattr(self._function, "invoke") and hasattr(self._function, "close"):
             self._function.close()

@@ -1,8 +1,8 @@
-"""Sources over what is known from the start: a list of records, a range of numbers.
+"""Sources over a list of records and over a range of numbers.
 
-Both are cut into index ranges, a few per reader, handed out in order: with parallelism 1 there
-is one range and the order is kept. The records of a collection travel inside the source object,
-so this is for small inputs and tests; large ones belong into files.
+Both are cut into index ranges, a few for each reader, which are assigned in order. With
+parallelism 1 there is one range, and the order is kept. The records of a collection are part of
+the source object, so it is for small inputs and tests. Large inputs belong into files.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from penstock.dataflow.source import (
 
 __all__ = ["CollectionSource", "SequenceSource"]
 
-# So that a slow reader takes fewer ranges, there are more ranges than readers, but none so small
-# that asking for it costs more than reading it.
+# There are more ranges than readers, so that a slow reader takes fewer of them. A request for a
+# very small range would cost more than its records.
 _RANGES_PER_READER = 4
 _SMALLEST_EXTRA_RANGE = 65_536
 
 
 class CollectionSource(Source):
-    """The records of a collection.
+    """Read the records of a collection.
 
-    The position is an index. Resuming needs the same collection.
+    The position is an index. A job must be resumed with the same collection.
 
     Arguments:
-        records: any iterable that ends; it is copied into a list at once.
+        records: an iterable that ends. It is copied into a list at once.
     """
 
     def __init__(self, records: Iterable[Any]) -> None:
@@ -48,11 +48,11 @@ class CollectionSource(Source):
         self.records = list(records)
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Index ranges of about equal length."""
+        """Return an enumerator of index ranges of about equal length."""
         return ListEnumerator(_ranges(0, len(self.records), parallelism))
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader that slices the list."""
+        """Return a reader that slices the list."""
         del context
         return _RangeReader(self._slice, lambda: len(self.records))
 
@@ -61,7 +61,7 @@ class CollectionSource(Source):
 
 
 class SequenceSource(Source):
-    """The whole numbers from `start` to `end`, both included.
+    """Read the whole numbers from `start` to `end`, both included.
 
     The position is the next number.
 
@@ -70,7 +70,7 @@ class SequenceSource(Source):
         end: the last number; not below `start`.
 
     Raises:
-        GraphError: if they are no whole numbers of 64 bits, or `end` is below `start`.
+        GraphError: if a limit is not a whole number of 64 bits, or `end` is below `start`.
     """
 
     def __init__(self, start: int, end: int) -> None:
@@ -86,21 +86,21 @@ class SequenceSource(Source):
         self.end = end
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Ranges of about equal length."""
+        """Return an enumerator of ranges of about equal length."""
         return ListEnumerator(_ranges(self.start, self.end + 1, parallelism))
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader that counts."""
+        """Return a reader that counts."""
         del context
         return _RangeReader(lambda start, stop: list(range(start, stop)), None)
 
 
 class _RangeReader(SourceReader):
-    """Reads ranges by slicing.
+    """Read ranges by slices.
 
     Arguments:
-        slice: gives the records from one index up to another.
-        length: gives how many records there are, if a shorter source is to be noticed.
+        slice: returns the records from a first index up to, but without, a second one.
+        length: returns the number of records, to notice a collection that has become shorter.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class _RangeReader(SourceReader):
         self._next = start if position is None else position
         if self._length is not None and self._stop > self._length():
             raise JobError(
-                f"the collection has {self._length()} records, but the snapshot knows of "
+                f"the collection has {self._length()} records, but the snapshot was taken of "
                 f"{self._stop}: resume with the collection that the job was started with"
             )
 

@@ -1,7 +1,8 @@
-"""An enumerator that ties splits to subtasks.
+"""An enumerator that assigns each split to a fixed subtask.
 
-`ListEnumerator` gives the next split to the task that asks first. That suits files and ranges, of
-which a fast task should read more. It does not suit splits that are made for one subtask each.
+`ListEnumerator` assigns the next split to the first task that asks. That is right for files and
+ranges, because a fast task should read more of them. It is wrong for splits that belong to one
+subtask each.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ __all__ = ["SubtaskEnumerator"]
 
 
 class SubtaskEnumerator(SplitEnumerator):
-    """Hands split *i* to subtask *i*; after rescaling, to subtask *i* modulo the parallelism.
+    """Assign split *i* to subtask *i*, or to *i* modulo the parallelism after rescaling.
 
     Arguments:
         payloads: the payload of each split, by index.
-        parallelism: how many readers there are.
+        parallelism: number of readers.
     """
 
     def __init__(self, payloads: Sequence[Any], parallelism: int) -> None:
@@ -27,16 +28,16 @@ class SubtaskEnumerator(SplitEnumerator):
         self._parallelism = parallelism
 
     def next_split(self, subtask: int) -> Split | None:
-        """The lowest split of this subtask that is left."""
+        """Return the first split of this subtask that is left."""
         for index in sorted(self._left):
             if index % self._parallelism == subtask:
                 return Split(str(index), self._left.pop(index))
         return None
 
     def snapshot(self) -> Any:
-        """The splits that are left, with their indices."""
+        """Return the splits that are left, with their indices."""
         return [[index, payload] for index, payload in sorted(self._left.items())]
 
     def restore(self, state: Any) -> None:
-        """Take the splits that were left."""
+        """Restore the splits that were left."""
         self._left = dict(state)

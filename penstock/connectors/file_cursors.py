@@ -1,9 +1,9 @@
-r"""Reading one file, or a range of it, from a position: the work behind `FileSource`.
+r"""Read one file, or a range of it, from a position, for `FileSource`.
 
-Three cursors. Plain line formats are read in chunks cut at a line end, decoded and split once
-per chunk; the position is a byte offset. Compressed lines and CSV can't be entered in the
-middle: there the position is a number of lines or rows, and resuming skips them, in pieces so
-that a long skip doesn't hold up the task. A cursor holds no more than a chunk in memory.
+There are three cursors. Plain line formats are read in chunks that end at a line end, and each
+chunk is decoded and split at once; the position is a byte offset. Compressed lines and CSV cannot
+be entered in the middle. Their position is a number of lines or rows, which a resumed job skips,
+in pieces so that the task is not held up. A cursor holds at most one chunk in memory.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _SKIP = 65_536
 
 
 class Cursor(Protocol):
-    """Where reading stands in one file."""
+    """Read one file from a position."""
 
     def read(self, max_records: int) -> Read:
-        """The next records."""
+        """Return the next records."""
 
     def close(self) -> None:
         """Close the file."""
 
 
 class LineCursor:
-    """Reads the lines that start in a byte range of a plain file.
+    """Read the lines that start in a byte range of a plain file.
 
     Arguments:
         path: the file.
-        format: what a line is.
+        format: format of a line.
         start, end: the range, in bytes; a line belongs to it if its first byte does.
         position: byte offset of the line to go on with; None is the first one.
     """
@@ -68,7 +68,7 @@ class LineCursor:
         self._position = position
 
     def read(self, max_records: int) -> Read:
-        """Whole lines, decoded and parsed."""
+        """Return the records of whole lines."""
         if self._position >= self._end:
             return Read([], self._position, finished=True)
         data = self._next_lines(max_records)
@@ -88,7 +88,7 @@ class LineCursor:
         self._file.close()
 
     def _next_lines(self, max_records: int) -> bytes:
-        """Whole lines, `max_records` at most and one at least, as they are in the file."""
+        """Return the bytes of whole lines, of one at least and of `max_records` at most."""
         wanted = int(self._line_bytes * max_records)
         size = min(max(wanted, _SMALLEST_CHUNK), _LARGEST_CHUNK, self._end - self._position)
         data = self._file.read(size)
@@ -105,7 +105,7 @@ class LineCursor:
             data = data[: len(data) - len(rest)]
             self._file.seek(self._position + len(data))
             count = max_records
-        # A little less than fits, so that cutting a chunk and reading its rest again is rare.
+        # A little less than the average, so that the rest of a chunk is rarely read twice.
         self._line_bytes = 0.9 * len(data) / count
         return data
 
@@ -114,12 +114,12 @@ class LineCursor:
 
 
 class GzipLineCursor:
-    """Reads the lines of a gzip file.
+    """Read the lines of a gzip file.
 
     Arguments:
         path: the file.
-        format: what a line is.
-        position: how many lines to skip.
+        format: format of a line.
+        position: number of lines to skip.
     """
 
     def __init__(self, path: Path, format: LineFormat, position: int | None) -> None:
@@ -130,7 +130,7 @@ class GzipLineCursor:
         self._file = _open(path)
 
     def read(self, max_records: int) -> Read:
-        """Lines, or none while there is still something to skip."""
+        """Return records, or none while lines are still skipped."""
         try:
             if self._skipped < self._position:
                 self._skipped += _skip(self._path, self._file, self._skipped, self._position)
@@ -160,12 +160,12 @@ class GzipLineCursor:
 
 
 class CsvCursor:
-    """Reads the rows of a CSV file, compressed or not.
+    """Read the rows of a CSV file, compressed or not.
 
     Arguments:
         path: the file.
-        format: what a row is.
-        position: how many rows to skip after the header.
+        format: format of a row.
+        position: number of rows to skip after the header.
     """
 
     def __init__(self, path: Path, format: CsvRows, position: int | None) -> None:
@@ -182,7 +182,7 @@ class CsvCursor:
         self._width: int | None = None
 
     def read(self, max_records: int) -> Read:
-        """Rows, or none while there is still something to skip."""
+        """Return records, or none while rows are still skipped."""
         try:
             if self._parse is None:
                 self._begin()
@@ -210,7 +210,7 @@ class CsvCursor:
         self._file.close()
 
     def _begin(self) -> None:
-        """Read the header, if there is one, and settle the names of the columns."""
+        """Read the header, if there is one, and decide the names of the columns."""
         names = None if self._format.fields is None else list(self._format.fields)
         if self._format.header:
             first = next(filter(None, self._rows), None)
@@ -249,7 +249,7 @@ def _open(path: Path) -> io.BufferedReader[Any]:
 
 
 class _GzipReader(io.BufferedReader):
-    """Buffers a gzip stream in C (a `GzipFile` finds lines in Python), and closes its file."""
+    """Buffer a gzip stream in C, and close its file. (`GzipFile` finds lines in Python.)"""
 
     def __init__(self, raw: io.BufferedReader[Any]) -> None:
         self._raw = raw
@@ -288,12 +288,12 @@ def _decode_lines(
 
 
 def _skip(path: Path, lines: Iterable[Any], skipped: int, position: int) -> int:
-    """Skip the next piece of what comes before `position`; return how much it was."""
+    """Skip lines before `position`, at most a piece, and return their number."""
     count = min(_SKIP, position - skipped)
     if next(islice(lines, count - 1, None), None) is None:
         raise JobError(
             f"{path} has fewer lines or rows than the {position} that were read before the "
-            f"snapshot: it was changed; restore it, or start the job afresh"
+            f"snapshot: it was changed; restore it, or start the job without --resume"
         )
     return count
 
@@ -316,7 +316,7 @@ def _bad_line(path: Path, place: str, format: LineFormat, line: str) -> JobError
 
 
 def _first_bad(format: LineFormat, lines: list[str]) -> int:
-    """The index of the first line that can't be parsed by itself."""
+    """Return the index of the first line that cannot be parsed by itself."""
     for index, line in enumerate(lines):
         try:
             format.parse([line])

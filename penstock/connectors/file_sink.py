@@ -1,10 +1,10 @@
 """A sink that writes files, exactly once, in two phases.
 
-A writer stages into `folder/_staging`, one file per snapshot; a snapshot seals it, and the
-committer publishes it by a hard link under its final name. `link` either makes the name or
-fails, so a file appears whole or not at all; a name that is there already with the recorded
-content was published before a crash. The order link → sync folder → unlink means that at any
-moment the data has at least one durable name. Appending formats and records are in `formats.py`.
+A writer stages into `folder/_staging`, one file per snapshot. A snapshot seals the file, and the
+committer publishes it by a hard link under its final name. `link` either creates the name or
+fails, so a file appears whole or not at all. If the name exists with the recorded content, the
+file was published before a crash. The order is link, sync the folder, unlink: so the data has a
+durable name at any moment. `formats.py` has the formats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUFFER_BYTES = 1 << 18
 
 
 class FileSink(Sink):
-    """Files in a folder, one per subtask and snapshot, each published exactly once.
+    """Write files into a folder, one per subtask and snapshot, exactly once.
 
     Names sort by snapshot: `part-<snapshot>-<subtask>-<attempt>-<uid>-<tag>.<extension>`, where
     the tag stands for lineage and uid, so that several sinks and jobs can share a folder. A
@@ -38,8 +38,8 @@ class FileSink(Sink):
     the JobManager must see it under the same path.
 
     Arguments:
-        folder: where the files appear; made if it is missing.
-        format: what is written: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
+        folder: folder of the published files. It is created if it is missing.
+        format: format of the files: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
 
     Raises:
         GraphError: if an argument is of the wrong kind.
@@ -58,28 +58,28 @@ class FileSink(Sink):
         self.format = format
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that stages."""
+        """Return a writer that stages files."""
         return _FileWriter(self.folder, self.format, context)
 
     def create_committer(self) -> FileCommitter:
-        """The committer that publishes."""
+        """Return the committer that publishes files."""
         return FileCommitter(self.folder)
 
     def validate(self) -> None:
-        """See whether the folder is one, or can be made.
+        """Check that the folder exists or can be created.
 
         Raises:
-            GraphError: if it can't.
+            GraphError: if it cannot.
         """
         existing = next(path for path in (self.folder, *self.folder.parents) if path.exists())
         if not existing.is_dir():
-            raise GraphError(f"the folder {self.folder} cannot be: {existing} is a file")
+            raise GraphError(f"the folder {self.folder} cannot be created: {existing} is a file")
         if not os.access(existing, os.W_OK | os.X_OK):
             raise GraphError(f"the folder {self.folder} cannot be written: no access to {existing}")
 
 
 class _FileWriter(SinkWriter):
-    """Stages the records of one subtask."""
+    """Stage the records of one subtask."""
 
     def __init__(self, folder: Path, format: FileFormat, context: WriterContext) -> None:
         self._folder = folder
@@ -109,7 +109,7 @@ class _FileWriter(SinkWriter):
         target = name + self._format.extension
 
         def seal() -> list[Any]:
-            # The folder is for those who read the manifest; the committer goes by its own.
+            # The folder is for readers of the manifest. The committer uses its own folder.
             return [{**staged.seal(), "target": target, "folder": str(self._folder)}]
 
         return seal
@@ -120,19 +120,19 @@ class _FileWriter(SinkWriter):
             self._staged = None
 
     def _free_name(self) -> Path:
-        """A new name for a staged file. Only this writer makes names that begin like it."""
+        """Return a new name for a staged file, with a prefix that only this writer uses."""
         ctx = self._context
         while True:
             name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
             self._files += 1
-            # A job that was stopped and started again may count its attempts anew, and a file
-            # from before may still be waiting for its commit.
+            # A job that was stopped and started again may count its attempts from the start. A file
+            # of the earlier run may still wait for its commit.
             if not (self._staging / name).exists():
                 return self._staging / name
 
 
 class _StagedFile:
-    """One file that is being staged; its checksum is taken as it is written."""
+    """Write one staged file, and compute its checksum on the way."""
 
     def __init__(self, path: Path, format: FileFormat) -> None:
         self._path = path
@@ -149,7 +149,7 @@ class _StagedFile:
             self._file.write(data)
 
     def seal(self) -> dict[str, Any]:
-        """Make it durable."""
+        """Make the file durable, and return its name, size and checksum."""
         with naming(self._path), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -163,10 +163,10 @@ class _StagedFile:
 
 
 class FileCommitter(Committer):
-    """Publishes staged files.
+    """Publish staged files.
 
     Arguments:
-        folder: the sink's folder, in which the files that committables name lie.
+        folder: the sink's folder, which holds the staged files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -180,16 +180,16 @@ class FileCommitter(Committer):
                 the file system can't link.
         """
         self.publish(committables)
-        # Only now: until the folder is synced, the staged name is the durable one.
+        # Only now: until the folder is synced, only the staged name is durable.
         self.abandon(committables)
 
     def publish(self, committables: list[Committable]) -> None:
-        """Link every file under its final name, durably; the staged names stay.
+        """Link every file durably under its final name; the staged names stay.
 
         Raises:
             JobError: as `commit`.
         """
-        # All names first: nothing is published if one is refused.
+        # Check all names first, so that nothing is published if one is refused.
         files = [(c, self.staged(c), self.target(c)) for c in committables]
         for committable, staged, target in files:
             _publish(committable, staged, target)
@@ -197,7 +197,7 @@ class FileCommitter(Committer):
             sync_folder(folder)
 
     def abandon(self, committables: list[Committable]) -> None:
-        """Remove the staged files; those that are gone already are fine."""
+        """Remove the staged files that still exist."""
         for staged in [self.staged(committable) for committable in committables]:
             staged.unlink(missing_ok=True)
 
@@ -210,16 +210,16 @@ class FileCommitter(Committer):
         return target_path(self._folder, committable)
 
     def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
-        """Remove what older attempts staged and no snapshot knows of.
+        """Remove files that older attempts staged and that no snapshot refers to.
 
         Arguments:
-            lineage: the line of snapshots whose staged files these are.
+            lineage: the line of snapshots that the staged files belong to.
             uid: uid of the sink; files of other sinks in the folder are not touched.
             before_attempt: staged files of this attempt and later ones stay.
-            keep: names of staged files (`payload["staged"]`) that some manifest holds.
+            keep: names of staged files (`payload["staged"]`) that a manifest refers to.
 
         Returns:
-            How many files were removed.
+            The number of removed files.
         """
         removed = 0
         tag = sink_tag(lineage, uid)
@@ -232,14 +232,14 @@ class FileCommitter(Committer):
 
 
 def _publish(committable: Committable, staged: Path, target: Path) -> None:
-    """Give a staged file its final name; having done so before is fine."""
+    """Give a staged file its final name, unless this was done before."""
     payload = committable.payload
     try:
         size = staged.stat().st_size
         if size != payload["size"]:
             raise JobError(
                 f"the staged file {staged} has {size} bytes instead of {payload['size']}: "
-                f"somebody changed it, so it cannot be published as {target}",
+                f"it was changed, so it cannot be published as {target}",
                 recoverability=Recoverability.NON_RECOVERABLE,
             )
         target.hardlink_to(staged)
@@ -253,8 +253,8 @@ def _publish(committable: Committable, staged: Path, target: Path) -> None:
     except FileNotFoundError:
         if not target.exists():
             raise JobError(
-                f"output of snapshot {committable.snapshot} is lost: {staged} was removed by "
-                f"somebody before it could be published as {target}{_elsewhere(payload, target)}. "
+                f"output of snapshot {committable.snapshot} is lost: {staged} was removed "
+                f"before it could be published as {target}{_elsewhere(payload, target)}. "
                 f"Start from an earlier snapshot or afresh",
                 recoverability=Recoverability.NON_RECOVERABLE,
             ) from None
@@ -272,7 +272,7 @@ def _publish(committable: Committable, staged: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the path in errors of writing: that of a full disk does not."""
+    """Add the path to errors of writing: the error of a full disk has none."""
     try:
         yield
     except OSError as error:
@@ -293,12 +293,12 @@ def _has_content(path: Path, payload: dict[str, Any]) -> bool:
 
 
 def new_digest() -> hashlib.blake2b:
-    """What the checksums of staged files are made with."""
+    """Return the hash object for checksums of staged files."""
     return hashlib.blake2b(digest_size=16)
 
 
 def sink_tag(lineage: str, uid: str) -> str:
-    """A short name of a sink in a line of snapshots: uids may hold what file names may not."""
+    """Return a short name of a sink: a uid may contain characters that file names cannot."""
     return hashlib.blake2b(
         f"{lineage}\0{uid}".encode(errors="surrogatepass"), digest_size=5
     ).hexdigest()

@@ -1,9 +1,9 @@
 """A source that reads files: one, many, a folder, a glob; plain or gzip.
 
-The files are listed once, when the job starts; what appears later is not read. Large plain
-files of lines are cut into byte ranges. A file must not change while the job reads it: its size,
-its time and a checksum of both ends are recorded when it is listed, and compared when it is opened.
-How a file is read is in `file_cursors.py`, what a record is in `formats.py`.
+The files are listed once, when the job starts; later files are not read. Large plain files of
+lines are cut into byte ranges. A file must not change while the job reads it. Its size, its time
+and a checksum of both ends are recorded when it is listed, and compared when it is opened.
+`file_cursors.py` reads files, and `formats.py` turns lines into records.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from penstock.dataflow.source import (
 
 __all__ = ["FileSource"]
 
-#: How much of both ends of a file is compared.
+#: Bytes of both ends of a file that are compared.
 _END_BYTES = 4096
 
 
 class FileSource(Source):
-    """The records of files, read once and to their ends.
+    """Read the records of files, each to its end.
 
     A path is a file, a folder (searched to any depth) or a glob (`logs/**/*.jsonl.gz`). In
     folders and globs, names beginning with `_` or `.` are skipped. Files whose names end in
@@ -45,14 +45,14 @@ class FileSource(Source):
 
     Arguments:
         paths: a path or a list of paths, on a file system that all workers see.
-        format: what the files hold: `TextLines()`, `JsonLines()`, `CsvRows(...)`, or a
-            `LineFormat` of one's own.
-        split_bytes: plain files of lines that are larger are cut into ranges of this many bytes,
+        format: format of the files: `TextLines()`, `JsonLines()`, `CsvRows(...)`, or a
+            `LineFormat` of your own.
+        split_bytes: size of the ranges into which larger plain files of lines are cut, in bytes,
             so that several readers share them.
-        verify_unchanged: refuse to read a file whose time has changed though its size has not, or
-            whose first or last bytes have, up to the size that was listed. False is for workers
-            that see copies of the files. A file that shrank is always refused; lines appended
-            after the listing may be missed.
+        verify_unchanged: whether to refuse a file that was changed: its time differs and its size
+            does not, or its first or last bytes differ, up to the listed size. Set it to False
+            if workers see copies of the files. A file that shrank is always refused. Lines that
+            are appended after the listing may be missed.
 
     Raises:
         GraphError: if an argument is of the wrong kind.
@@ -83,20 +83,20 @@ class FileSource(Source):
         self.verify_unchanged = verify_unchanged
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """One split per file or range."""
+        """Return an enumerator of one split per file or range."""
         del parallelism
         return _FileEnumerator(self)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader of files and ranges."""
+        """Return a reader of files and ranges."""
         del context
         return _FileReader(self.format, self.verify_unchanged)
 
     def validate(self) -> None:
-        """Look for the paths.
+        """Check that each path names at least one file.
 
         Raises:
-            GraphError: if one of them names nothing.
+            GraphError: if a path names no file.
         """
         for path in self.paths:
             try:
@@ -106,14 +106,14 @@ class FileSource(Source):
 
 
 class _FileEnumerator(ListEnumerator):
-    """Lists the files when a fresh run starts."""
+    """List the files when a run starts without a snapshot."""
 
     def __init__(self, source: FileSource) -> None:
         super().__init__()
         self._source = source
 
     def start(self) -> None:
-        # By name, so that a file which two of the paths name is read once.
+        # By name, so that a file that two paths contain is read once.
         files = {path: None for given in self._source.paths for path in list_files(given)}
         self.splits = [split for path in files for split in self._splits_of(path)]
 
@@ -144,7 +144,7 @@ class _FileEnumerator(ListEnumerator):
 
 
 class _FileReader(SourceReader):
-    """Reads splits with the cursor that suits format and file."""
+    """Read splits with the cursor for the format and the file."""
 
     def __init__(self, format: FileFormat, verify_unchanged: bool) -> None:
         self._format = format
@@ -183,7 +183,7 @@ class _FileReader(SourceReader):
             self._cursor = None
 
     def _check(self, payload: dict[str, Any]) -> None:
-        """Raise if the file is not the one that was listed, as far as can be seen."""
+        """Raise if the file differs from the one that was listed."""
         status = self._path.stat()
         size = payload["size"]
         if status.st_size < size:
@@ -201,13 +201,13 @@ class _FileReader(SourceReader):
         if status.st_mtime_ns == payload["mtime_ns"]:
             return False
         size = payload["size"]
-        # Appending changes neither end. Version 0.1 recorded none.
+        # Appended lines change neither end. Version 0.1 recorded no ends.
         ends = payload.get("ends")
         return status.st_size == size or (ends is not None and ends != _ends(self._path, size))
 
 
 def _ends(path: Path, size: int) -> str:
-    """Return a checksum of how the first `size` bytes of a file begin and end.
+    """Return a checksum of both ends of the first `size` bytes of a file.
 
     Raises:
         JobError: if it cannot be read.

@@ -1,8 +1,7 @@
-"""Paths and folders of the local file system: naming, listing, making durable.
+"""Find files and make folders in the local file system.
 
-Names that begin with `_` or `.` are *hidden*, as in Spark and Hadoop: staged output lies under
-such a name, so that whoever reads the folder sees committed files only. Nothing here opens a
-file of records.
+Names that begin with `_` or `.` are *hidden*, as in Spark and Hadoop. Staged output has such a
+name, so that readers of the folder see only committed files.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _MAGIC = frozenset("*?[")
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """An absolute path from what a user wrote.
+    """Return the absolute path that a user means.
 
     Arguments:
         path: a path, or a `file://` URI; `~` is the home folder.
@@ -38,11 +37,11 @@ def local_path(path: str | os.PathLike[str]) -> Path:
 
 
 def list_files(path: Path) -> list[Path]:
-    """The files that a path, a folder or a glob pattern names, sorted.
+    """Return the files of a path, a folder or a glob pattern, sorted.
 
-    A folder is searched to any depth; hidden names below it are skipped. A glob (`**` too)
-    skips hidden names unless a part of the pattern begins with the same sign. A file that is
-    named in full is taken whatever its name.
+    A folder is searched to any depth, and hidden names below it are skipped. A glob (also `**`)
+    skips hidden names unless a part of the pattern begins with the same character. A file that
+    is named in full is always taken.
 
     Raises:
         JobError: if there is nothing of this name, the pattern matches nothing, or a folder
@@ -95,12 +94,12 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _fail(error: OSError) -> None:
-    """Don't do as `os.walk` does, which leaves out what it can't read without a word."""
+    """Raise the error of a folder that cannot be read; `os.walk` would skip the folder."""
     raise error
 
 
 def _split_pattern(path: Path) -> tuple[Path, list[str]]:
-    """The part of a path before the first wildcard, and the parts from there on."""
+    """Return the path before the first wildcard, and the parts from there on."""
     parts = path.parts
     for index, part in enumerate(parts):
         if _MAGIC.intersection(part):

@@ -1,7 +1,7 @@
-"""What the files of `FileSource` and `FileSink` look like: lines of text, JSON lines, CSV.
+"""Formats of the files of `FileSource` and `FileSink`: lines of text, JSON lines, CSV.
 
-A format turns decoded text into records and records into bytes. It opens no file and knows no
-position; `file_cursors.py` does that. A format of one's own is a subclass of `LineFormat`.
+A format turns decoded text into records, and records into bytes. `file_cursors.py` opens files
+and keeps positions. A user's own format is a subclass of `LineFormat`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["CsvRows", "FileFormat", "JsonLines", "LineFormat", "TextLines"]
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat(ABC):
-    """How records lie in a file.
+    """Define how a file holds records.
 
     Arguments:
-        encoding: of the text; one in which line ends, commas and quotes are single bytes as in
-            ASCII (UTF-8, Latin-1, most others; not UTF-16). A byte order mark at the beginning
-            of a UTF-8 file is skipped.
-        errors: what to do with what cannot be decoded or encoded, as for `bytes.decode`.
+        encoding: of the text. Line ends, commas and quotes must be single bytes in it, as in
+            ASCII: UTF-8, Latin-1 and most others, but not UTF-16. A byte order mark at the
+            beginning of a UTF-8 file is skipped.
+        errors: how to handle text that cannot be decoded or encoded, as for `bytes.decode`.
 
     Raises:
         GraphError: if encoding or errors is unknown or unsuitable.
@@ -47,7 +47,7 @@ class FileFormat(ABC):
             is_like_ascii = '\r\n,"'.encode(name) == b'\r\n,"'
         except LookupError as error:
             raise GraphError(f"a file format cannot be made: {error}") from None
-        # The mark is skipped when reading and never written, so the two are one.
+        # The mark is skipped on reading and never written, so both names mean the same.
         name = "utf-8" if name == "utf-8-sig" else name
         if name != "utf-8" and not is_like_ascii:
             raise GraphError(
@@ -57,13 +57,13 @@ class FileFormat(ABC):
 
     @abstractmethod
     def create_encoder(self) -> Callable[[list[Any]], bytes]:
-        """Make the encoder of one file: it turns each batch into the bytes to append.
+        """Return the encoder of one file, which turns each batch into the bytes to append.
 
-        The encoder raises a `JobError` that shows the record if one can't be written.
+        The encoder raises a `JobError` that shows the record if it cannot be written.
         """
 
     def encode(self, text: str) -> bytes:
-        """Text → bytes of this encoding; a `JobError` if it has no such characters."""
+        """Return text as bytes; raise a `JobError` if the encoding lacks a character."""
         try:
             return text.encode(self.encoding, self.errors)
         except UnicodeEncodeError as error:
@@ -76,23 +76,23 @@ class FileFormat(ABC):
 
 
 class LineFormat(FileFormat):
-    """A format with one record per line. Subclasses say how a line becomes a record and back."""
+    """Hold one record per line. Subclasses turn a line into a record and back."""
 
     def parse(self, lines: list[str]) -> list[Any]:
-        """Lines without their ends → records; a line may give none, but not several.
+        """Return the records of lines without their ends; a line has one record or none.
 
         Raises:
-            ValueError: if a line is not valid; the lines are then tried one by one, so that the
+            ValueError: if a line is not valid. The lines are then tried one by one, so that the
                 error can name the place.
         """
         return lines
 
     @abstractmethod
     def render(self, batch: list[Any]) -> list[str]:
-        """Records → lines without ends. May raise anything; the error is told to the user."""
+        """Return records as lines without ends; the user sees any error that it raises."""
 
     def create_encoder(self) -> Callable[[list[Any]], bytes]:
-        """Encode with `render`."""
+        """Return an encoder that calls `render`."""
         return self._encode_lines
 
     def _encode_lines(self, batch: list[Any]) -> bytes:
@@ -116,29 +116,31 @@ class LineFormat(FileFormat):
 
 @dataclass(frozen=True)
 class TextLines(LineFormat):
-    r"""One line, one record, a str without its line end.
+    r"""Hold a record per line: a str without its line end.
 
-    Reading: lines end with `\n` only; one `\r` before it, or at the end of the file, is stripped.
-    Other separators (form feeds, U+2028 …) are part of the line. Empty lines are records. Writing:
-    `str(record)`; a record with a line end in it is refused.
+    Reading: lines end with `\n` only. One `\r` before it, or at the end of the file, is stripped.
+    Other separators (form feeds, U+2028 …) are part of the line. Empty lines are records.
+    Writing: `str(record)`. A record that contains a line end is refused.
 
     Arguments:
-        encoding, errors: see `FileFormat`.
+        encoding: see `FileFormat`.
+        errors: see `FileFormat`.
     """
 
     extension = ".txt"
 
     def render(self, batch: list[Any]) -> list[str]:
-        """`str` of each."""
+        """Return `str` of each record."""
         return list(map(str, batch))
 
 
 @dataclass(frozen=True)
 class JsonLines(LineFormat):
-    """One JSON value per line. Blank lines are skipped. Tuples are written as lists.
+    """Hold one JSON value per line. Blank lines are skipped, and tuples become lists.
 
     Arguments:
-        encoding, errors: see `FileFormat`.
+        encoding: see `FileFormat`.
+        errors: see `FileFormat`.
     """
 
     extension = ".jsonl"
@@ -148,7 +150,7 @@ class JsonLines(LineFormat):
         return list(map(json.loads, filter(str.strip, lines)))
 
     def render(self, batch: list[Any]) -> list[str]:
-        """Encode each, keeping characters outside ASCII as they are."""
+        """Encode each record; characters outside ASCII stay as they are."""
         return list(map(_JSON.encode, batch))
 
 
@@ -157,15 +159,17 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 
 @dataclass(frozen=True)
 class CsvRows(FileFormat):
-    """Comma separated values, by the rules of Python's `csv` module: quoted fields may hold line
-    ends. All values are read as str. Blank rows are skipped.
+    """Hold comma separated values, by the rules of Python's `csv` module.
+
+    Quoted fields may contain line ends. All values are read as str. Blank rows are skipped.
 
     Arguments:
-        encoding, errors: see `FileFormat`.
+        encoding: see `FileFormat`.
+        errors: see `FileFormat`.
         fields: names of the columns. None: the first row of each file (reading), or the keys of
             a file's first record (writing).
         header: whether the first row of each file holds the names.
-        tuples: read rows as tuples instead of dicts. Without names they always are.
+        tuples: whether rows are read as tuples instead of dicts. Without names they always are.
         delimiter: one character between fields.
         quote: one character around fields that need it.
 
@@ -195,18 +199,18 @@ class CsvRows(FileFormat):
             raise GraphError(f"not usable for CSV rows: {error}") from None
 
     def parser(self, names: Sequence[str] | None) -> Callable[[list[list[str]]], list[Any]]:
-        """What turns rows into records, given the names of the columns if there are any."""
+        """Return a function from rows to records, for the names of the columns if any."""
         if self.tuples or names is None:
             return lambda rows: list(map(tuple, rows))
         return lambda rows: [dict(zip(names, row, strict=True)) for row in rows]
 
     def create_encoder(self) -> Callable[[list[Any]], bytes]:
-        """Encode with `csv.writer`, after a header if one is wanted."""
+        """Return an encoder that calls `csv.writer`, after a header if `header` is set."""
         return _CsvEncoder(self)
 
 
 class _CsvEncoder:
-    """Writes the rows of one file: dicts by name, other iterables in their order."""
+    """Write the rows of one file: dicts by name, other iterables in their order."""
 
     def __init__(self, format: CsvRows) -> None:
         self._format = format
@@ -265,7 +269,7 @@ class _CsvEncoder:
 
 
 def _culprit(render: Callable[[list[Any]], Any], batch: list[Any]) -> str | None:
-    """Show the first record that cannot be rendered by itself."""
+    """Return the `repr` of the first record that cannot be rendered by itself."""
     for record in batch:
         try:
             render([record])

@@ -1,8 +1,8 @@
 """A source that computes record *i* from *i*, at full speed or at a steady rate.
 
-As Flink's `DataGeneratorSource`. The reader never waits: it gives what is due and says how long
-nothing more will be. It keeps no clock of its own; the clock is an argument, so that a simulation
-can put its virtual one there.
+It is like Flink's `DataGeneratorSource`. The reader never waits: it returns the records that are
+due, and the seconds until the next one is due. The clock is an argument, so that a simulation can
+pass a virtual one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.dataflow.source import (
 
 __all__ = ["GeneratorSource"]
 
-# After a pause, at most so many seconds' worth of records is made up for; the rest is dropped
-# from the schedule, lest a job that was held up floods what comes after it.
+# After a pause, the records of this time are caught up with. The schedule forgets the others, so
+# that a job that was held up does not flood the operators behind it.
 _CATCH_UP_SECONDS = 1.0
 
-# The shortest wait that is asked for. At 1,000 records/s this is one record at a time; above
-# that, records come in batches, since a wake-up per record would cost more than the record.
+# The shortest wait that a read asks for. At 1,000 records/s this is one record at a time. Above
+# that rate, records come in batches, because a wake-up costs more than a record.
 _SHORTEST_WAIT_SECONDS = 0.001
 
 # A read that calls user code for longer than this would hold up barriers.
@@ -41,16 +41,17 @@ _FIRST_SLICE = 256
 
 
 class GeneratorSource(Source):
-    """Records made by a function of their index.
+    """Make records with a function of their index.
 
-    Split *i* of *n* makes the indices *i*, *i + n*, *i + 2n* …; the position is the next index.
-    The function must give the same record for the same index each time.
+    Split *i* of *n* has the indices *i*, *i + n*, *i + 2n* …, and its position is the next index.
+    The function must always return the same record for the same index.
 
     Arguments:
-        function: index → record.
-        count: how many records in all, over all readers; None never ends.
-        records_per_second: over all readers, which share it equally; None is as fast as possible.
-        clock: gives seconds that only grow.
+        function: returns the record of an index.
+        count: number of records of all readers together; None is without end.
+        records_per_second: rate of all readers together, which share it equally; None is as fast
+            as possible.
+        clock: returns monotonic seconds.
 
     Raises:
         GraphError: if an argument is of the wrong kind or out of range.
@@ -84,17 +85,17 @@ class GeneratorSource(Source):
         self.bounded = count is not None
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """One split per reader, with interleaved indices."""
+        """Return an enumerator of one split for each reader, with interleaved indices."""
         return SubtaskEnumerator([[i, parallelism] for i in range(parallelism)], parallelism)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader that calls the function."""
+        """Return a reader that calls the function."""
         del context
         return _GeneratorReader(self)
 
 
 class _GeneratorReader(SourceReader):
-    """Makes the records of one split."""
+    """Make the records of one split."""
 
     def __init__(self, source: GeneratorSource) -> None:
         self._source = source
@@ -124,7 +125,7 @@ class _GeneratorReader(SourceReader):
         return Read(records, self._next, finished, wait)
 
     def _make(self, count: int) -> list[Any]:
-        """Call the function `count` times, and learn how many calls fit into a slice."""
+        """Call the function `count` times, and adapt the number of calls of a slice."""
         clock = self._source.clock
         began = clock()
         indices = iter(range(self._next, self._next + count * self._step, self._step))
@@ -145,9 +146,9 @@ class _GeneratorReader(SourceReader):
 
 
 class _Pace:
-    """A steady schedule: record *k* is due `k / rate` seconds after the start.
+    """Keep a steady schedule: record *k* is due `k / rate` seconds after the start.
 
-    The schedule is absolute, so that late wake-ups don't lower the rate.
+    The schedule is absolute, so that late wake-ups do not lower the rate.
     """
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
@@ -158,8 +159,8 @@ class _Pace:
         self._most = max(1, int(rate * _CATCH_UP_SECONDS))
 
     def due(self) -> int:
-        """How many records are due now."""
-        # The small term keeps a wake-up at exactly the due time from being rounded down.
+        """Return the number of records that are due now."""
+        # Without the small term, a wake-up at exactly the due time could be rounded down.
         elapsed = (self._clock() - self._start) * self._rate + 1e-6
         due = int(elapsed) + 1 - self._given
         if due > self._most:
@@ -168,7 +169,7 @@ class _Pace:
         return due
 
     def given(self, count: int) -> float:
-        """Note that `count` records were given; return the seconds until the next is due."""
+        """Count records that were returned, and return the seconds until the next is due."""
         self._given += count
         wait = self._start + self._given / self._rate - self._clock()
         return max(wait, _SHORTEST_WAIT_SECONDS) if wait > 0 else 0.0

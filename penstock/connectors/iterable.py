@@ -1,9 +1,9 @@
 """A source over any Python iterable.
 
-Sequences are sliced. Other iterables may wait for their next record at any time, so each is run
-by a daemon thread, the *pump*, into a bounded buffer; a read takes what is there and waits only
-if nothing is. Rewinding an iterator means making it anew and skipping, so the factory must give
-the same records in the same order each time.
+Sequences are sliced. Other iterables may wait for their next record at any time. So a daemon
+thread, the *pump*, runs each of them into a bounded buffer. A read takes records from the buffer,
+and waits only if it is empty. To rewind an iterator, it is created again and records are skipped.
+So the factory must return the same records in the same order each time.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ __all__ = ["IterableSource"]
 # Records that the pump may be ahead of the reader.
 _PUMP_LIMIT = 16_384
 
-# Records skipped between two looks at whether the reader was closed, or, without a pump, in one
-# call of `read`.
+# Records that are skipped between two checks whether the reader was closed. Without a pump, this
+# many are skipped in one call of `read`.
 _SKIP = 65_536
 
 _NOTHING = object()
 
 
 class IterableSource(Source):
-    """The records of an iterable or sequence that each reader makes for itself.
+    """Read an iterable or sequence that each reader creates for itself.
 
-    The position is the number of records consumed. To resume, the iterable is made again and
-    that many are skipped (a sequence is sliced, at no cost): **it must give the same records in
-    the same order each time**. An exception that it raises is raised by the job as it is.
+    The position is the number of records that were read. To resume, the iterable is created again
+    and this number of records is skipped; a sequence is sliced, which costs nothing. **It must
+    have the same records in the same order each time.** The job raises its exceptions unchanged.
 
     Arguments:
-        factory: called as `factory(subtask, parallelism)`, once per reader, and gives that
-            reader's share; or called without arguments, and then there is one share, read by one
-            reader. It should return at once; put slow beginnings into a generator's body. After
-            a change of parallelism it is still called with the numbers of the first run.
+        factory: called as `factory(subtask, parallelism)` for each reader, and returns the
+            share of this reader; or called without arguments, and then one reader reads
+            everything. It should return at once; put slow work into a generator's body. After a
+            change of parallelism it is still called with the numbers of the first run.
         bounded: whether the iterables end.
-        blocking: whether getting the next record may wait. False spares the threads: for
-            sequences, and for iterables that only compute.
+        blocking: whether the iterable may wait for its next record. With False there are no
+            threads; use it for sequences and for iterables that only compute.
 
     Raises:
         GraphError: if the factory cannot be called in either way.
@@ -73,17 +73,17 @@ class IterableSource(Source):
         self.shared = not _takes_subtask(factory)
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """One split per reader; a single one if the factory takes no arguments."""
+        """Return an enumerator of one split per reader, or of one if the factory is shared."""
         splits = 1 if self.shared else parallelism
         return SubtaskEnumerator([[i, splits] for i in range(splits)], parallelism)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader of one iterable at a time."""
+        """Return a reader of one iterable at a time."""
         return _IterableReader(self, f"penstock-pump-{context.uid}-{context.subtask}")
 
 
 def _takes_subtask(factory: Callable[..., Any]) -> bool:
-    """Whether the factory wants (subtask, parallelism); raise if it can't be called at all."""
+    """Return whether the factory takes (subtask, parallelism); raise if neither fits."""
     if not callable(factory):
         raise GraphError(
             f"an iterable source needs a function that makes the iterable, not "
@@ -105,7 +105,7 @@ def _takes_subtask(factory: Callable[..., Any]) -> bool:
 
 
 class _IterableReader(SourceReader):
-    """Reads one iterable at a time, in the way that suits it."""
+    """Read one iterable at a time, with the cursor for its kind."""
 
     def __init__(self, source: IterableSource, thread_name: str) -> None:
         self.blocking = source.blocking
@@ -145,7 +145,7 @@ class _IterableReader(SourceReader):
 
 
 class _SequenceCursor:
-    """Slices a sequence."""
+    """Read a sequence by slices."""
 
     def __init__(self, sequence: Sequence[Any], start: int) -> None:
         if start > len(sequence):
@@ -159,11 +159,11 @@ class _SequenceCursor:
         return Read(records, self._next, finished=self._next >= len(self._sequence))
 
     def close(self) -> None:
-        """A sequence needs no closing."""
+        """Do nothing: a sequence holds no resources."""
 
 
 class _IteratorCursor:
-    """Reads an iterator that never waits, without a thread."""
+    """Read an iterator that never waits, without a thread."""
 
     def __init__(self, iterator: Iterator[Any], start: int, guard: EmissionGuard) -> None:
         self._iterator = iterator
@@ -173,7 +173,7 @@ class _IteratorCursor:
 
     def read(self, max_records: int) -> Read:
         if self._skipped < self._next:
-            # In pieces, so that a long skip doesn't hold up the task.
+            # In pieces, so that a long skip does not hold up the task.
             self._skipped += _skip(self._iterator, self._skipped, self._next)
             return Read([], self._next)
         given, guard = islice(self._iterator, max_records), self._guard
@@ -187,13 +187,13 @@ class _IteratorCursor:
 
 
 class _Pump:
-    """Runs an iterator in a thread of its own, into a bounded buffer.
+    """Run an iterator in a thread of its own, into a bounded buffer.
 
-    The buffer is a list that only the pump appends to and only the reader takes from; both are
-    single steps under the interpreter lock. The condition is used for waiting alone, so that a
-    record costs an append and two comparisons. Whoever is about to wait raises its flag *before*
-    it looks at the buffer, and the other looks at the flag *after* it changed the buffer; hence
-    no wake-up is lost.
+    The buffer is a list. Only the pump appends to it, and only the reader removes from it; each is
+    one step under the interpreter lock. The condition is only for waiting, so a record costs an
+    append and two comparisons. A side that is about to wait sets its flag *before* it checks the
+    buffer. The other side checks the flag *after* it has changed the buffer. So no wake-up is
+    lost.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class _Pump:
         self._closed = False
         self._ended = False
         self._error: BaseException | None = None
-        # Log lines of the generator then name the source.
+        # With the context, log lines of the generator name the source.
         run = partial(copy_context().run, self._run)
         threading.Thread(target=run, name=name, daemon=True).start()
 
@@ -224,7 +224,7 @@ class _Pump:
             self._reader_waits = False
         if self._closed:
             return Read([], self._next)
-        # Before the buffer is read: what the pump appended before it ended is then in it.
+        # Read this before the buffer: all records that the pump appended are then in the buffer.
         ended = self._ended
         records = buffer[:max_records]
         del buffer[: len(records)]
@@ -240,7 +240,7 @@ class _Pump:
         return Read(records, self._next, finished)
 
     def close(self) -> None:
-        """Wake both sides; the thread is not waited for, as it may be blocked for good."""
+        """Wake both sides; do not wait for the thread, which may be blocked without end."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -248,10 +248,10 @@ class _Pump:
     def _run(self) -> None:
         try:
             self._pump()
-        except BaseException as error:  # also SystemExit: the reader is the one to raise it
+        except BaseException as error:  # also SystemExit, which the reader raises
             self._error = error
         finally:
-            # Here and not in close(): a generator can't be closed while it is running.
+            # Not in close(): a running generator cannot be closed.
             if self._closed:
                 _close(self._iterator)
             with self._condition:
@@ -281,7 +281,7 @@ class _Pump:
 
 
 def _skip(iterator: Iterator[Any], skipped: int, position: int) -> int:
-    """Skip the next piece of what comes before `position`; return how much it was."""
+    """Skip records before `position`, at most a piece, and return their number."""
     count = min(_SKIP, position - skipped)
     if next(islice(iterator, count - 1, None), _NOTHING) is _NOTHING:
         raise _too_short(position)
@@ -289,10 +289,10 @@ def _skip(iterator: Iterator[Any], skipped: int, position: int) -> int:
 
 
 def _close(iterator: Iterator[Any]) -> None:
-    """Close a generator, so that what it holds open is let go of."""
+    """Close a generator, so that it releases its resources."""
     close = getattr(iterator, "close", None)
     if close is not None:
-        # The reader is gone: nobody is left to whom a failing clean-up could be told.
+        # The reader has ended, so no caller could handle a failed clean-up.
         with contextlib.suppress(Exception):
             close()
 

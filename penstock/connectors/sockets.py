@@ -1,8 +1,8 @@
 """A source that reads text from a TCP connection.
 
-For demonstrations and tests, as Flink's `socketTextStream`: what was received before a failure
-can't be asked for again, so it is not rewindable, and exactly-once is refused when the job is
-compiled. The reader connects at its first read, which runs in a thread, and not when opened.
+It is for demonstrations and tests, like Flink's `socketTextStream`. Text that was received before
+a failure cannot be read again, so the source is not rewindable, and the compilation of the job
+refuses exactly-once. The reader connects at its first read, which runs in a thread.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _CHUNK_BYTES = 1 << 16
 
 
 class SocketSource(Source):
-    """Text received from one TCP connection, cut at a delimiter; ends when the peer closes.
+    """Read text from one TCP connection, cut at a delimiter, until the peer closes it.
 
-    One reader connects, whatever the parallelism. With the delimiter `"\\n"`, one `"\\r"` at the
+    One reader connects, at any parallelism. With the delimiter `"\\n"`, one `"\\r"` at the
     end of a record is stripped. Text after the last delimiter is a record if it isn't empty.
-    After a recovery the reader connects anew and records may be missing or come twice. The
-    position, the number of records so far, is for people only.
+    After a recovery the reader connects again, and records may be missing or come twice. The
+    position is the number of records so far, for information only.
 
     Arguments:
         host: name or address of the peer.
         port: its port.
-        delimiter: what ends a record.
+        delimiter: text at the end of a record.
         encoding: of the text.
         errors: what to do with bytes that cannot be decoded; as for `bytes.decode`.
-        retries: how often a failed attempt to connect is repeated; -1 never gives up.
-        retry_seconds: the time between two attempts.
+        retries: number of attempts to connect after the first one; -1 is without end.
+        retry_seconds: time between two attempts, in seconds.
 
     Raises:
         GraphError: if an argument is out of range.
@@ -87,18 +87,18 @@ class SocketSource(Source):
         self.retry_seconds = retry_seconds
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """A single split."""
+        """Return an enumerator of a single split."""
         del parallelism
         return ListEnumerator([Split(f"{self.host}:{self.port}")])
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A blocking reader."""
+        """Return a blocking reader."""
         del context
         return _SocketReader(self)
 
 
 class _SocketReader(SourceReader):
-    """Receives, cuts and decodes."""
+    """Receive, cut and decode the text of a connection."""
 
     blocking = True
 
@@ -131,13 +131,13 @@ class _SocketReader(SourceReader):
         self._closed.set()
         with self._lock:
             if self._socket is not None:
-                # Closing a descriptor does not wake a thread that waits for it; this does.
+                # A shutdown wakes a thread that waits for the socket. A close does not.
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
                 self._socket.close()
 
     def _receive(self) -> bool:
-        """Wait for bytes and cut them into records; False if the reader was closed."""
+        """Wait for bytes and cut them into records; return False if the reader was closed."""
         connection = self._socket or self._connect()
         if connection is None:
             return False
@@ -157,7 +157,7 @@ class _SocketReader(SourceReader):
         return True
 
     def _connect(self) -> socket.socket | None:
-        """Connect, with retries; None if the reader was closed meanwhile."""
+        """Connect, with retries; return None if the reader was closed meanwhile."""
         source = self._source
         attempts = 0
         while not self._closed.is_set():
@@ -176,7 +176,7 @@ class _SocketReader(SourceReader):
                 continue
             connection.settimeout(None)
             with self._lock:
-                # Closed while connecting: close() saw no socket, so it is closed here.
+                # close() was called while connecting and saw no socket, so close it here.
                 if self._closed.is_set():
                     connection.close()
                     return None
@@ -190,7 +190,7 @@ class _SocketReader(SourceReader):
             records = [record.decode(encoding, errors) for record in taken]
         except UnicodeDecodeError as error:
             raise JobError(
-                f"what {self._peer} sent cannot be decoded as {encoding}: {error}; "
+                f"text from {self._peer} cannot be decoded as {encoding}: {error}; "
                 f"set encoding= or errors='replace'"
             ) from error
         if self._source.delimiter == "\n":

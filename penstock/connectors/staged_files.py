@@ -1,8 +1,8 @@
-"""Finds the files that a committable names: in the folder of its own sink, and nowhere else.
+"""Find the files of a committable, in the folder of its own sink only.
 
-A committable comes out of a snapshot's manifest, which somebody else may have written. So it holds
-names, not paths, and a name that leads out of the sink's folder is refused. Version 0.1 wrote
-absolute paths; those are taken where they lie in the sink's folder.
+A committable is read from the manifest of a snapshot, and the manifest may come from a stranger.
+So it contains names instead of paths, and a name that leads out of the sink's folder is refused.
+Version 0.1 wrote absolute paths. They are accepted if they lie in the sink's folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.dataflow.sink import Committable
 
 __all__ = ["STAGING", "staged_path", "target_path"]
 
-#: What is staged in a folder lies below this name.
+#: Folder of staged files, below the folder of the sink.
 STAGING = "_staging"
 _STAGED_NAME = re.compile(r"[0-9a-f]{10}-[0-9]{4,}-[0-9]{5,}-[0-9]{8,}")
 _TARGET_PREFIX = "part-"
@@ -30,7 +30,7 @@ def staged_path(folder: Path, committable: Committable) -> Path:
         committable: from any snapshot.
 
     Raises:
-        JobError: if it is not in the staging folder, or is no file that a writer made.
+        JobError: if it is not in the staging folder, or no writer gives such a name.
     """
     name = _value(committable, "staged")
     path = _below(folder, name if Path(name).is_absolute() else f"{STAGING}/{name}")
@@ -49,7 +49,7 @@ def target_path(folder: Path, committable: Committable) -> Path:
         committable: from any snapshot.
 
     Raises:
-        JobError: if it is not in the folder, or its name is none that a writer gives.
+        JobError: if it is not in the folder, or no writer gives such a name.
     """
     name = _value(committable, "target")
     path = _below(folder, name)
@@ -72,7 +72,7 @@ def _below(folder: Path, name: str) -> Path | None:
     if not path.name or ".." in path.parts or "\0" in name:
         return None
     try:
-        # A folder may be spelt differently than it was, and links may be on the way.
+        # The folder may be written in another way than before, or contain symbolic links.
         real = folder.resolve()
         parent = (folder / path).parent.resolve()
     except (OSError, RuntimeError):

@@ -156,7 +156,7 @@ def test_output_that_was_changed_is_an_error(sink, committer, folder):
     committables = Task(sink).snapshot(1, ["a"])
     path = staged(folder)[0]
     path.write_text("a\nb\n")
-    with pytest.raises(JobError, match="somebody changed it"):
+    with pytest.raises(JobError, match="it was changed, so"):
         committer.commit(committables)
     path.write_text("a\n")
     committer.commit(committables)

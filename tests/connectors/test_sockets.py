@@ -67,7 +67,7 @@ def test_another_delimiter_may_have_several_characters(server, connect):
 
 def test_bytes_that_cannot_be_decoded_are_told_with_the_peer(server, connect):
     send(server, b"\xff\n")
-    with pytest.raises(JobError, match=r"127\.0\.0\.1:\d+ sent cannot be decoded"):
+    with pytest.raises(JobError, match=r"text from 127\.0\.0\.1:\d+ cannot be decoded"):
         read_all(connect())
     send(server, b"\xff\n")
     assert read_all(connect(errors="replace")) == ["\ufffd"]
