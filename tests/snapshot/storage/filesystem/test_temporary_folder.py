@@ -10,7 +10,7 @@ import pytest
 
 from penstock import GraphError, StreamExecutionEnvironment
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.storage.filesystem.disk import temporary_folder as temporary
+from penstock.snapshot.storage.filesystem import temporary_folder as temporary
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder, remove_abandoned
 
 ROOT = str(Path(__file__).resolve().parents[3])
