@@ -37,18 +37,16 @@ from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.system import System
+from penstock.snapshot.coordination.compatibility import require_compatible
+from penstock.snapshot.coordination.graph_compatibility import compare_graph, edges_in_flight
 from penstock.snapshot.coordination.restore_decision import (
     Fork,
     FreshStart,
     Refuse,
     RestoreNewest,
-    check_graph,
     decide_resume,
-    edges_in_flight,
-    needed_numbers,
-    pending_committables,
-    require_compatible,
 )
+from penstock.snapshot.metadata.committables import needed_numbers, pending_committables
 from penstock.snapshot.metadata.handles import OWN_INPUT, OperatorHandle, SnapshotBytes
 from penstock.snapshot.metadata.manifest import FORMAT, Manifest, OperatorEntry, SnapshotNumber
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -314,7 +312,7 @@ class JobManager:
         ]
         if store is self.store:
             store.require_own(manifest, self.config.name)
-        differences = check_graph(manifest, self._entries(), edges, hooks)
+        differences = compare_graph(manifest, self._entries(), edges, hooks)
         differences += self.types.differences(manifest)
         require_compatible(differences, allow_dropped=self._options.allow_dropped)
         store.verify(manifest, checksums=True)

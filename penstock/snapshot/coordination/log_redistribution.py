@@ -1,7 +1,7 @@
 """Deals the log of an edge out to another number of subtasks than wrote it.
 
 Pure: records in, records out. Reading logs is `log.py`, and whether a program may deal a log at
-all is decided in `resolve.py`.
+all is decided in `graph_compatibility.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def redistribute_log(
 
     Raises:
         ProtocolError: for a broadcast edge, of whose records each subtask has its own copies;
-            `resolve.check_graph` refuses that before.
+            `compare_graph` refuses that before.
         JobError: from the function, if a key is refused or the partitioner returns no subtask.
     """
     if partitioning is Partitioning.BROADCAST:

@@ -9,7 +9,7 @@ The order of the file operations is what this module is about. Invariants:
 
 They hold on a file system that forgets, in a crash, any part of what was not synced;
 `MemoryFileSystem` is one, for tests. All functions block, and expect one caller at a time. Nothing
-here knows what the files of a task contain, nor what to start from (`resolve.py`).
+here knows what the files of a task contain, nor what to start from (`restore_decision.py`).
 """
 
 from __future__ import annotations
@@ -387,7 +387,7 @@ class Store:
 
         Arguments:
             keep: how many checkpoints to keep, at least 1.
-            protect: numbers that unconfirmed committables need (`resolve.needed_numbers`).
+            protect: numbers that unconfirmed committables need (`committables.needed_numbers`).
         """
         if keep < 1:
             raise ValueError(f"keep must be at least 1, not {keep}")

@@ -32,10 +32,10 @@ from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.snapshot.coordination.restore_decision import Verdict
+from penstock.snapshot.coordination.compatibility import Verdict
+from penstock.snapshot.coordination.schema_compatibility import compare_schemas
 from penstock.snapshot.metadata.annotations import includes, text_of
 from penstock.snapshot.metadata.schema import RecordSchema
-from penstock.snapshot.metadata.schema_changes import compare_schemas
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.processes import Machine
 from tests.simulation.run_program import program, run_program

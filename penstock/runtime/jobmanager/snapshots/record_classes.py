@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.snapshot.coordination.restore_decision import Difference
+from penstock.snapshot.coordination.compatibility import Difference
+from penstock.snapshot.coordination.schema_compatibility import compare_schemas
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordSchema
-from penstock.snapshot.metadata.schema_changes import compare_schemas
 
 __all__ = ["RecordClasses"]
 

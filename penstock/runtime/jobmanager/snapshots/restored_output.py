@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.dataflow.errors import GraphError, StoreError
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
-from penstock.snapshot.coordination.restore_decision import pending_committables
+from penstock.snapshot.metadata.committables import pending_committables
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.confirmed_output import unconfirmed
 from penstock.snapshot.storage.store import Store

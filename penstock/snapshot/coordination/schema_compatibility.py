@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from penstock.snapshot.coordination.restore_decision import Difference, Verdict
+from penstock.snapshot.coordination.compatibility import Difference, Verdict
 from penstock.snapshot.metadata.annotations import includes
 from penstock.snapshot.metadata.schema import FieldSchema, RecordKind, RecordSchema
 

@@ -1,0 +1,62 @@
+"""The differences between a program and a snapshot, and whether it may resume in spite of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["Difference", "Verdict", "require_compatible"]
+
+
+class Verdict(enum.Enum):
+    """What becomes of an operator's state when a program resumes from a snapshot."""
+
+    RESCALED = "rescaled"
+    NEW = "new"
+    DROPPED = "dropped"
+    LOST = "records lost"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One operator that is not the same in the snapshot and in the program.
+
+    Arguments:
+        uid, name: the operator.
+        verdict: what becomes of its state.
+        reason: a sentence for people.
+    """
+
+    uid: str
+    name: str
+    verdict: Verdict
+    reason: str
+
+
+def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool = False) -> None:
+    """Raise a `GraphError` that lists everything that stands in the way of resuming.
+
+    Arguments:
+        differences: from `compare_graph`.
+        allow_dropped: whether state without an operator, and records without an edge, may be left
+            behind.
+    """
+    in_the_way = {Verdict.REFUSED}
+    if not allow_dropped:
+        in_the_way |= {Verdict.DROPPED, Verdict.LOST}
+    bad = [item for item in differences if item.verdict in in_the_way]
+    if not bad:
+        return
+    lines = [f"  {item.uid} ({item.name}): {item.verdict.value}: {item.reason}" for item in bad]
+    if any(item.verdict is Verdict.DROPPED for item in bad):
+        lines.append("state that is not wanted any more is left behind with --allow-dropped")
+    if any(item.verdict is Verdict.LOST for item in bad):
+        lines.append(
+            "records in flight are input that no sink has seen yet: put their edges back, with the "
+            "former uids at both ends, and take them out when nothing is in flight there"
+        )
+    raise GraphError("the program does not fit the snapshot:\n" + "\n".join(lines))

@@ -1,0 +1,177 @@
+"""Compare a program's operators and edges with those of a snapshot.
+
+Pure: the manifest and the graph go in, the differences come out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from penstock.dataflow.graph.job_graph import Partitioning
+from penstock.snapshot.coordination.compatibility import Difference, Verdict
+from penstock.snapshot.metadata.manifest import Manifest, OperatorEntry
+
+__all__ = ["EdgeEntry", "compare_graph", "edges_in_flight"]
+
+
+def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
+    """Return the edges that a snapshot has records for, by the uids of producer and consumer."""
+    return frozenset(
+        (log.producer, handle.uid)
+        for handle in manifest.handles
+        for log in handle.logs
+        if log.records
+    )
+
+
+#: An edge of the program: uid of the producer, uid of the consumer, index of the consumer's input,
+#: and its `Partitioning`.
+EdgeEntry = tuple[str, str, int, Partitioning]
+
+#: A record of such an edge belongs to one subtask and to no other.
+_BY_RECORD = frozenset({Partitioning.HASH, Partitioning.CUSTOM, Partitioning.GLOBAL})
+
+
+def compare_graph(
+    manifest: Manifest,
+    operators: Sequence[OperatorEntry],
+    edges: Sequence[EdgeEntry],
+    hooks: Sequence[Sequence[str]] = (),
+) -> list[Difference]:
+    """Where a program differs from a snapshot, as far as state is concerned, in uid order.
+
+    Operators that are not named in the answer are kept as they are, or have no state on either
+    side: those may come, go and change freely. So may edges on which no records were in flight.
+
+    Arguments:
+        manifest: the snapshot.
+        operators: of the program.
+        edges: of the program; those within a chain do not matter.
+        hooks: of each chain of the program, the uids of its operators with an end-of-input hook.
+    """
+    before = {entry.uid: entry for entry in manifest.operators}
+    after = {entry.uid: entry for entry in operators}
+    newcomers = [entry for entry in operators if entry.uid not in before]
+    found = []
+    for uid in sorted({*before, *after}):
+        difference = _compare(before.get(uid), after.get(uid), newcomers)
+        if difference is not None:
+            found.append(difference)
+    found += _compare_logs(manifest, before, after, edges)
+    found += _compare_endings(manifest, before, after, hooks)
+    return sorted(found, key=lambda item: item.uid)
+
+
+def _compare(
+    old: OperatorEntry | None, new: OperatorEntry | None, newcomers: Sequence[OperatorEntry]
+) -> Difference | None:
+    if old is None or not old.stateful:
+        if new is None or not new.stateful:
+            return None
+        return Difference(new.uid, new.name, Verdict.NEW, "not in the snapshot: it starts empty")
+    if new is None:
+        reason = "the program has no operator with this uid: its state would be lost"
+        namesakes = [o.uid for o in newcomers if (o.name, o.kind) == (old.name, old.kind)]
+        if namesakes:
+            reason += f"; if it is {namesakes[0]!r} now, give that its former uid {old.uid!r}"
+        return Difference(old.uid, old.name, Verdict.DROPPED, reason)
+    if new.kind != old.kind:
+        reason = f"it was a {old.kind} and is a {new.kind}: give the new operator another uid"
+        return Difference(old.uid, new.name, Verdict.REFUSED, reason)
+    if not new.stateful:
+        return Difference(old.uid, new.name, Verdict.DROPPED, "it has no state any more")
+    if new.max_parallelism != old.max_parallelism:
+        reason = (
+            f"max_parallelism was {old.max_parallelism} and is {new.max_parallelism}: keys would "
+            f"be in other key groups; set it to {old.max_parallelism}"
+        )
+        return Difference(old.uid, new.name, Verdict.REFUSED, reason)
+    if new.parallelism != old.parallelism:
+        reason = f"parallelism was {old.parallelism} and is {new.parallelism}"
+        return Difference(old.uid, new.name, Verdict.RESCALED, reason)
+    return None
+
+
+def _compare_logs(
+    manifest: Manifest,
+    before: dict[str, OperatorEntry],
+    after: dict[str, OperatorEntry],
+    edges: Sequence[EdgeEntry],
+) -> Iterator[Difference]:
+    partitionings = {edge[:3]: edge[3] for edge in edges}
+    in_flight: Counter[tuple[str, str, int, str]] = Counter()
+    for handle in manifest.handles:
+        for log in handle.logs:
+            in_flight[log.producer, handle.uid, log.input, log.partitioning] += log.records
+    for (producer, consumer, input, name), records in sorted(in_flight.items()):
+        if not records:
+            continue
+        old, was = before[consumer], Partitioning(name)
+        now = partitionings.get((producer, consumer, input))
+        what = f"{records} records from {producer!r} to its input {input} were in flight"
+        if now is None:
+            reason = f"{what}, and the program has no such edge: they would be lost"
+            yield Difference(consumer, old.name, Verdict.LOST, reason)
+            continue
+        new = after[consumer]
+        rescaled = new.parallelism != old.parallelism
+        if rescaled and Partitioning.BROADCAST in (was, now):
+            reason = (
+                f"{what} on a broadcast edge, of which each of the {old.parallelism} subtasks had "
+                f"its own copies: they cannot be dealt to {new.parallelism}; set the parallelism "
+                f"to {old.parallelism}"
+            )
+        elif was is not now and Partitioning.BROADCAST in (was, now):
+            reason = f"{what} on an edge that was {was.value} and is {now.value}: set that back"
+        elif was is not now and now in _BY_RECORD and not rescaled:
+            # They would stay with the subtasks that they were on their way to.
+            reason = (
+                f"{what} on an edge that was {was.value} and is {now.value}: set that back, or "
+                "change the operator's parallelism too, so that they are dealt out anew"
+            )
+        else:
+            continue
+        yield Difference(consumer, new.name, Verdict.REFUSED, reason)
+
+
+def _compare_endings(
+    manifest: Manifest,
+    before: dict[str, OperatorEntry],
+    after: dict[str, OperatorEntry],
+    hooks: Sequence[Sequence[str]],
+) -> Iterator[Difference]:
+    """Tasks of which some have had their last word: a new subtask would be both kinds of them."""
+    ended: Counter[tuple[str, int]] = Counter()
+    for handle in manifest.handles:
+        # A subtask may have several handles: one more for what was overtaken on its way to it.
+        at = handle.uid, handle.subtask
+        ended[at] = max(handle.ended, ended[at])
+    rounds = {
+        entry.uid: [ended[entry.uid, subtask] for subtask in range(entry.parallelism)]
+        for entry in manifest.operators
+        if entry.uid in after
+    }
+    for uid, told in rounds.items():
+        parallelism, new = before[uid].parallelism, after[uid]
+        if len(set(told)) > 1 and new.parallelism != parallelism:
+            reason = (
+                f"end_input has run in some of its subtasks and not yet in others; resume at "
+                f"parallelism {parallelism}"
+            )
+            yield Difference(uid, new.name, Verdict.REFUSED, reason)
+    for chain in hooks:
+        known = [uid for uid in chain if uid in rounds]
+        for one, other in pairwise(known):
+            # A task runs all of its hooks in one round.
+            alike = rounds[one] == rounds[other]
+            if len(rounds[one]) != len(rounds[other]):
+                alike = set(rounds[one]) == set(rounds[other])
+            if not alike:
+                reason = (
+                    f"end_input has run in some subtasks of it and not of {one!r}, or the other "
+                    f"way round, and both have become one task: keep them apart as they were, "
+                    f"with disable_chaining()"
+                )
+                yield Difference(other, after[other].name, Verdict.REFUSED, reason)

@@ -1,0 +1,28 @@
+"""The committables that a manifest holds: output that is staged and not known to be published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.dataflow.sink import Committable
+from penstock.snapshot.metadata.manifest import Manifest
+
+__all__ = ["needed_numbers", "pending_committables"]
+
+
+def pending_committables(manifest: Manifest) -> list[Committable]:
+    """All that must be committed on restore: in order of (snapshot, uid, subtask), each once.
+
+    Two that share their identity and differ in payload are both kept, in the manifest's order:
+    committing twice is harmless, and leaving one out is not.
+    """
+    # repr, since == takes 1, 1.0 and True for the same payload.
+    unique = {(item.identity, repr(item.payload)): item for item in manifest.committables}
+    return sorted(
+        unique.values(), key=lambda item: (item.snapshot, item.uid, item.subtask, item.attempt)
+    )
+
+
+def needed_numbers(committables: Sequence[Committable]) -> set[int]:
+    """The snapshots that retention must leave alone while these are not confirmed."""
+    return {item.snapshot for item in committables}
