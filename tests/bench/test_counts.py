@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from bench.counts import work as counts
 from bench.counts.jobs import SCENARIOS
-from penstock.runtime.operators.base import MapOperator
+from penstock.runtime.operators.stateless import MapOperator
 from penstock.runtime.serialization.codec import Codec
 
 

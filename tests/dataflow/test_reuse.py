@@ -17,7 +17,9 @@ import pytest
 from penstock import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.reuse import EmissionGuard, can_change, may_change_objects, own
-from penstock.runtime.operators.base import OperatorContext, RunningOperator, make_operator
+from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.runtime.operators.test_operators import operator

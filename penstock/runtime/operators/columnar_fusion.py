@@ -34,15 +34,10 @@ from penstock.runtime.codegen.inliner import (
     was_inlined,
 )
 from penstock.runtime.network.partitioners import HashPartitioner, StreamPartitioner
-from penstock.runtime.operators.base import (
-    FlatMapOperator,
-    MapOperator,
-    RecordLoopOperator,
-    RunningOperator,
-    current_index,
-    to_job_error,
-)
+from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
+from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator
 from penstock.runtime.serialization.record_batch import WIDEST
+from penstock.runtime.user_code.errors import current_index, to_job_error
 
 __all__ = ["FusedOperator", "fused"]
 
@@ -108,7 +103,7 @@ class FusedOperator(RunningOperator):
         if index is None:
             return
         try:
-            out = self._made_by.plainly(records[index])
+            out = self._made_by.call_functions(records[index])
         except BaseException as error:
             raise error from error.__cause__
         before, self.iterator = self.iterator, iter(out)

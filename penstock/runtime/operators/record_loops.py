@@ -5,7 +5,7 @@ with the user's expressions in the place of calls, so functions of the user's ar
 parameters here, and are called with plain names. `append` is looked up at the list each time:
 Python then appends without a call, which it does not with a variable that holds the method. `find`
 gives the value of a key that seems to have none: what is asked for first is quicker without a
-default, and may be None. `nothing` is empty, and raises `TypeError` if it is asked for what has no
+default, and may be None. `probe` is empty, and raises `TypeError` if it is asked for what has no
 hash: an empty dict does, and makes no number of the hash, as `hash` would. It is None, which
 raises always, where a hash does not say whether a value can change.
 
@@ -51,14 +51,14 @@ def flat_map_records(
 
 
 def own_map_records(
-    function: Callable[[Any], Any], iterator: Iterator[Any], nothing: Any
+    function: Callable[[Any], Any], iterator: Iterator[Any], probe: Any
 ) -> list[Any]:
-    """What the function makes of each, when it may change that later; `nothing` as below."""
+    """What the function makes of each, when it may change that later; `probe` as below."""
     out: list[Any] = []
     for record in iterator:
         made = function(record)
         try:
-            made in nothing  # noqa: B015 - see above
+            made in probe  # noqa: B015 - see above
         except TypeError:
             made = own_local(made)
         out.append(made)
@@ -69,12 +69,12 @@ def emit_records(
     function: Callable[..., Iterable[Any] | None],
     iterator: Iterator[Any],
     arguments: tuple[Any, ...],
-    nothing: Any,
+    probe: Any,
     own_items: Callable[[list[Any]], Iterable[Any]],
 ) -> list[Any]:
     """All that the function emits for each, in order, when it may change what it has emitted.
 
-    A generator goes on after each record, so its records are looked at before that. `nothing`
+    A generator goes on after each record, so its records are looked at before that. `probe`
     raises for those that may have to be copied; None has all of them looked at. The items of a list
     that holds such a record are looked at by `own_items`.
     """
@@ -82,23 +82,23 @@ def emit_records(
     for record in iterator:
         made: Any = function(record, *arguments)
         if made is None and arguments:
-            continue  # a process function may emit nothing
+            continue  # a process function may emit probe
         if type(made) is list:
             emitted = None
             try:
                 for emitted in made:
-                    emitted in nothing  # noqa: B015 - see above
+                    emitted in probe  # noqa: B015 - see above
             except TypeError:
                 emitted = None  # one reference less, if that was the only one
                 out.extend(own_items(made))
             else:
                 out.extend(made)
-        elif nothing is None:
+        elif probe is None:
             out.extend(map(own, made))
         else:
             for emitted in made:
                 try:
-                    emitted in nothing  # noqa: B015 - see above
+                    emitted in probe  # noqa: B015 - see above
                 except TypeError:
                     emitted = own_local(emitted)
                 out.append(emitted)
@@ -111,7 +111,7 @@ def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> l
 
 
 def call_records(function: Callable[[Any], object], iterator: Iterator[Any]) -> list[Any]:
-    """Call the function with each; nothing is emitted."""
+    """Call the function with each; probe is emitted."""
     for record in iterator:
         function(record)
     return []
@@ -123,10 +123,10 @@ def reduce_records(
     iterator: Iterator[Any],
     dirty: dict[Any, Any],
     find: Callable[[Any], Any],
-    nothing: Any,
+    probe: Any,
     copied: Copied,
 ) -> list[Any]:
-    """The new value of each record's key. `nothing` raises for values that have to be copied."""
+    """The new value of each record's key. `probe` raises for values that have to be copied."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -138,7 +138,7 @@ def reduce_records(
             value = record
         dirty[key] = value
         try:
-            value in nothing  # noqa: B015 - see above
+            value in probe  # noqa: B015 - see above
         except TypeError:
             value = copied(value)
         out.append(value)
@@ -170,7 +170,7 @@ def process_records(
     iterator: Iterator[Any],
     context: Any,
     shown: Any,
-    nothing: Any,
+    probe: Any,
     copied: Copied,
 ) -> list[Any]:
     """All that the function emits, called with the record's key as the context's `key`."""
@@ -179,7 +179,7 @@ def process_records(
         context.key = key_of(record)
         for emitted in function(record, shown) or ():
             try:
-                emitted in nothing  # noqa: B015 - see above
+                emitted in probe  # noqa: B015 - see above
             except TypeError:
                 emitted = copied(emitted)
             out.append(emitted)

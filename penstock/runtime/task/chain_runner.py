@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.operators.base import RunningOperator, to_job_error
+from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.runtime.user_code.errors import to_job_error
 
 __all__ = ["ChainRunner"]
 

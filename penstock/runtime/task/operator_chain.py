@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.network.partitioners import StreamPartitioner
-from penstock.runtime.operators.base import RunningOperator, to_job_error
+from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.events import Command, Event
 
 if TYPE_CHECKING:

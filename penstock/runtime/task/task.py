@@ -23,7 +23,8 @@ from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBa
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel, seal_due
-from penstock.runtime.operators.base import RunningOperator, SinkOperator, to_job_error
+from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.multiplexed_source import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records, rows_of
@@ -39,6 +40,7 @@ from penstock.runtime.task.operator_chain import (
     close_all,
 )
 from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.events import (
     AlignmentTimedOut,
     BarrierAnnounced,

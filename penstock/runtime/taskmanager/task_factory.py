@@ -48,14 +48,12 @@ from penstock.runtime.network.partitioners import (
 )
 from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
-from penstock.runtime.operators.base import (
-    OperatorContext,
-    RunningOperator,
-    SinkOperator,
-    make_operator,
-)
+from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.collect_sink import CollectWriter
 from penstock.runtime.operators.columnar_fusion import fused
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.endpoints import SinkOperator
+from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput, SourceInput
 from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec

@@ -1,7 +1,7 @@
-"""Errors of user code: what counts as one, and how it becomes a `JobError` that names the operator.
+"""Errors of user code, and how they become a `JobError` that names the operator.
 
-Tasks convert what operators raise in `operators.py`, with the record. Enumerators, committers,
-readers and writers are called in a `calling` block; there is no record.
+`to_job_error` is for operators, whose errors belong to a record. Enumerators, committers, readers
+and writers are called in a `calling` block; there is no record.
 """
 
 from __future__ import annotations
@@ -10,14 +10,40 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any, Protocol
 
 import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 from penstock.dataflow.job_process import current_role
+from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.user_code.breakpoints import quit_message
 
-__all__ = ["calling", "is_user_error", "raised_by_engine", "user_traceback"]
+__all__ = [
+    "FailedOperator",
+    "calling",
+    "current_index",
+    "is_user_error",
+    "raised_by_engine",
+    "to_job_error",
+    "user_traceback",
+]
+
+#: A record is rendered in an error message up to this length, in characters.
+RECORD_LENGTH = 500
+
+
+class FailedOperator(Protocol):
+    """The operator whose user code raised an exception."""
+
+    iterator: Any
+
+    @property
+    def name(self) -> str:
+        """Return the name of the operator."""
+
+    def hint(self, error: BaseException) -> str:
+        """Return advice on the error, to be put behind its message; may be empty."""
 
 
 @contextmanager
@@ -45,6 +71,74 @@ def calling(operator: str, problem: str) -> Iterator[None]:
             user_traceback=user_traceback(error),
             recoverability=Recoverability.NON_RECOVERABLE if quit else None,
         ) from error
+
+
+def to_job_error(
+    error: BaseException, operator: FailedOperator, records: Records, place: str | None = None
+) -> JobError:
+    """Return a user's exception as a `JobError` that names operator and record.
+
+    Raises the exception itself if user code did not raise it.
+
+    Arguments:
+        error: the exception.
+        operator: the operator that was running.
+        records: the batch that the operator processed, or emitted.
+        place: what else failed, such as the key selector of the next operator.
+    """
+    if not is_user_error(error):
+        raise error
+    record = _render_current(operator.iterator, records)
+    if isinstance(error, JobError):
+        error.operator = error.operator or place or operator.name
+        error.record = error.record or record
+        # The caller raises the error from itself, which hides the cause that this may come from.
+        error.recoverability = error.recoverability
+        return error
+    recoverability = error.recoverability if isinstance(error, PenstockError) else None
+    if quit := quit_message(error):
+        message, recoverability = quit, Recoverability.NON_RECOVERABLE
+    elif isinstance(error, PenstockError):  # such as `get_state` on a stream without keys
+        message = str(error)
+    elif place is not None:
+        message = f"{type(error).__name__} in the {place}"
+    else:
+        message = f"{type(error).__name__} in operator {operator.name!r}"
+        message += operator.hint(error)
+    return JobError(
+        message,
+        operator=place or operator.name,
+        record=record,
+        user_traceback=user_traceback(error),
+        recoverability=recoverability,
+    )
+
+
+def current_index(iterator: Iterator[Any] | None, records: Records) -> int | None:
+    """Return the index of the record that was being processed, or None if it is not known.
+
+    Arguments:
+        iterator: consumed by the loop over the records.
+        records: the batch.
+    """
+    hint = getattr(iterator, "__length_hint__", None)
+    if hint is None:
+        return None
+    index: int = len(records) - hint() - 1
+    return index if 0 <= index < len(records) else None
+
+
+def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | None:
+    index = current_index(iterator, records)
+    if index is None:
+        return None
+    try:
+        text = repr(records[index])
+    except BaseException as error:  # the user's own __repr__ may fail, too
+        text = f"<{type(records[index]).__name__} whose repr fails: {error}>"
+    if len(text) <= RECORD_LENGTH:
+        return text
+    return f"{text[:RECORD_LENGTH]}… ({len(text)} characters)"
 
 
 def is_user_error(error: BaseException) -> bool:

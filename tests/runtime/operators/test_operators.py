@@ -29,17 +29,15 @@ from penstock.runtime.network.elements import Batch, EndOfInput
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.network.partitioners import ForwardPartitioner, HashPartitioner
-from penstock.runtime.operators.base import (
-    OperatorContext,
-    RunningOperator,
-    SinkOperator,
-    make_operator,
-    to_job_error,
-)
+from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.endpoints import SinkOperator
+from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.task import ChainNode, Task
+from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.storage.job_paths import JobPaths

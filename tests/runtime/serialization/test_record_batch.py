@@ -23,8 +23,9 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.network.partitioners import HashPartitioner
 from penstock.runtime.operators import record_loops as loops
-from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator, SinkOperator
+from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.columnar_fusion import FusedOperator, fused
+from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.serialization.record_batch import (
     WIDEST,
     ColumnPending,
@@ -436,7 +437,7 @@ def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
     for width in (1, 2, WIDEST, WIDEST + 1, 1000):
         rows = [tuple(range(width)), tuple(range(1, width + 1))]
         assert running.process(by_column(rows)) == [0, 1]
-    assert set(running._loops) == {1, 2, WIDEST}
+    assert set(running._column_loops) == {1, 2, WIDEST}
 
 
 def test_a_loop_that_wants_whole_records_goes_through_rows() -> None:

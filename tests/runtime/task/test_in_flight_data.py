@@ -23,7 +23,8 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel
 from penstock.runtime.network.partitioners import ForwardPartitioner
 from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
-from penstock.runtime.operators.base import OperatorContext, make_operator
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry

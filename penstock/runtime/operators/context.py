@@ -1,0 +1,115 @@
+"""The runtime context of an operator, and the keyed state that it hands out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
+from penstock.runtime.serialization.codec import Codec
+from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
+
+__all__ = ["OperatorContext"]
+
+
+class OperatorContext(RuntimeContext):
+    """The place of an operator in the job; users see it as their `RuntimeContext`.
+
+    Arguments:
+        name: of the operator.
+        uid: of the operator; its state in a snapshot is found by it.
+        subtask: index of the subtask, from 0.
+        parallelism: number of subtasks.
+        max_parallelism: number of key groups.
+        attempt: number of earlier execution attempts of the job.
+        codec: copies and encodes records.
+        backend: the operator's keyed state, if it has any.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        uid: str,
+        subtask: int,
+        parallelism: int,
+        max_parallelism: int,
+        attempt: int,
+        codec: Codec,
+        backend: KeyedBackend | None = None,
+    ) -> None:
+        self.name, self.uid = name, uid
+        self.subtask, self.parallelism = subtask, parallelism
+        self.max_parallelism, self.attempt = max_parallelism, attempt
+        self.codec = codec
+        self.backend = backend
+        #: The key of the record that a keyed process function is called with.
+        self.key: Any = None
+
+    def get_task_name(self) -> str:
+        """Return the name of the operator."""
+        return self.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Return the number of subtasks of the operator."""
+        return self.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return the number of key groups."""
+        return self.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        """Return the index of this subtask, from 0."""
+        return self.subtask
+
+    def get_attempt_number(self) -> int:
+        """Return the number of times that the job was started before, from 0."""
+        return self.attempt
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        """Return the state with the name of the descriptor.
+
+        Raises:
+            GraphError: the operator is not on a keyed stream.
+        """
+        if self.backend is None:
+            raise GraphError(
+                f"operator {self.name!r} asked for state {state_descriptor.name!r}, but keyed "
+                f"state exists only on a keyed stream: use key_by(...).process(...)"
+            )
+        table = self.backend.table(state_descriptor.name)
+        # The user's function may store values that change, and may delete some.
+        table.only_immutable = False
+        return _TableValueState(table, self)
+
+    def mutability_probe(self) -> dict[Any, Any] | None:
+        """Return an object for which `value in probe` raises `TypeError` for mutable values.
+
+        This is an empty dict, which raises for values without a hash. It is None, which raises for
+        every value, if the job has classes whose objects are hashable and can change nevertheless.
+        """
+        return {} if self.codec.hash_implies_immutable else None
+
+
+class _TableValueState(ValueState):
+    """A value state, kept in a table of the backend."""
+
+    def __init__(self, table: KeyedTable, context: OperatorContext) -> None:
+        self._table = table
+        self._context = context
+
+    # Both are called once per record, so the usual case is first and takes one look-up.
+
+    def value(self) -> Any:
+        value = self._table.dirty.get(self._context.key)
+        if value is None:  # no level of the table stores None
+            value = self._table.lookup(self._context.key)
+            return None if value is MISSING else value
+        return None if value is TOMBSTONE else value
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            value = TOMBSTONE
+        self._table.dirty[self._context.key] = value
+
+    def clear(self) -> None:
+        self._table.dirty[self._context.key] = TOMBSTONE

@@ -1,0 +1,47 @@
+"""Create the operator for each kind of transformation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.dataflow.functions import method_of
+from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.endpoints import SourceOperator
+from penstock.runtime.operators.keyed import (
+    KeyedCountOperator,
+    KeyedProcessOperator,
+    KeyedReduceOperator,
+)
+from penstock.runtime.operators.stateless import (
+    FilterOperator,
+    FlatMapOperator,
+    MapOperator,
+    ProcessOperator,
+)
+
+__all__ = ["make_operator"]
+
+_UNKEYED: dict[OperatorKind, Callable[[Any, OperatorContext], RunningOperator]] = {
+    OperatorKind.SOURCE: SourceOperator,
+    OperatorKind.MAP: MapOperator,
+    OperatorKind.FLAT_MAP: FlatMapOperator,
+    OperatorKind.FILTER: FilterOperator,
+    OperatorKind.PROCESS: ProcessOperator,
+}
+_KEYED: dict[OperatorKind, Callable[..., RunningOperator]] = {
+    OperatorKind.KEYED_REDUCE: KeyedReduceOperator,
+    OperatorKind.KEYED_COUNT: KeyedCountOperator,
+    OperatorKind.KEYED_PROCESS: KeyedProcessOperator,
+}
+
+
+def make_operator(
+    kind: OperatorKind, function: Any, key_selector: Any, context: OperatorContext
+) -> RunningOperator:
+    """Return an operator of any kind but a sink, which needs a writer."""
+    if kind in _UNKEYED:
+        return _UNKEYED[kind](function, context)
+    return _KEYED[kind](function, context, method_of(key_selector, "get_key"))

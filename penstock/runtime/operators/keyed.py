@@ -1,0 +1,105 @@
+"""Operators with keyed state: reduce, count and keyed process functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.dataflow.functions import KeyedProcessFunction, method_of
+from penstock.dataflow.reuse import own, own_local
+from penstock.runtime.operators import record_loops as loops
+from penstock.runtime.operators.base import RecordLoopOperator, batched
+from penstock.runtime.operators.context import OperatorContext
+
+__all__ = ["KeyedCountOperator", "KeyedProcessOperator", "KeyedReduceOperator"]
+
+
+class KeyedOperator(RecordLoopOperator):
+    """An operator with keyed state; always the first of its chain.
+
+    A record that `reduce` emits is in the state as well, so its receivers get a copy if it can
+    change. The loop checks this at the record, before the function can use it again.
+
+    Arguments:
+        function: the user's function.
+        context: the operator's place in the job.
+        key_of: returns the key of a record.
+    """
+
+    STATE = "value"
+
+    def __init__(self, function: Any, context: OperatorContext, key_of: Callable[[Any], Any]):
+        super().__init__(function, context)
+        assert context.backend is not None
+        self.backend = context.backend
+        self._key_of = key_of
+        self._probe = context.mutability_probe()
+
+
+class KeyedReduceOperator(KeyedOperator):
+    """Emit the running combination of each key's records."""
+
+    def open(self) -> None:
+        """Open the function, and get the state's table; the state has been restored before."""
+        self._table = self.backend.table(self.STATE)
+        self._table.expect_immutable()
+        super().open()
+        combine = method_of(self.function, "reduce")
+        self._set_loop(loops.reduce_records, key_of=self._key_of, combine=combine)
+
+    def copy_emitted(self, record: Any) -> Any:
+        """Return a copy of a mutable record that is in the state."""
+        self._table.only_immutable = False
+        return self.context.codec.copy_mutable([record])[0]
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """Return the new value of each record's key."""
+        table = self._table
+        return self._run_loop(records, table.dirty, table.get, self._probe, self.copy_emitted)
+
+
+class KeyedCountOperator(KeyedOperator):
+    """Emit the running number of each key's records."""
+
+    def open(self) -> None:
+        """Get the state's table; the state has been restored before."""
+        self._table = self.backend.table(self.STATE)
+        self._table.expect_immutable()
+        self._set_loop(loops.count_records, key_of=self._key_of)
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """Return a pair (key, count) for each record."""
+        return self._run_loop(records, self._table.dirty, self._table.get)
+
+
+class KeyedProcessOperator(KeyedOperator):
+    """Run a `KeyedProcessFunction`."""
+
+    emits = "process_element"
+
+    class _Context(KeyedProcessFunction.Context):
+        def __init__(self, context: OperatorContext) -> None:
+            self._context = context
+
+        def get_current_key(self) -> Any:
+            return self._context.key
+
+    def open(self) -> None:
+        """Open the function."""
+        super().open()
+        function = self.function.process_element
+        self._set_loop(loops.process_records, key_of=self._key_of, function=function)
+
+    def process(self, records: list[Any]) -> list[Any]:
+        """Return all records that the function emitted."""
+        shown = self._Context(self.context)
+        return self._run_loop(records, self.context, shown, self._probe, own_local)
+
+    def _end_input(self) -> Iterator[list[Any]]:
+        """Call the hook once for each key that has state."""
+        context, shown = self.context, self._Context(self.context)
+        for keys in batched(self.backend.keys()):
+            out: list[Any] = []
+            for context.key in keys:
+                out += map(own, self.function.end_input(shown) or ())
+            yield out
