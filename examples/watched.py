@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock import StreamExecutionEnvironment
-from penstock.dataflow.environment import current_options, run_options
+from penstock.dataflow.program import current_options, run_options
 
 
 def options(description: str) -> argparse.Namespace:

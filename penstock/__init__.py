@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         JobConfig,
         RestartStrategies,
     )
-    from penstock.dataflow.environment import JobExecutionResult, StreamExecutionEnvironment
+    from penstock.dataflow.environment import StreamExecutionEnvironment
     from penstock.dataflow.errors import (
         GraphError,
         JobError,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         Recoverability,
         StoreError,
     )
-    from penstock.dataflow.feedback import FeedbackStream, IterativeStream
     from penstock.dataflow.functions import (
         FilterFunction,
         FlatMapFunction,
@@ -58,8 +57,10 @@ if TYPE_CHECKING:
     )
     from penstock.dataflow.graph.keys import KeyRefusedError
     from penstock.dataflow.graph.type_info import Types
+    from penstock.dataflow.operator_settings import DataStreamSink
+    from penstock.dataflow.program import JobExecutionResult
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
-    from penstock.dataflow.stream import DataStream, DataStreamSink, KeyedStream
+    from penstock.dataflow.stream import DataStream, FeedbackStream, IterativeStream, KeyedStream
     from penstock.dataflow.watermarks import WatermarkStrategy
     from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 
@@ -71,17 +72,18 @@ _WHERE = {
         "JsonLines PrintSink SequenceSource SocketSource TextLines"
     ),
     "penstock.dataflow.config": "CheckpointConfig CheckpointingMode JobConfig RestartStrategies",
-    "penstock.dataflow.environment": "JobExecutionResult StreamExecutionEnvironment",
+    "penstock.dataflow.environment": "StreamExecutionEnvironment",
     "penstock.dataflow.errors": "GraphError JobError PenstockError ProtocolError Recoverability "
     "StoreError",
-    "penstock.dataflow.feedback": "FeedbackStream IterativeStream",
     "penstock.dataflow.functions": (
         "FilterFunction FlatMapFunction Function KeyedProcessFunction KeySelector MapFunction "
         "Partitioner ProcessFunction ReduceFunction SinkFunction"
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
     "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
-    "penstock.dataflow.stream": "DataStream DataStreamSink KeyedStream",
+    "penstock.dataflow.operator_settings": "DataStreamSink",
+    "penstock.dataflow.program": "JobExecutionResult",
+    "penstock.dataflow.stream": "DataStream FeedbackStream IterativeStream KeyedStream",
     "penstock.dataflow.graph.type_info": "Types",
     "penstock.dataflow.watermarks": "WatermarkStrategy",
     "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.dataflow.environment import current_options, run_options
+from penstock.dataflow.program import current_options, run_options
 
 __all__ = ["penstock_in_process"]
 

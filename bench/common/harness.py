@@ -19,12 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.environment import (
-    JobExecutionResult,
-    RunOptions,
-    StreamExecutionEnvironment,
-    run_options,
-)
+from penstock.dataflow.environment import StreamExecutionEnvironment
+from penstock.dataflow.program import JobExecutionResult, RunOptions, run_options
 
 __all__ = [
     "Figures",

@@ -138,7 +138,7 @@ class LocalJob:
     """
 
     def __init__(self, env: StreamExecutionEnvironment, folder: Path) -> None:
-        program = env._program(None, check=False)
+        program = env._program()
         plan = compile_graph(program.graph, program.config)
         packed = pack(JobCode(program.graph, program.config))
         self._ticks, self._now = 0.0, 0.0

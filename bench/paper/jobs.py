@@ -21,7 +21,7 @@ from typing import Any
 from bench.common.harness import Figures, Follower, Say, WrongResultError, percentile, scratch
 from bench.paper import statistics as paper_statistics
 from bench.paper.programs import Job, build
-from penstock.dataflow.environment import RunOptions, run_options
+from penstock.dataflow.program import RunOptions, run_options
 
 __all__ = ["run_once", "run_row"]
 

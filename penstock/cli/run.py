@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ import click
 from penstock.cli.options import JobCommand, JobOptions, job_options, reporting_errors
 
 if TYPE_CHECKING:
-    from penstock.dataflow.environment import JobExecutionResult, Program
-    from penstock.dataflow.stream import CloseableIterator, DataStream
+    from penstock.dataflow.graph.job_graph import OperatorOutput
+    from penstock.dataflow.program import CloseableIterator, JobExecutionResult, Program
 
 __all__ = ["graph", "run"]
 
@@ -58,9 +59,7 @@ def run(options: JobOptions, master: str | None, slots: int | None, conf: tuple[
     if slots is not None or conf:
         option = "--conf" if conf else "--slots"
         raise click.UsageError(f"{option} goes together with --master.")
-    from penstock.runtime.client.executor import LocalExecutor
-
-    raise SystemExit(run_job(options, LocalExecutor()))
+    raise SystemExit(run_job(options))
 
 
 def _run_on_spark(
@@ -108,11 +107,11 @@ class _PlanExecutor:
         click.echo(render(compile_graph(program.graph, program.config), self._format))
         raise SystemExit(0)
 
-    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
-        """The same, with the sink that collects."""
+    def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
+        """Print the plan with the sink that would collect the records."""
         from penstock.runtime.operators.collect_sink import CollectSink
 
-        program.collect(stream, CollectSink(""))
+        program.add_sink("Collect", outputs, CollectSink(""))
         self.execute(program)
         raise AssertionError("the job file has ended")
 

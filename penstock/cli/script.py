@@ -11,23 +11,25 @@ import runpy
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock.cli.options import JobOptions, say
 from penstock.cli.progress import Progress
+from penstock.dataflow.base_environment import local_executor
 from penstock.dataflow.config import log_level_number
-from penstock.dataflow.environment import (
+from penstock.dataflow.errors import GraphError, JobError, PenstockError
+from penstock.dataflow.graph.job_graph import OperatorOutput
+from penstock.dataflow.program import (
+    CloseableIterator,
     Executor,
     JobExecutionResult,
     Program,
     RunOptions,
     run_options,
 )
-from penstock.dataflow.errors import GraphError, JobError, PenstockError
-from penstock.dataflow.stream import CloseableIterator, DataStream
 
 __all__ = ["Left", "run_job"]
 
@@ -38,17 +40,19 @@ class Left(SystemExit):
     """The command ends while the job goes on; what there is to say has been said."""
 
 
-class FollowingExecutor:
-    """Hands programs to another executor, shows their progress, and remembers how they ended.
+class MonitoredExecutor:
+    """Delegates programs to another executor, and shows their progress.
 
     Arguments:
-        inner: who runs them.
-        progress: shows them.
-        name: replaces the program's name, if given.
+        executor: runs the programs; None takes the local executor of each program.
+        progress: shows the running job.
+        name: replaces the name of each program; None keeps it.
     """
 
-    def __init__(self, inner: Executor, progress: Progress, name: str | None = None) -> None:
-        self._inner = inner
+    def __init__(
+        self, executor: Executor | None, progress: Progress, name: str | None = None
+    ) -> None:
+        self._executor = executor
         self._progress = progress
         self._name = name
         self._records: list[CloseableIterator] = []
@@ -59,14 +63,13 @@ class FollowingExecutor:
 
     def execute(self, program: Program) -> JobExecutionResult:
         """Run a program to its end."""
-        self._begin(program)
+        executor = self._begin(program)
         with self._progress.showing(printing=_prints(program)):
-            return self._inner.execute(program)
+            return executor.execute(program)
 
-    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
-        """Run a program and iterate over the records of one stream."""
-        self._begin(program)
-        records = self._inner.collect(program, stream)
+    def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
+        """Run a program, and iterate over the records of some of its outputs."""
+        records = self._begin(program).collect(program, outputs)
         self._records.append(records)
 
         def shown() -> Iterator[Any]:
@@ -80,11 +83,12 @@ class FollowingExecutor:
         for records in self._records:
             records.close()
 
-    def _begin(self, program: Program) -> None:
+    def _begin(self, program: Program) -> Executor:
         self.executed = True
         self.resumable = program.config.checkpoint_dir is not None
         if self._name is not None:
             program.config.name = self._name
+        return self._executor or local_executor(program.config)
 
 
 def _prints(program: Program) -> bool:
@@ -93,29 +97,33 @@ def _prints(program: Program) -> bool:
     return any(isinstance(operator.function, PrintSink) for operator in program.graph.operators)
 
 
-def run_job(options: JobOptions, inner: Executor) -> int:
-    """Run a job file whose programs `inner` executes; returns the exit code.
+def run_job(options: JobOptions, executor: Executor | None = None) -> int:
+    """Run a job file, and return the exit code.
 
-    0 if all is well, 1 for an error that was told on standard error, 130 and 143 if SIGINT and
-    SIGTERM stopped the job, else what the file itself exits with.
+    The exit code is 0 for success, 1 for an error that was reported on standard error, 130 or 143
+    if SIGINT or SIGTERM stopped the job, else that of the file itself.
+
+    Arguments:
+        options: the command line's options.
+        executor: runs the file's programs; None takes the local executor of each program.
     """
     shown = options.progress
     if options.in_process and shown == "auto":
         shown = "plain"  # a live display would write over the debugger's prompt
     progress = Progress(shown, options.resume is not None)
-    executor = FollowingExecutor(inner, progress, options.name)
+    monitored = MonitoredExecutor(executor, progress, options.name)
     settings = RunOptions(
-        options.parallelism,
-        options.checkpoint_dir,
-        options.checkpoint_interval,
-        options.resume,
-        options.fork,
-        options.allow_dropped,
-        options.report,
-        executor,
-        progress,
-        options.in_process or None,
-        None if options.log_level is None else log_level_number(options.log_level),
+        parallelism=options.parallelism,
+        checkpoint_dir=options.checkpoint_dir,
+        checkpoint_interval_seconds=options.checkpoint_interval,
+        resume=options.resume,
+        fork=options.fork,
+        allow_dropped=options.allow_dropped,
+        report=options.report,
+        executor=monitored,
+        progress=progress,
+        in_process=options.in_process or None,
+        log_level=None if options.log_level is None else log_level_number(options.log_level),
     )
     path = _job_file(options.job)
     if path is None:
@@ -126,21 +134,21 @@ def run_job(options: JobOptions, inner: Executor) -> int:
                 with _main_module(path, options.args):
                     runpy.run_path(str(path), run_name="__main__")
             finally:
-                executor.close()
+                monitored.close()
     except KeyboardInterrupt:
-        return _stopped(options, executor, 130)
+        return _stopped(options, monitored, 130)
     except SystemExit as exit:
-        return _exited(exit, options, executor)
+        return _exited(exit, options, monitored)
     except PenstockError as error:
         _tell(error, path)
-        if executor.resumable and progress.last_snapshot is not None:
+        if monitored.resumable and progress.last_snapshot is not None:
             say(f"resume with: {options.resume_command()}")
         return 1
     except BaseException as error:
         say("".join(_user_traceback(error)).rstrip())
         say(f"Error: {options.job} failed before its job was done; the error is its own")
         return 1
-    return _ended(options, executor)
+    return _ended(options, monitored)
 
 
 def _job_file(job: str) -> Path | None:
@@ -180,7 +188,7 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _exited(exit: SystemExit, options: JobOptions, executor: FollowingExecutor) -> int:
+def _exited(exit: SystemExit, options: JobOptions, executor: MonitoredExecutor) -> int:
     code = exit.code
     if code == 143 and not isinstance(exit, Left):
         return _stopped(options, executor, 143)
@@ -195,7 +203,7 @@ def _exited(exit: SystemExit, options: JobOptions, executor: FollowingExecutor) 
     return code
 
 
-def _stopped(options: JobOptions, executor: FollowingExecutor, code: int) -> int:
+def _stopped(options: JobOptions, executor: MonitoredExecutor, code: int) -> int:
     if executor.resumable:
         say(f"stopped; resume with: {options.resume_command()}")
     elif executor.executed:
@@ -205,7 +213,7 @@ def _stopped(options: JobOptions, executor: FollowingExecutor, code: int) -> int
     return code
 
 
-def _ended(options: JobOptions, executor: FollowingExecutor) -> int:
+def _ended(options: JobOptions, executor: MonitoredExecutor) -> int:
     if executor.executed:
         return 0
     say(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +29,9 @@ from penstock.cli.progress import duration_text
 from penstock.dataflow.errors import GraphError, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.dataflow.environment import JobExecutionResult, Program
-    from penstock.dataflow.stream import CloseableIterator, DataStream
-    from penstock.runtime.client.executor import JobMonitor
+    from penstock.dataflow.graph.job_graph import OperatorOutput
+    from penstock.dataflow.program import CloseableIterator, JobExecutionResult, Program
+    from penstock.runtime.client.job_report import JobMonitor
     from penstock.runtime.control.requests import Request
 
 __all__ = ["cancel", "jobmanager", "list_jobs", "submit"]
@@ -292,8 +292,9 @@ class _SubmitExecutor:
     def execute(self, program: Program) -> JobExecutionResult:
         """Submit a program, and follow it to its end if that is wanted."""
         from penstock.cli.script import Left
-        from penstock.dataflow.environment import JobExecutionResult, current_options
-        from penstock.runtime.client.executor import JobMonitor, job_request
+        from penstock.dataflow.program import JobExecutionResult, current_options
+        from penstock.runtime.client.executor import job_request
+        from penstock.runtime.client.job_report import JobMonitor
         from penstock.runtime.client.source_preparation import prepared_sources
         from penstock.runtime.control.requests import Submit
 
@@ -332,9 +333,9 @@ class _SubmitExecutor:
             raise SystemExit(143)
         return result
 
-    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
+    def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
         """Refused: records do not come back from the job manager."""
-        del program, stream
+        del program, outputs
         raise GraphError(
             "execute_and_collect() brings records to this program, which a submitted job cannot: "
             "write them to a sink and call env.execute(), or use penstock run"

@@ -16,13 +16,18 @@ from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.errors import GraphError
 
 __all__ = [
+    "MAX_PARALLELISM",
     "CheckpointConfig",
     "CheckpointingMode",
     "JobConfig",
     "RestartStrategies",
     "RestartStrategy",
+    "check_parallelism",
     "log_level_number",
 ]
+
+#: The largest number of key groups, as in Flink.
+MAX_PARALLELISM = 32768
 
 
 class CheckpointingMode(Enum):
@@ -182,9 +187,10 @@ class JobConfig:
     def validate(self) -> None:
         """Raise `GraphError` for a setting that cannot be."""
         check_parallelism(self.parallelism, self.max_parallelism, "the job")
-        if not 1 <= self.max_parallelism <= 32768:
+        if not 1 <= self.max_parallelism <= MAX_PARALLELISM:
             raise GraphError(
-                f"max_parallelism must be between 1 and 32768, not {self.max_parallelism}"
+                f"max_parallelism must be between 1 and {MAX_PARALLELISM}, "
+                f"not {self.max_parallelism}"
             )
         if self.checkpoint_dir is not None:
             self.checkpoint_dir = without_scheme(str(self.checkpoint_dir))

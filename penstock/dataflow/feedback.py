@@ -1,99 +1,66 @@
-"""Loops in a program: streams that are read before they are known.
+"""A feedback: a stream that is read before its producers are known.
 
-`StreamExecutionEnvironment.create_feedback` makes such a stream, `DataStream.iterate` one that is
-united with another, as in Flink. Both are closed with what is fed back. A feedback is not an
-operator that runs: the compiler joins what reads it with what it was closed with.
+`StreamExecutionEnvironment.create_feedback` makes one, and `DataStream.iterate` one that is united
+with another stream, as in Flink. Both are closed with the streams that are fed back. A feedback is
+an operator that never runs: the compiler connects its readers with the operators that it was closed
+with.
 
-A loop ends by itself: when all that enters it from outside has ended and no record is left in it.
+A loop ends when all streams that enter it from outside have ended and no record is left in it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.job_graph import Operator
-from penstock.dataflow.stream import DataStream, End
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorOutput
 
-__all__ = ["FeedbackStream", "IterativeStream"]
-
-
-class FeedbackStream(DataStream):
-    """A stream that can be used at once and is given its records later, by `close_with`.
-
-    It goes wherever a stream goes. A partitioning that is chosen on it (by `key_by`, say) counts
-    over that of the stream it is closed with.
-    """
-
-    def close_with(self, stream: DataStream) -> DataStream:
-        """Feed back the records of `stream`, and return it.
-
-        To feed back several streams, close it with their union. Raises `GraphError` if it is
-        closed already, or if `stream` is no stream or belongs to another environment.
-        """
-        feedback = self._ends[0].operator
-        _check(self, feedback, stream)
-        stream._connect(feedback)
-        return stream
+__all__ = ["Feedback", "names_of"]
 
 
-class IterativeStream(DataStream):
-    """A stream united with what is fed back into it. (Flink: `IterativeStream`.)
+class Feedback:
+    """A feedback in a job graph, which is closed once.
 
     Arguments:
-        stream: what enters the loop from outside.
-        feedback: what is fed back.
+        graph: the job graph.
+        operator: stands for the feedback in it.
     """
 
-    def __init__(self, stream: DataStream, feedback: FeedbackStream) -> None:
-        super().__init__(stream._environment, [*stream._ends, *feedback._ends])
-        self._feedback = feedback
-        self._first = stream._ends[0]
+    def __init__(self, graph: JobGraph, operator: Operator) -> None:
+        self._graph = graph
+        self._operator = operator
 
-    def close_with(self, feedback_stream: DataStream) -> DataStream:
-        """Feed back the records of `feedback_stream`, and return it.
+    @property
+    def name(self) -> str:
+        """The name that errors show."""
+        return self._operator.name
 
-        They are spread like the stream that was iterated over, unless `feedback_stream` or what
-        reads this stream chooses otherwise. To feed back several streams, close it with their
-        union. Raises `GraphError` if it is closed already, or if `feedback_stream` does not come
-        from this stream.
-        """
-        feedback = self._feedback._ends[0].operator
-        _check(self, feedback, feedback_stream)
-        ends = feedback_stream._ends
-        before = self._environment._graph.upstream(end.operator.id for end in ends)
-        if feedback.id not in before:
+    def require_open(self) -> None:
+        """Raise `GraphError` if the feedback is closed already."""
+        before = [edge.source for edge in self._graph.inputs_of(self._operator.id)]
+        if before:
+            names = ", ".join(repr(one.name) for one in self._graph.operators if one.id in before)
             raise GraphError(
-                f"feedback {feedback.name!r} cannot be closed with {_names(ends)}, which does not "
+                f"feedback {self.name!r} is closed already, with {names}; to feed back several "
+                f"streams close it once, with their union"
+            )
+
+    def require_downstream(self, outputs: Iterable[OperatorOutput]) -> None:
+        """Raise `GraphError` if none of these outputs depends on the feedback."""
+        outputs = tuple(outputs)
+        before = self._graph.upstream(output.operator.id for output in outputs)
+        if self._operator.id not in before:
+            raise GraphError(
+                f"feedback {self.name!r} cannot be closed with {names_of(outputs)}, which does not "
                 f"come from the stream that is iterated over; for records from elsewhere there is "
                 f"env.create_feedback(name)"
             )
-        spread = [
-            replace(self._first, operator=end.operator) if end.partitioning is None else end
-            for end in ends
-        ]
-        self._feedback.close_with(DataStream(self._environment, spread))
-        return feedback_stream
+
+    def close(self, outputs: Iterable[OperatorOutput]) -> None:
+        """Feed back these outputs."""
+        self._graph.connect(outputs, self._operator)
 
 
-def _check(own: DataStream, feedback: Operator, stream: Any) -> None:
-    if not isinstance(stream, DataStream):
-        raise GraphError(f"feedback {feedback.name!r} is closed with a stream, not with {stream!r}")
-    if stream._environment is not own._environment:
-        raise GraphError(
-            f"feedback {feedback.name!r} is closed with a stream of its own environment, and "
-            f"{_names(stream._ends)} belongs to another"
-        )
-    graph = own._environment._graph
-    before = [edge.source for edge in graph.inputs_of(feedback.id)]
-    if before:
-        names = ", ".join(repr(one.name) for one in graph.operators if one.id in before)
-        raise GraphError(
-            f"feedback {feedback.name!r} is closed already, with {names}; to feed back several "
-            f"streams close it once, with their union"
-        )
-
-
-def _names(ends: tuple[End, ...]) -> str:
-    return ", ".join(repr(end.operator.name) for end in ends)
+def names_of(outputs: Iterable[OperatorOutput]) -> str:
+    """Return the quoted names of the operators of some outputs, for errors."""
+    return ", ".join(repr(output.operator.name) for output in outputs)

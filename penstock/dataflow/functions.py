@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ProcessFunction",
     "ReduceFunction",
     "SinkFunction",
+    "check_function",
     "has_end_input",
     "method_of",
 ]
@@ -160,3 +162,26 @@ def method_of(function: Any, method: str) -> Callable[..., Any]:
     bound = getattr(function, method, None) if isinstance(function, Function) else None
     result: Callable[..., Any] = function if bound is None else bound
     return result
+
+
+def check_function(function: Any, base: type[Function], method: str) -> Any:
+    """Return a function that a program passed to a method of the API.
+
+    Arguments:
+        function: anything that can be called, or a `base`.
+        base: the class of rich functions that the method takes.
+        method: name of the method, for the error.
+
+    Raises:
+        GraphError: for anything else, such as the class in place of an object of it.
+    """
+    # Any other class is a function, too: map(int).
+    forgotten = isinstance(function, type) and issubclass(function, Function)
+    if isinstance(function, base) or (
+        callable(function) and not forgotten and not isinstance(function, Function)
+    ):
+        return function
+    hint = "an instance, not the class" if forgotten else "a function"
+    raise GraphError(
+        f"{method} takes a function or a {base.__name__} ({hint}), and got {function!r}"
+    )

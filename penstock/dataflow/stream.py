@@ -1,8 +1,10 @@
-"""`DataStream` and `KeyedStream`: how a program is written.
+"""Streams: `DataStream`, `KeyedStream`, and the streams that close loops.
 
-Names and semantics are PyFlink's. A stream is a list of ends (operators that produce it, each
-with the partitioning chosen so far); every method that transforms it adds an operator to the
-job graph and returns a new stream.
+Names and semantics are PyFlink's. A stream is a tuple of operator outputs, each with the
+partitioning chosen for it. A method that transforms a stream adds an operator to the job graph and
+returns the stream of its output; nothing runs before `execute`.
+
+These classes return each other, so they share this module.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from __future__ import annotations
 import copy
 import operator as op
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 from penstock.dataflow.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
-from penstock.dataflow.config import check_parallelism
+from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.feedback import Feedback, names_of
 from penstock.dataflow.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -28,132 +32,68 @@ from penstock.dataflow.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
+    check_function,
 )
-from penstock.dataflow.graph.job_graph import Chaining, Edge, Operator, OperatorKind, Partitioning
+from penstock.dataflow.graph.job_graph import (
+    Chaining,
+    OperatorKind,
+    OperatorOutput,
+    Partitioning,
+)
+from penstock.dataflow.operator_settings import DataStreamSink, OperatorSettings
+from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
 
-if TYPE_CHECKING:
-    from penstock.dataflow.environment import StreamExecutionEnvironment
-    from penstock.dataflow.feedback import IterativeStream
-
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
 
 
-@dataclass(frozen=True)
-class End:
-    """An operator that produces a stream, and how its records are to be spread next."""
+class DataStream(PyFlinkNames, OperatorSettings):
+    """A stream of records of one program. (Flink: `DataStream`.)
 
-    operator: Operator
-    partitioning: Partitioning | None = None
-    selector: Any = None
-    partitioner: Any = None
-
-
-class _Named:
-    """The setters that streams and sinks share; they change the operator made last."""
-
-    def __init__(self, environment: StreamExecutionEnvironment, ends: Sequence[End]) -> None:
-        self._environment = environment
-        self._ends = tuple(ends)
-
-    def _operator(self, what: str) -> Operator:
-        if len(self._ends) != 1 or self._ends[0].partitioning not in (None, Partitioning.FORWARD):
-            raise GraphError(
-                f"{what} belongs right after the operator that it is for, not after a union, a "
-                f"key_by or another change of partitioning"
-            )
-        operator = self._ends[0].operator
-        if operator.kind is OperatorKind.FEEDBACK:
-            raise GraphError(
-                f"{what} is for an operator, and feedback {operator.name!r} is none: say it of "
-                f"those that read it or that it is closed with"
-            )
-        return operator
-
-    def _set_name(self, name: str) -> None:
-        self._operator("name(...)").name = str(name)
-
-    def _set_uid(self, uid: str) -> None:
-        if not isinstance(uid, str) or not uid:
-            raise GraphError(f"a uid is a non-empty string, not {uid!r}")
-        self._operator("uid(...)").uid = uid
-
-    def _set_parallelism(self, parallelism: int) -> None:
-        operator = self._operator("set_parallelism(...)")
-        check_parallelism(parallelism, 32768, f"operator {operator.name!r}")
-        if operator.non_parallel_reason and parallelism > 1:
-            raise GraphError(
-                f"operator {operator.name!r} cannot run in parallel: {operator.non_parallel_reason}"
-            )
-        operator.parallelism = parallelism
-
-    def _set_chaining(self, chaining: Chaining) -> None:
-        self._operator("chaining").chaining = chaining
-
-
-class DataStream(PyFlinkNames, _Named):
-    """A stream of records of one program."""
+    Wherever a method takes a function object, it takes a plain function or lambda, too. The
+    arguments `output_type` and `key_type` are ignored; they are accepted for PyFlink programs.
+    """
 
     _missing = STREAM
 
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment that the stream belongs to."""
+    def get_execution_environment(self) -> BaseEnvironment:
+        """Return the environment that the stream belongs to."""
         return self._environment
 
-    # ---- properties of the operator made last
-
-    def name(self, name: str) -> DataStream:
-        """Name the operator; shown in plans, reports and errors."""
-        self._set_name(name)
-        return self
-
     def get_name(self) -> str:
-        """The name of the operator made last."""
+        """Return the name of the operator that was added last."""
         return self._operator("get_name()").name
 
-    def uid(self, uid: str) -> DataStream:
-        """Give the operator an id that its state is found by after the program changed."""
-        self._set_uid(uid)
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStream:
-        """Run the operator in so many subtasks."""
-        self._set_parallelism(parallelism)
-        return self
-
-    def disable_chaining(self) -> DataStream:
-        """Never fuse the operator with its neighbours."""
-        self._set_chaining(Chaining.NEVER)
-        return self
-
     def start_new_chain(self) -> DataStream:
-        """Do not fuse the operator with the one before it."""
-        self._set_chaining(Chaining.HEAD)
+        """Begin a chain with the operator: do not chain it to the one before it."""
+        self._operator("chaining").chaining = Chaining.HEAD
         return self
 
     # ---- transformations
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
-        """One record for each record."""
+        """Emit one record for each record: the one that `func` returns."""
         del output_type
-        return self._transform(OperatorKind.MAP, "Map", _checked(func, MapFunction, "map"))
+        return self._transform(OperatorKind.MAP, "Map", check_function(func, MapFunction, "map"))
 
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None
     ) -> DataStream:
-        """Any number of records for each record; `func` returns an iterable."""
+        """Emit any number of records for each record: the items of the iterable `func` returns."""
         del output_type
-        function = _checked(func, FlatMapFunction, "flat_map")
+        function = check_function(func, FlatMapFunction, "flat_map")
         return self._transform(OperatorKind.FLAT_MAP, "Flat Map", function)
 
     def filter(self, func: Callable[[Any], Any] | FilterFunction) -> DataStream:
-        """The records for which `func` is true."""
-        return self._transform(
-            OperatorKind.FILTER, "Filter", _checked(func, FilterFunction, "filter")
-        )
+        """Keep the records for which `func` returns a true value."""
+        function = check_function(func, FilterFunction, "filter")
+        return self._transform(OperatorKind.FILTER, "Filter", function)
 
     def process(self, func: ProcessFunction, output_type: Any = None) -> DataStream:
-        """Any number of records for each record, with a context."""
+        """Emit any number of records for each record, and at the end of the input.
+
+        Raises `GraphError` for anything but a `ProcessFunction`.
+        """
         del output_type
         if not isinstance(func, ProcessFunction):
             raise GraphError(
@@ -164,96 +104,127 @@ class DataStream(PyFlinkNames, _Named):
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
     ) -> KeyedStream:
-        """The same records, those with equal keys in one subtask."""
+        """Partition the records by key: records with equal keys go to the same subtask.
+
+            stream.key_by(lambda record: record[0])
+
+        Arguments:
+            key_selector: returns the key of a record; `docs/types.md` lists the types of keys.
+            key_type: ignored.
+
+        Raises:
+            GraphError: if `key_selector` is not a function, such as the position of a field.
+        """
         del key_type
         if isinstance(key_selector, int | str):
             raise GraphError(
                 f"key_by takes a function, not a position or the name of a field: write "
                 f"key_by(lambda record: record[{key_selector!r}])"
             )
-        selector = _checked(key_selector, KeySelector, "key_by")
-        return KeyedStream(self._environment, self._spread(Partitioning.HASH, selector), selector)
+        selector = check_function(key_selector, KeySelector, "key_by")
+        outputs = self._partitioned(Partitioning.HASH, selector)
+        return KeyedStream(self._environment, outputs, selector)
 
     def union(self, *streams: DataStream) -> DataStream:
-        """The records of this and all the other streams."""
+        """Unite this stream with others into one, in no particular order.
+
+        Raises `GraphError` for a stream of another environment.
+        """
         for stream in streams:
             if not isinstance(stream, DataStream):
                 raise GraphError(f"union takes streams, not {stream!r}")
             if stream._environment is not self._environment:
                 raise GraphError("union takes streams of one environment, and got one of another")
-        ends = [end for stream in (self, *streams) for end in stream._ends]
-        return DataStream(self._environment, ends)
+        outputs = [output for stream in (self, *streams) for output in stream._outputs]
+        return DataStream(self._environment, outputs)
 
     def iterate(self, max_wait_time_millis: float | None = None) -> IterativeStream:
-        """This stream united with what is fed back into it; close it with `close_with`.
+        """Begin a loop: return this stream united with the records that are fed back into it.
 
-        The time is accepted since Flink has it, and ignored: there a loop ends when nothing has
-        come for so long, here when this stream has ended and no record is left in the loop.
+            loop = numbers.iterate()
+            smaller = loop.map(lambda n: n - 1)
+            loop.close_with(smaller.filter(lambda n: n > 0))
+
+        The loop ends when this stream has ended and no record is left in the loop.
+
+        Arguments:
+            max_wait_time_millis: ignored. In Flink a loop ends when no record has come for this
+                time.
         """
         del max_wait_time_millis
-        # `feedback` is built on this module.
-        from penstock.dataflow.feedback import IterativeStream
-
-        return IterativeStream(self, self._environment._create_iteration())
+        return IterativeStream(self, self._environment._add_iteration())
 
     # ---- partitioning
 
     def forward(self) -> DataStream:
-        """Subtask i to subtask i; both operators must have the same parallelism."""
-        return DataStream(self._environment, self._spread(Partitioning.FORWARD))
+        """Send the records of subtask i to subtask i. Both operators need the same parallelism."""
+        return self._repartition(Partitioning.FORWARD)
 
     def rebalance(self) -> DataStream:
-        """Round robin over all subtasks."""
-        return DataStream(self._environment, self._spread(Partitioning.REBALANCE))
+        """Send the records to all subtasks in turn."""
+        return self._repartition(Partitioning.REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Round robin over a share of the subtasks, so that fewer channels are needed."""
-        return DataStream(self._environment, self._spread(Partitioning.RESCALE))
+        """Send the records to some of the subtasks in turn, which needs fewer channels."""
+        return self._repartition(Partitioning.RESCALE)
 
     def shuffle(self) -> DataStream:
-        """To subtasks at random, uniformly."""
-        return DataStream(self._environment, self._spread(Partitioning.SHUFFLE))
+        """Send each record to a subtask chosen at random, uniformly."""
+        return self._repartition(Partitioning.SHUFFLE)
 
     def broadcast(self) -> DataStream:
-        """Every record to every subtask."""
-        return DataStream(self._environment, self._spread(Partitioning.BROADCAST))
+        """Send every record to every subtask."""
+        return self._repartition(Partitioning.BROADCAST)
 
     def global_(self) -> DataStream:
-        """Every record to the first subtask."""
-        return DataStream(self._environment, self._spread(Partitioning.GLOBAL))
+        """Send every record to the first subtask."""
+        return self._repartition(Partitioning.GLOBAL)
 
     def partition_custom(
         self,
         partitioner: Callable[[Any, int], int] | Partitioner,
         key_selector: Callable[[Any], Any] | KeySelector,
     ) -> DataStream:
-        """To the subtask that `partitioner(key, number_of_subtasks)` says."""
-        partitioner = _checked(partitioner, Partitioner, "partition_custom")
-        selector = _checked(key_selector, KeySelector, "partition_custom")
-        ends = self._spread(Partitioning.CUSTOM, selector, partitioner)
-        return DataStream(self._environment, ends)
+        """Send each record to the subtask that a function of its key chooses.
 
-    # ---- ends
+        Arguments:
+            partitioner: called as `partitioner(key, number_of_subtasks)`; returns the index of
+                the subtask.
+            key_selector: returns the key of a record.
+        """
+        partitioner = check_function(partitioner, Partitioner, "partition_custom")
+        selector = check_function(key_selector, KeySelector, "partition_custom")
+        return self._repartition(Partitioning.CUSTOM, selector, partitioner)
+
+    # ---- results
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
-        """Write the records to a sink."""
+        """Write the records to a sink.
+
+        Raises `GraphError` for anything but a `Sink`, or if the sink finds a mistake in its
+        arguments.
+        """
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to takes a Sink, not {sink!r}; for a function use add_sink")
         sink.validate()
         stream = self._transform(OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink)
-        return DataStreamSink(self._environment, stream._ends)
+        return DataStreamSink(self._environment, stream._outputs)
 
     def add_sink(self, sink_func: Callable[[Any], Any] | SinkFunction | Sink) -> DataStreamSink:
-        """Call a function with each record: at least once, so after a crash some come again."""
+        """Call a function with each record, at least once: after a failure it gets some again."""
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
         # The API names connectors for convenience; a function-level import keeps the layers.
         from penstock.connectors import FunctionSink
 
-        return self.sink_to(FunctionSink(_checked(sink_func, SinkFunction, "add_sink")))
+        return self.sink_to(FunctionSink(check_function(sink_func, SinkFunction, "add_sink")))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print the records, with the subtask in front if there are several."""
+        """Print the records, each after the number of its subtask if there are several.
+
+        Arguments:
+            sink_identifier: printed in front of each record.
+        """
         from penstock.connectors import PrintSink
 
         return self.sink_to(PrintSink(sink_identifier)).name("Print to Std. Out")
@@ -265,91 +236,116 @@ class DataStream(PyFlinkNames, _Named):
         *,
         in_process: bool | None = None,
     ) -> Any:
-        """Run the program and iterate over this stream's records.
+        """Run the program, and return the records of this stream.
 
-        Returns a `CloseableIterator`, or a list if a `limit` is given. With `in_process` the job
-        runs inside this process, and goes on only while the next record is waited for.
+        Arguments:
+            job_execution_name: name of the job; None takes that of the settings.
+            limit: number of records to return, as a list. None returns a `CloseableIterator`.
+            in_process: whether to run the job inside this process. It then makes progress only
+                while the program waits for the next record.
+
+        Raises:
+            GraphError, JobError, StoreError: as `StreamExecutionEnvironment.execute` does.
         """
-        return self._environment._execute_and_collect(self, job_execution_name, limit, in_process)
+        records = self._environment._collect(self._outputs, job_execution_name, in_process)
+        return records if limit is None else _first(records, limit)
 
-    # ---- inside
+    # ---- building
 
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> DataStream:
+        """Add an operator that reads this stream, and return the stream of its output."""
         if isinstance(function, Function):
-            # A rich function is the program's own object: what happens to it later (another
-            # use, another open) must not reach this operator.
+            # The program may use or open its rich function again; a copy keeps this operator
+            # apart from that.
             function = copy.copy(function)
-        operator = self._environment._add_operator(kind, name, function, key_selector)
-        self._connect(operator)
-        return DataStream(self._environment, [End(operator)])
+        environment = self._environment
+        operator = environment._add_operator(kind, name, function, key_selector)
+        environment._graph.connect(self._outputs, operator)
+        return DataStream(environment, [OperatorOutput(operator)])
 
-    def _connect(self, operator: Operator) -> None:
-        """Let an operator read this stream."""
-        self._environment._graph.edges += self._edges_to(operator)
-
-    def _edges_to(self, operator: Operator) -> list[Edge]:
-        return [
-            Edge(end.operator.id, operator.id, 0, end.partitioning, end.selector, end.partitioner)
-            for end in self._ends
-        ]
-
-    def _spread(
+    def _repartition(
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
-    ) -> list[End]:
+    ) -> DataStream:
+        outputs = self._partitioned(partitioning, selector, partitioner)
+        return DataStream(self._environment, outputs)
+
+    def _partitioned(
+        self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
+    ) -> list[OperatorOutput]:
         return [
-            replace(end, partitioning=partitioning, selector=selector, partitioner=partitioner)
-            for end in self._ends
+            replace(output, partitioning=partitioning, selector=selector, partitioner=partitioner)
+            for output in self._outputs
         ]
+
+
+def _first(records: CloseableIterator, limit: int) -> list[Any]:
+    with records:
+        return list(islice(records, limit))
 
 
 class KeyedStream(DataStream):
-    """A stream in which all records of one key come to the same subtask, with keyed state."""
+    """A stream partitioned by key; its operators have keyed state. (Flink: `KeyedStream`.)
+
+    The aggregations are rolling: they emit a result for each record.
+
+    Arguments:
+        environment, outputs: as for `OperatorSettings`.
+        selector: returns the key of a record.
+    """
 
     _missing = KEYED_STREAM
 
     def __init__(
-        self, environment: StreamExecutionEnvironment, ends: Sequence[End], selector: Any
+        self, environment: BaseEnvironment, outputs: Sequence[OperatorOutput], selector: Any
     ) -> None:
-        super().__init__(environment, ends)
+        super().__init__(environment, outputs)
         self._selector = selector
 
     def reduce(
         self, func: Callable[[Any, Any], Any] | ReduceFunction, output_type: Any = None
     ) -> DataStream:
-        """The running combination of each key's records, emitted for each record."""
+        """Combine the records of each key, and emit the combination so far for each record.
+
+        stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+        """
         del output_type
-        return self._keyed(
-            OperatorKind.KEYED_REDUCE, "Reduce", _checked(func, ReduceFunction, "reduce")
-        )
+        return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
 
     def sum(self, position_to_sum: int | str | None = 0) -> DataStream:
-        """The running sum of one field; the record's other fields are those of the first."""
-        return self._reduce_field("Sum", FieldAggregation(position_to_sum, op.add))
+        """Emit the sum so far of one field; the other fields are those of the key's first record.
+
+        Arguments:
+            position_to_sum: position or name of the field; None for records that are numbers.
+        """
+        return self._reduce("Sum", FieldAggregation(position_to_sum, op.add))
 
     def min(self, position_to_min: int | str | None = 0) -> DataStream:
-        """The running minimum of one field."""
-        return self._reduce_field("Min", FieldAggregation(position_to_min, min))
+        """Emit the smallest value so far of one field; other fields are as in `sum`."""
+        return self._reduce("Min", FieldAggregation(position_to_min, min))
 
     def max(self, position_to_max: int | str | None = 0) -> DataStream:
-        """The running maximum of one field."""
-        return self._reduce_field("Max", FieldAggregation(position_to_max, max))
+        """Emit the largest value so far of one field; other fields are as in `sum`."""
+        return self._reduce("Max", FieldAggregation(position_to_max, max))
 
     def min_by(self, position_to_min_by: int | str | None = 0) -> DataStream:
-        """The record with the smallest field so far; the first of equal ones."""
-        return self._reduce_field("Min By", FieldChoice(position_to_min_by, op.lt))
+        """Emit the record with the smallest field so far; of equal ones the first."""
+        return self._reduce("Min By", FieldChoice(position_to_min_by, op.lt))
 
     def max_by(self, position_to_max_by: int | str | None = 0) -> DataStream:
-        """The record with the largest field so far; the first of equal ones."""
-        return self._reduce_field("Max By", FieldChoice(position_to_max_by, op.gt))
+        """Emit the record with the largest field so far; of equal ones the first."""
+        return self._reduce("Max By", FieldChoice(position_to_max_by, op.gt))
 
     def count(self) -> DataStream:
-        """A pair (key, number of its records so far) for each record."""
+        """Emit a pair (key, number of its records so far) for each record."""
         return self._keyed(OperatorKind.KEYED_COUNT, "Count", None)
 
     def process(self, func: Any, output_type: Any = None) -> DataStream:
-        """Any number of records for each record, with keyed state."""
+        """Emit any number of records for each record, with keyed state.
+
+        Raises `GraphError` for anything but a `KeyedProcessFunction`.
+        """
         del output_type
         if not isinstance(func, KeyedProcessFunction):
             raise GraphError(
@@ -360,81 +356,84 @@ class KeyedStream(DataStream):
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
     ) -> KeyedStream:
-        """Another key for the same records."""
-        return DataStream(self._environment, self._ends).key_by(key_selector, key_type)
+        """Partition the same records by another key; see `DataStream.key_by`."""
+        return DataStream(self._environment, self._outputs).key_by(key_selector, key_type)
 
     def union(self, *streams: DataStream) -> DataStream:
-        """The records of this and all the other streams; no longer keyed."""
-        return DataStream(self._environment, self._ends).union(*streams)
+        """Unite this stream with others; the result is not keyed. See `DataStream.union`."""
+        return DataStream(self._environment, self._outputs).union(*streams)
 
-    def _reduce_field(self, name: str, function: ReduceFunction) -> DataStream:
+    def _reduce(self, name: str, function: Any) -> DataStream:
         return self._keyed(OperatorKind.KEYED_REDUCE, name, function)
 
     def _keyed(self, kind: OperatorKind, name: str, function: Any) -> DataStream:
         return self._transform(kind, name, function, self._selector)
 
 
-class DataStreamSink(_Named):
-    """The end of a stream."""
+class FeedbackStream(DataStream):
+    """A stream that is used now and given its records later, by `close_with`.
 
-    def name(self, name: str) -> DataStreamSink:
-        """Name the sink."""
-        self._set_name(name)
-        return self
-
-    def uid(self, uid: str) -> DataStreamSink:
-        """Give the sink an id that its uncommitted output is found by."""
-        self._set_uid(uid)
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        """Run the sink in so many subtasks."""
-        self._set_parallelism(parallelism)
-        return self
-
-    def disable_chaining(self) -> DataStreamSink:
-        """Never fuse the sink with the operator before it."""
-        self._set_chaining(Chaining.NEVER)
-        return self
-
-
-class CloseableIterator:
-    """Iterates over the records of a running job; closing it stops the job.
-
-    Arguments:
-        records: an iterator over the records.
-        close: stops the job.
+    It can be used wherever a stream can. A partitioning that is chosen on it, by `key_by` for
+    example, takes precedence over that of the stream it is closed with.
     """
 
-    def __init__(self, records: Any, close: Callable[[], None]) -> None:
-        self._records = records
-        self._close = close
+    def close_with(self, stream: DataStream) -> DataStream:
+        """Feed back the records of `stream`, and return it.
 
-    def __iter__(self) -> CloseableIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._records)
-
-    def __enter__(self) -> CloseableIterator:
-        return self
-
-    def __exit__(self, *exc: object) -> Literal[False]:
-        self.close()
-        return False
-
-    def close(self) -> None:
-        """Stop the job, if it still runs."""
-        self._close()
+        To feed back several streams, close it with their union. Raises `GraphError` if it is
+        closed already, or if `stream` is not a stream of the same environment.
+        """
+        feedback = Feedback(self._environment._graph, self._outputs[0].operator)
+        feedback.close(_outputs_for(feedback, self, stream))
+        return stream
 
 
-def _checked(func: Any, base: type[Function], method: str) -> Any:
-    """`func` if it can be called or is a `base`; else a `GraphError` that says what is expected."""
-    # Any other class is a function too: map(int).
-    forgotten = isinstance(func, type) and issubclass(func, Function)
-    if isinstance(func, base) or (
-        callable(func) and not forgotten and not isinstance(func, Function)
-    ):
-        return func
-    hint = "an instance, not the class" if forgotten else "a function"
-    raise GraphError(f"{method} takes a function or a {base.__name__} ({hint}), and got {func!r}")
+class IterativeStream(DataStream):
+    """A stream united with the records fed back into it. (Flink: `IterativeStream`.)
+
+    Arguments:
+        stream: the records that enter the loop from outside.
+        feedback: the feedback's output.
+    """
+
+    def __init__(self, stream: DataStream, feedback: OperatorOutput) -> None:
+        super().__init__(stream._environment, [*stream._outputs, feedback])
+        self._feedback = Feedback(stream._environment._graph, feedback.operator)
+        self._initial = stream._outputs[0]
+
+    def close_with(self, feedback_stream: DataStream) -> DataStream:
+        """Feed back the records of `feedback_stream`, and return it.
+
+        They are partitioned like the stream that entered the loop, unless `feedback_stream` or
+        a stream made of this one has a partitioning of its own. To feed back several streams,
+        close it with their union.
+
+        Raises `GraphError` if it is closed already, or if `feedback_stream` does not come from
+        this stream.
+        """
+        outputs = _outputs_for(self._feedback, self, feedback_stream)
+        self._feedback.require_downstream(outputs)
+        self._feedback.close(
+            replace(self._initial, operator=output.operator)
+            if output.partitioning is None
+            else output
+            for output in outputs
+        )
+        return feedback_stream
+
+
+def _outputs_for(
+    feedback: Feedback, stream: DataStream, closing: DataStream
+) -> tuple[OperatorOutput, ...]:
+    """Return the outputs of the stream that closes a feedback."""
+    if not isinstance(closing, DataStream):
+        raise GraphError(
+            f"feedback {feedback.name!r} is closed with a stream, not with {closing!r}"
+        )
+    if closing._environment is not stream._environment:
+        raise GraphError(
+            f"feedback {feedback.name!r} is closed with a stream of its own environment, and "
+            f"{names_of(closing._outputs)} belongs to another"
+        )
+    feedback.require_open()
+    return closing._outputs

@@ -306,14 +306,18 @@ def test_a_job_file_may_exit_as_it_likes(tmp_path, job, monkeypatch):
 )
 def test_times_are_read_with_their_units(tmp_path, monkeypatch, text, seconds):
     seen = []
-    monkeypatch.setattr("penstock.cli.script.run_job", lambda options, _: seen.append(options) or 0)
+    monkeypatch.setattr(
+        "penstock.cli.script.run_job", lambda options, *_: seen.append(options) or 0
+    )
     CliRunner().invoke(main, ["run", "job.py", "--checkpoint-interval", text])
     assert seen[0].checkpoint_interval == pytest.approx(seconds)
 
 
 def test_resume_takes_nothing_a_number_or_a_path(monkeypatch):
     seen = []
-    monkeypatch.setattr("penstock.cli.script.run_job", lambda options, _: seen.append(options) or 0)
+    monkeypatch.setattr(
+        "penstock.cli.script.run_job", lambda options, *_: seen.append(options) or 0
+    )
     for args in (["--resume", "--", "a"], ["--resume", "7"], ["--resume", "old/ck"], []):
         CliRunner().invoke(main, ["run", "job.py", *args])
     assert [options.resume for options in seen] == ["newest", 7, "old/ck", None]

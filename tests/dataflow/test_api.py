@@ -34,8 +34,8 @@ from penstock import (
     Types,
     ValueStateDescriptor,
 )
-from penstock.dataflow.environment import RunOptions, run_options
-from penstock.runtime.client.executor import JobMonitor
+from penstock.dataflow.program import RunOptions, run_options
+from penstock.runtime.client.job_report import JobMonitor
 
 N = 300
 

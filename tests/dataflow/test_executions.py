@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 
 from penstock import GraphError, JobExecutionResult, StreamExecutionEnvironment
 from penstock.connectors import PrintSink
-from penstock.dataflow.environment import Program, RunOptions, run_options
 from penstock.dataflow.graph.compile import compile_graph
-from penstock.dataflow.stream import CloseableIterator, DataStream
+from penstock.dataflow.graph.job_graph import OperatorOutput
+from penstock.dataflow.program import CloseableIterator, Program, RunOptions, run_options
+from penstock.dataflow.stream import DataStream
 
 
 @dataclass
@@ -27,8 +28,8 @@ class Recorder:
         self.executions.append([operator.name for operator in program.graph.operators])
         return JobExecutionResult("", 0.0, [], [], [], "")
 
-    def collect(self, program: Program, stream: DataStream) -> CloseableIterator:
-        program.collect(stream, PrintSink())
+    def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
+        program.add_sink("Collect", outputs, PrintSink())
         self.execute(program)
         return CloseableIterator(iter([1, 2, 3]), lambda: None)
 

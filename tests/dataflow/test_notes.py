@@ -6,7 +6,7 @@ import socket
 import threading
 
 from penstock import StreamExecutionEnvironment
-from penstock.dataflow.environment import RunOptions, run_options
+from penstock.dataflow.program import RunOptions, run_options
 
 
 def test_a_source_that_cannot_be_read_again_says_so_when_the_job_starts() -> None:

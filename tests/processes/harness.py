@@ -28,7 +28,7 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
-from penstock.dataflow.environment import RunOptions, run_options
+from penstock.dataflow.program import RunOptions, run_options
 from tests.processes.parts import PartedSource, let_all_go, let_go
 
 #: So many different words.

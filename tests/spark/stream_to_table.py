@@ -5,7 +5,7 @@ from pathlib import Path
 
 from penstock import RestartStrategies, StreamExecutionEnvironment
 from penstock.connectors.spark import SparkStreamSource, SparkTableSink, spark_session
-from penstock.dataflow.environment import RunOptions, run_options
+from penstock.dataflow.program import RunOptions, run_options
 
 
 def main(folder: Path, resume: str | None) -> None:

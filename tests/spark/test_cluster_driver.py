@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.connectors.spark.session import spark_session
-from penstock.dataflow.environment import RunOptions, run_options
+from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
 from tests.processes.harness import (
     PATIENCE,

@@ -26,7 +26,7 @@ from penstock import (
 from penstock.connectors.spark.data_source import PenstockDataSource, _json
 from penstock.connectors.spark.published import last_whole_snapshot, list_output
 from penstock.connectors.spark.saved_state import find_state, read_part
-from penstock.dataflow.environment import RunOptions, run_options
+from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.client.executor import LocalExecutor
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.storage.store import Store

@@ -25,6 +25,7 @@ __all__ = [
     "JobGraph",
     "Operator",
     "OperatorKind",
+    "OperatorOutput",
     "Partitioning",
 ]
 
@@ -118,6 +119,21 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class OperatorOutput:
+    """The output of an operator, and how the next operator's subtasks share its records.
+
+    Arguments:
+        operator: produces the records.
+        partitioning, selector, partitioner: as in `Edge`, for the edges that will leave it.
+    """
+
+    operator: Operator
+    partitioning: Partitioning | None = None
+    selector: Any = None
+    partitioner: Any = None
+
+
+@dataclass(frozen=True)
 class Connection:
     """An edge between two operators that run, with the feedbacks on its way resolved.
 
@@ -162,6 +178,20 @@ class JobGraph:
         operator = Operator(id, kind, name, function, key_selector=key_selector)
         self.operators.append(operator)
         return operator
+
+    def connect(self, outputs: Iterable[OperatorOutput], operator: Operator) -> None:
+        """Let an operator read these outputs."""
+        self.edges += [
+            Edge(
+                output.operator.id,
+                operator.id,
+                0,
+                output.partitioning,
+                output.selector,
+                output.partitioner,
+            )
+            for output in outputs
+        ]
 
     def upstream(self, operators: Iterable[int]) -> set[int]:
         """Return the ids of these operators and of all operators that they depend on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from typing import Any
 from penstock.runtime.control import packing
 from penstock.runtime.control.framing import receive_blocking, send_blocking
 from penstock.runtime.control.packing import unpack_event
+from penstock.runtime.system.children import child_command
+from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 
-__all__ = ["JobConnection", "SocketConnection"]
+__all__ = ["JobConnection", "JobProcess", "SocketConnection"]
 
 
 class JobConnection(ABC):
@@ -82,3 +85,43 @@ class SocketConnection(JobConnection):
         with suppress(OSError):
             while self._socket.recv(1 << 16):
                 pass
+
+
+class JobProcess(SocketConnection):
+    """A JobManager process and the connection to it.
+
+    Arguments:
+        request: from `job_request`.
+        output: where its standard output and error go; None for this process's.
+    """
+
+    def __init__(self, request: bytes, output: Any = None) -> None:
+        # Its processes have the limits of this one; where they are too low, little can be said.
+        require_open_files(PROCESS_FILES)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                child_command("penstock.runtime.jobmanager.process", str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                # A Ctrl-C at the terminal is for this process, which stops the job in order.
+                start_new_session=True,
+            )
+        super().__init__(ours, request)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+
+    def wait(self) -> str:
+        """Wait until the process has ended, and return how."""
+        code = self.process.wait()
+        self._socket.close()
+        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from penstock.dataflow.environment import Program, RunOptions
 from penstock.dataflow.errors import GraphError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.program import Program, RunOptions
 from penstock.dataflow.source import Preparation, Source
 from penstock.snapshot.coordination.restore_decision import NEWEST
 from penstock.snapshot.metadata.manifest import Manifest, SnapshotNumber

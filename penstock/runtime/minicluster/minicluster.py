@@ -28,7 +28,7 @@ from typing import Any
 
 import trio
 
-from penstock.dataflow.environment import Program
+from penstock.dataflow.program import Program
 from penstock.runtime.client import stop_signals
 from penstock.runtime.client.job_connection import JobConnection
 from penstock.runtime.codegen.decompiler import calls_kept

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock.dataflow.environment import Program, RunOptions, current_options, run_options
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.program import Program, RunOptions, current_options, run_options
 from penstock.dataflow.source import Source
 from penstock.runtime.client.executor import LocalExecutor, job_request
 from penstock.runtime.client.job_connection import JobConnection, SocketConnection

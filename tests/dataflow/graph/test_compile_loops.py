@@ -417,7 +417,7 @@ def test_operators_that_read_only_feedbacks_are_told_apart_by_the_feedbacks_name
             feedback = env.create_feedback(name)
             stream = feedback.map(str)
             feedback.close_with(_source(env, f"source {name}"))
-        return env._graph.assign_uids()[stream._ends[0].operator.id]
+        return env._graph.assign_uids()[stream._outputs[0].operator.id]
 
     assert uid_of_second(True) == uid_of_second(False)
 

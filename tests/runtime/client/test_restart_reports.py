@@ -12,9 +12,9 @@ import pytest
 
 from penstock import StreamExecutionEnvironment
 from penstock.cli.progress import Lines
-from penstock.dataflow.environment import Program, RunOptions
 from penstock.dataflow.errors import JobError, ProtocolError
-from penstock.runtime.client.executor import JobMonitor
+from penstock.dataflow.program import Program, RunOptions
+from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.restart_reports import RestartReports
 from penstock.runtime.control.failures import describe, recreate
 from penstock.runtime.control.restart_texts import RestartTexts

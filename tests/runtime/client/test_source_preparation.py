@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock import CollectionSource, GraphError, StreamExecutionEnvironment
-from penstock.dataflow.environment import RunOptions
 from penstock.dataflow.errors import StoreError
+from penstock.dataflow.program import RunOptions
 from penstock.dataflow.source import Preparation, ReaderContext, Split, SplitEnumerator
 from penstock.runtime.client.source_preparation import prepared_sources
 from penstock.snapshot.storage.store import Store
@@ -103,7 +103,7 @@ def test_a_source_that_is_prepared_hears_what_its_snapshot_holds(tmp_path: Path)
         ("job", None, None),
     ):
         source = Prepared()
-        program = _env(source, tmp_path / folder)._program("counting", check=False)
+        program = _env(source, tmp_path / folder)._program("counting")
         with prepared_sources(program, RunOptions(resume=resume)):
             [preparation] = source.calls
             assert (preparation.state, preparation.resuming) == (state, resume is not None)
@@ -137,7 +137,7 @@ def test_one_source_object_cannot_be_two_sources(tmp_path: Path):
 
 
 def test_a_job_that_is_left_alone_needs_a_folder():
-    program = _env(Prepared(), None)._program(None, check=False)
+    program = _env(Prepared(), None)._program()
     with (
         pytest.raises(GraphError, match="--checkpoint-dir"),
         prepared_sources(program, RunOptions(), attached=False),

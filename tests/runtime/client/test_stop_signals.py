@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import StoreError, StreamExecutionEnvironment
-from penstock.dataflow.environment import RunOptions, run_options
+from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.client.executor import LocalExecutor
 from tests.processes.harness import PATIENCE
 

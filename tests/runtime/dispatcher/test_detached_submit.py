@@ -9,8 +9,8 @@ import pytest
 
 from penstock import JobError, StoreError, StreamExecutionEnvironment
 from penstock.cli import service
-from penstock.dataflow.environment import Program, RunOptions
-from penstock.runtime.client.executor import JobMonitor
+from penstock.dataflow.program import Program, RunOptions
+from penstock.runtime.client.job_report import JobMonitor
 
 
 class Connection:

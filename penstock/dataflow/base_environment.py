@@ -1,0 +1,326 @@
+"""`BaseEnvironment`: the settings, the operators and the execution of a program.
+
+`StreamExecutionEnvironment` adds the sources to it. Streams know this class only.
+
+`local_executor` is the one door from the API down into the runtime.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+from penstock.dataflow.arguments.durations import Duration, seconds_of
+from penstock.dataflow.arguments.pyflink_names import ENVIRONMENT, PyFlinkNames
+from penstock.dataflow.config import (
+    MAX_PARALLELISM,
+    CheckpointConfig,
+    CheckpointingMode,
+    JobConfig,
+    RestartStrategy,
+    check_parallelism,
+    log_level_number,
+)
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
+from penstock.dataflow.graph.plan import render
+from penstock.dataflow.job_process import refuse_in_job_process
+from penstock.dataflow.program import (
+    CloseableIterator,
+    Executor,
+    JobExecutionResult,
+    Program,
+    current_options,
+)
+
+__all__ = ["BaseEnvironment", "local_executor"]
+
+_LOGGER = logging.getLogger("penstock")
+
+
+def local_executor(config: JobConfig) -> Executor:
+    """Return the executor on this machine for a job with these settings."""
+    # The one door from the API down into the runtime. Nothing else of this package opens it.
+    if config.in_process:
+        from penstock.runtime.minicluster.executor import InProcessExecutor
+
+        return InProcessExecutor()
+    from penstock.runtime.client.executor import LocalExecutor
+
+    return LocalExecutor()
+
+
+class BaseEnvironment(PyFlinkNames):
+    """The settings of a program, the operators added to it, and its execution.
+
+    Arguments:
+        config: settings to begin with; None takes the defaults.
+    """
+
+    _missing = ENVIRONMENT
+
+    def __init__(self, config: JobConfig | None = None) -> None:
+        self._config = config or JobConfig()
+        self._graph = JobGraph()
+        self._types: list[type] = []
+        #: Index of the first operator that was added since the last execution.
+        self._pending_from = 0
+
+    # ---- settings
+
+    @property
+    def config(self) -> JobConfig:
+        """All settings of the job. They may be changed in place until it is executed."""
+        return self._config
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the number of subtasks of every operator that is not given its own.
+
+        Raises `GraphError` unless it is a whole number from 1 to 32,768.
+        """
+        check_parallelism(parallelism, MAX_PARALLELISM, "the job")
+        self._config.parallelism = parallelism
+        return self
+
+    def get_parallelism(self) -> int:
+        """Return the default number of subtasks of an operator."""
+        return self._config.parallelism
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Set the number of key groups, which is the largest possible parallelism.
+
+        It is fixed for the life of the job's state: a snapshot is restored only with the same
+        number. Raises `GraphError` unless it is a whole number from 1 to 32,768.
+        """
+        if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_PARALLELISM:
+            raise GraphError(
+                f"max parallelism must be 1 to {MAX_PARALLELISM}, not {max_parallelism!r}"
+            )
+        self._config.max_parallelism = max_parallelism
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """Return the number of key groups."""
+        return self._config.max_parallelism
+
+    def enable_checkpointing(
+        self, interval: Duration, mode: CheckpointingMode | None = None
+    ) -> Self:
+        """Take a snapshot periodically.
+
+        Arguments:
+            interval: time between two snapshots, in milliseconds or as a `timedelta`; at least
+                1 ms.
+            mode: how snapshots are taken; None leaves the mode as it is.
+
+        Raises:
+            GraphError: for an interval of another type or below 1 ms.
+        """
+        checkpoints = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            checkpoints.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """Return the settings of snapshots, to be changed in place."""
+        return CheckpointConfig(self._config)
+
+    def set_restart_strategy(self, strategy: RestartStrategy) -> Self:
+        """Set when a failed job is restarted; see `RestartStrategies`.
+
+        Raises `GraphError` for anything that `RestartStrategies` does not make.
+        """
+        if not isinstance(strategy, RestartStrategy):
+            raise GraphError(f"a restart strategy is made by RestartStrategies, not {strategy!r}")
+        self._config.restart = strategy
+        return self
+
+    def set_in_process(self, in_process: bool = True) -> Self:
+        """Run jobs inside this process, for debugging and tests, or in processes of their own."""
+        self._config.in_process = in_process
+        return self
+
+    def set_log_level(self, level: str | int) -> Self:
+        """Set the level of the root logger in the job's processes, such as "INFO".
+
+        Raises `GraphError` for a name that `logging` does not know.
+        """
+        self._config.log_level = log_level_number(level)
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: Duration) -> Self:
+        """Set the longest time for which a record waits in an output batch.
+
+        Arguments:
+            timeout_millis: in milliseconds or as a `timedelta`; 5 ms by default.
+        """
+        self._config.buffer_timeout_seconds = seconds_of("timeout_millis", timeout_millis)
+        return self
+
+    def set_buffer_debloat_target(self, target: Duration) -> Self:
+        """Set the time that a task may need to process the records in flight to it.
+
+        An aligned snapshot waits at each stage for the records that are in flight there. Flink's
+        setting is `taskmanager.network.memory.buffer-debloat.target`.
+
+        Arguments:
+            target: in milliseconds or as a `timedelta`; at least 1 ms, 100 ms by default.
+        """
+        seconds = seconds_of("the buffer debloat target", target, least_ms=1)
+        self._config.buffer_debloat_target_seconds = seconds
+        return self
+
+    def set_buffer_size(self, records: int, size: int = 64 * 1024) -> Self:
+        """Set the size at which an output batch is sealed.
+
+        Arguments:
+            records: number of records.
+            size: number of bytes. The limit that is reached first counts.
+        """
+        self._config.batch_records, self._config.batch_bytes = records, size
+        return self
+
+    def set_memory(self, size: int) -> Self:
+        """Set the memory for state and buffers of each worker, in bytes."""
+        self._config.memory_bytes = size
+        return self
+
+    def register_type(self, *classes: type) -> Self:
+        """Register classes of records: dataclasses, named tuples, enums.
+
+        Classes that are found in the program's functions need not be registered.
+        """
+        self._types += [cls for cls in classes if cls not in self._types]
+        return self
+
+    # ---- execution
+
+    def get_execution_plan(self, format: str = "text") -> str:
+        """Return a drawing of the program's graph.
+
+        Arguments:
+            format: "text" or "mermaid".
+
+        Raises:
+            GraphError: if the program cannot be compiled, or for another format.
+        """
+        program = self._program()
+        return render(compile_graph(program.graph, program.config), format)
+
+    def execute(
+        self, job_name: str | None = None, *, in_process: bool | None = None
+    ) -> JobExecutionResult:
+        """Run the program to its end, and return its outcome.
+
+        An execution comprises the operators that were added since the last one, and all that
+        they read.
+
+        Arguments:
+            job_name: name of the job; None takes that of the settings.
+            in_process: whether to run the job inside this process, so that `breakpoint()` and
+                coverage work in its functions; None takes what `set_in_process` has set.
+
+        Raises:
+            GraphError: if the program cannot be compiled, or if this process is part of a job.
+            JobError: if the job fails and its restart strategy gives up.
+            StoreError: if snapshots cannot be read or written.
+        """
+        with self._executing():
+            program = self._program(job_name, in_process)
+            compile_graph(program.graph, program.config)
+            _warn_of_unread(program.graph)
+            return _executor(program).execute(program)
+
+    def _collect(
+        self, outputs: Sequence[OperatorOutput], job_name: str | None, in_process: bool | None
+    ) -> CloseableIterator:
+        """Run the program, and iterate over the records of these outputs."""
+        with self._executing():
+            program = self._program(job_name, in_process, outputs)
+            return _executor(program).collect(program, outputs)
+
+    @contextmanager
+    def _executing(self) -> Iterator[None]:
+        """Consider all operators as executed after this block, also if it fails, as Flink does."""
+        refuse_in_job_process()
+        try:
+            yield
+        finally:
+            self._pending_from = len(self._graph.operators)
+
+    # ---- building
+
+    def _program(
+        self,
+        job_name: str | None = None,
+        in_process: bool | None = None,
+        outputs: Sequence[OperatorOutput] = (),
+    ) -> Program:
+        """Return the operators added since the last execution, with all that they read.
+
+        Arguments:
+            job_name: renames the job, for later executions, too.
+            in_process: overrides the setting.
+            outputs: further outputs that are needed.
+        """
+        if job_name is not None:
+            self._config.name = job_name
+        config = self._config
+        if in_process is not None:
+            config = replace(config, in_process=in_process)
+        graph = self._pending_graph([output.operator.id for output in outputs])
+        return Program(graph, current_options().applied_to(config), list(self._types))
+
+    def _pending_graph(self, more: Sequence[int]) -> JobGraph:
+        graph = self._graph
+        wanted = [*(operator.id for operator in self._pending()), *more]
+        if graph.operators and not wanted:
+            raise GraphError(
+                "nothing was added to the program since its last execution: an execution has the "
+                "sinks and other operators that were added since the one before"
+            )
+        return graph.part(graph.upstream(wanted))
+
+    def _pending(self) -> list[Operator]:
+        return self._graph.operators[self._pending_from :]
+
+    def _add_operator(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> Operator:
+        if inspect.iscoroutinefunction(function):
+            raise GraphError(f"{name} was given an async function; functions here are plain ones")
+        return self._graph.add(kind, name, function, key_selector)
+
+    def _add_feedback(self, name: str) -> OperatorOutput:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"a feedback's name is a non-empty string, not {name!r}")
+        if name in self._feedback_names():
+            raise GraphError(f"there is a feedback {name!r} already; give each a name of its own")
+        return OperatorOutput(self._add_operator(OperatorKind.FEEDBACK, name, None))
+
+    def _add_iteration(self) -> OperatorOutput:
+        """Add a feedback with the first free name of "iteration 1", "iteration 2", …"""
+        taken = self._feedback_names()
+        names = (f"iteration {number}" for number in range(1, len(taken) + 2))
+        return self._add_feedback(next(name for name in names if name not in taken))
+
+    def _feedback_names(self) -> set[str]:
+        return {one.name for one in self._pending() if one.kind is OperatorKind.FEEDBACK}
+
+
+def _executor(program: Program) -> Executor:
+    return current_options().executor or local_executor(program.config)
+
+
+def _warn_of_unread(graph: JobGraph) -> None:
+    for operator in graph.unread():
+        _LOGGER.warning(
+            "no sink and no other operator reads the stream of operator %r: its records are "
+            "dropped; end it with sink_to(...) or print()",
+            operator.name,
+        )

@@ -1,0 +1,90 @@
+"""The settings of a single operator, as streams and sinks offer them: name, uid, parallelism, …"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.config import MAX_PARALLELISM, check_parallelism
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.job_graph import (
+    Chaining,
+    Operator,
+    OperatorKind,
+    OperatorOutput,
+    Partitioning,
+)
+
+__all__ = ["DataStreamSink", "OperatorSettings"]
+
+
+class OperatorSettings:
+    """Setters for the operator that was added last; the base of streams and sinks.
+
+    Arguments:
+        environment: the environment that the operator belongs to.
+        outputs: the operator's output; several after a union.
+    """
+
+    def __init__(self, environment: BaseEnvironment, outputs: Sequence[OperatorOutput]) -> None:
+        self._environment = environment
+        self._outputs = tuple(outputs)
+
+    def name(self, name: str) -> Self:
+        """Set the name of the operator, which plans, reports and errors show."""
+        self._operator("name(...)").name = str(name)
+        return self
+
+    def uid(self, uid: str) -> Self:
+        """Set the id by which the operator's state is found after the program has changed.
+
+        For a sink it is also what its uncommitted output is found by. Raises `GraphError` unless
+        it is a non-empty string.
+        """
+        if not isinstance(uid, str) or not uid:
+            raise GraphError(f"a uid is a non-empty string, not {uid!r}")
+        self._operator("uid(...)").uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the number of subtasks of the operator.
+
+        Raises `GraphError` unless it is a whole number from 1 to 32,768, or if the operator
+        cannot run in parallel.
+        """
+        operator = self._operator("set_parallelism(...)")
+        check_parallelism(parallelism, MAX_PARALLELISM, f"operator {operator.name!r}")
+        if operator.non_parallel_reason and parallelism > 1:
+            raise GraphError(
+                f"operator {operator.name!r} cannot run in parallel: {operator.non_parallel_reason}"
+            )
+        operator.parallelism = parallelism
+        return self
+
+    def disable_chaining(self) -> Self:
+        """Run the operator in a task of its own, not chained to its neighbours."""
+        self._operator("chaining").chaining = Chaining.NEVER
+        return self
+
+    def _operator(self, setting: str) -> Operator:
+        """Return the operator that a setting is for."""
+        if len(self._outputs) != 1 or self._outputs[0].partitioning not in (
+            None,
+            Partitioning.FORWARD,
+        ):
+            raise GraphError(
+                f"{setting} belongs right after the operator that it is for, not after a union, a "
+                f"key_by or another change of partitioning"
+            )
+        operator = self._outputs[0].operator
+        if operator.kind is OperatorKind.FEEDBACK:
+            raise GraphError(
+                f"{setting} is for an operator, and feedback {operator.name!r} is none: call it "
+                f"on the operators that read it or that it is closed with"
+            )
+        return operator
+
+
+class DataStreamSink(OperatorSettings):
+    """The end of a stream. (Flink: `DataStreamSink`.)"""

@@ -1,0 +1,195 @@
+"""What an environment, its executors and their users pass each other.
+
+An environment builds a `Program` and gives it to an `Executor`, which returns a
+`JobExecutionResult` or a `CloseableIterator` of records. `RunOptions` are what a command line
+adds to programs that it did not write.
+
+A leaf: neither the environment nor the runtime is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+from penstock.dataflow.config import JobConfig
+from penstock.dataflow.graph.job_graph import JobGraph, OperatorKind, OperatorOutput
+from penstock.dataflow.sink import Sink
+
+__all__ = [
+    "CloseableIterator",
+    "Executor",
+    "JobExecutionResult",
+    "Program",
+    "RunOptions",
+    "current_options",
+    "run_options",
+]
+
+
+@dataclass
+class Program:
+    """All that is executed: a job graph, its settings and its registered record classes."""
+
+    graph: JobGraph
+    config: JobConfig
+    types: list[type] = field(default_factory=list)
+
+    def add_sink(self, name: str, outputs: Sequence[OperatorOutput], sink: Sink) -> None:
+        """Let a sink read these outputs, in this execution only."""
+        self.graph.connect(outputs, self.graph.add(OperatorKind.SINK, name, sink))
+
+
+@dataclass(frozen=True)
+class JobExecutionResult:
+    """The outcome of a job. (Flink: `JobExecutionResult`.)
+
+    Arguments:
+        job_name: name of the job.
+        wall_seconds: time from the call of `execute` to the end, in seconds.
+        restarts: the last hundred restarts with cause and time, oldest first.
+        snapshots: the last hundred completed snapshots, each with number, kind, duration_ms and
+            sizes in bytes.
+        operators: uid, name, records_in and records_out of each operator.
+        lineage: the line of snapshots of this run.
+        stopped: whether the job was stopped with a final snapshot and can be resumed.
+        loops: name, largest number of queued records and largest number of bytes on disk of each
+            back-edge.
+        totals: sums over the whole run: snapshots, snapshot_ms, snapshot_bytes_new, restarts,
+            restart_seconds.
+    """
+
+    job_name: str
+    wall_seconds: float
+    restarts: list[dict[str, Any]]
+    snapshots: list[dict[str, Any]]
+    operators: list[dict[str, Any]]
+    lineage: str
+    stopped: bool = False
+    loops: list[dict[str, Any]] = field(default_factory=list)
+    totals: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"<JobExecutionResult of {self.job_name!r}: "
+            f"{'stopped' if self.stopped else 'finished'} after {self.wall_seconds:.1f} s, "
+            f"{_count(self.restarts, 'restart')}, {_count(self.snapshots, 'snapshot')}>"
+        )
+
+    def get_net_runtime(self) -> int:
+        """Return the wall time in milliseconds. (Flink: `getNetRuntime`.)"""
+        return round(self.wall_seconds * 1000)
+
+
+def _count(items: Sequence[object], name: str) -> str:
+    return f"{len(items)} {name}{'' if len(items) == 1 else 's'}"
+
+
+class CloseableIterator:
+    """Iterates over the records of a running job. (Flink: `CloseableIterator`.)
+
+    Closing it stops the job. It is a context manager that closes itself:
+
+        with stream.execute_and_collect() as records:
+            first = next(records)
+
+    Arguments:
+        records: an iterator over the records.
+        close: stops the job.
+    """
+
+    def __init__(self, records: Iterator[Any], close: Callable[[], None]) -> None:
+        self._records = records
+        self._close = close
+
+    def __iter__(self) -> CloseableIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._records)
+
+    def __enter__(self) -> CloseableIterator:
+        return self
+
+    def __exit__(self, *exc: object) -> Literal[False]:
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """Stop the job if it still runs."""
+        self._close()
+
+
+class Executor(Protocol):
+    """Runs programs. (Flink: `PipelineExecutor`.)"""
+
+    def execute(self, program: Program) -> JobExecutionResult:
+        """Run a program to its end."""
+
+    def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
+        """Run a program, and iterate over the records of some of its outputs."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Settings of a command line, which take precedence over those of the program.
+
+    None leaves the program's setting.
+
+    Arguments:
+        parallelism: number of subtasks of operators without a parallelism of their own.
+        checkpoint_dir: the job's folder of snapshots.
+        checkpoint_interval_seconds: time between two snapshots, in seconds.
+        resume: "newest", the number of a snapshot, or the path of one; None starts without.
+        fork: allow resuming from a snapshot that is not the newest.
+        allow_dropped: allow dropping state that the program no longer has.
+        report: file that the report is written to, as JSON.
+        executor: runs the program instead of the default executor.
+        progress: called with each event of the running job.
+        in_process: whether to run the job inside this process.
+        log_level: level of the root logger in the job's processes.
+    """
+
+    parallelism: int | None = None
+    checkpoint_dir: str | None = None
+    checkpoint_interval_seconds: float | None = None
+    resume: str | int | None = None
+    fork: bool = False
+    allow_dropped: bool = False
+    report: str | None = None
+    executor: Executor | None = None
+    progress: Callable[[dict[str, Any]], None] | None = None
+    in_process: bool | None = None
+    log_level: int | None = None
+
+    def applied_to(self, config: JobConfig) -> JobConfig:
+        """Return a copy of a job's settings with these options applied."""
+        overrides: dict[str, Any] = {
+            "parallelism": self.parallelism,
+            "checkpoint_dir": self.checkpoint_dir,
+            "checkpoint_interval_seconds": self.checkpoint_interval_seconds,
+            "in_process": self.in_process,
+            "log_level": self.log_level,
+        }
+        return replace(config, **{k: v for k, v in overrides.items() if v is not None})
+
+
+_options = RunOptions()
+
+
+@contextmanager
+def run_options(options: RunOptions) -> Iterator[None]:
+    """Apply these options to every execution in this block."""
+    global _options
+    before, _options = _options, options
+    try:
+        yield
+    finally:
+        _options = before
+
+
+def current_options() -> RunOptions:
+    """Return the options that apply now."""
+    return _options

@@ -1,0 +1,123 @@
+"""Follows a job in the process of its program, and makes its result and its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.errors import StoreError
+from penstock.dataflow.program import JobExecutionResult, Program, RunOptions
+from penstock.runtime.client.restart_reports import RestartReports
+from penstock.runtime.control.failures import recreate
+
+__all__ = ["JobMonitor"]
+
+
+class JobMonitor:
+    """Follows the events of one job, and makes the result and the report of them.
+
+    Arguments:
+        program: what runs.
+        options: where progress and the report go.
+        began: `time.perf_counter()` at the start.
+    """
+
+    def __init__(self, program: Program, options: RunOptions, began: float) -> None:
+        self._program = program
+        self._options = options
+        self._began = began
+        self._last: dict[str, Any] | None = None
+        self._restarts = RestartReports(shown=options.progress is not None)
+        self.pids: dict[str, Any] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the JobManager has reported how the job ended."""
+        return self._last is not None
+
+    def handle(self, event: dict[str, Any]) -> None:
+        """Take an event."""
+        kind = event["event"]
+        if kind in ("finished", "failed"):
+            self._last = event
+        elif kind == "started":
+            self.pids["jobmanager"] = event["pid"]
+        elif kind == "workers":
+            self.pids["workers"] = event["pids"]
+        self._restarts.handle(event)
+        if self._options.progress is not None:
+            self._options.progress(event)
+
+    def result(self, ended: str) -> JobExecutionResult:
+        """The result of the job, whose process has ended. Raises what the job failed with."""
+        wall = round(time.perf_counter() - self._began, 3)
+        last = self._last or {
+            "event": "failed",
+            "family": "StoreError",
+            "message": f"the JobManager process {ended}"
+            + (
+                "; the job can be resumed from its last snapshot with --resume"
+                if self._program.config.checkpoint_dir
+                else ""
+            ),
+        }
+        try:
+            self._write_report(last, wall)
+        finally:
+            # Also if the report cannot be written: why the job failed is what matters.
+            if last["event"] == "failed":
+                raise recreate(last)
+        return JobExecutionResult(
+            self._program.config.name,
+            wall,
+            last["restarts"],
+            last["snapshots"],
+            last["operators"],
+            last["lineage"],
+            last["stopped"],
+            last["loops"],
+            last["totals"],
+        )
+
+    def _write_report(self, last: dict[str, Any], wall: float) -> None:
+        if self._options.report is None:
+            return
+        figures = last if last["event"] == "finished" else last.get("report", {})
+        status = "failed"
+        if last["event"] == "finished":
+            status = "stopped" if last["stopped"] else "finished"
+        report = {
+            "job": self._program.config.name,
+            "status": status,
+            "error": last.get("message"),
+            "wall_seconds": wall,
+            "operators": figures.get("operators", []),
+            "loops": figures.get("loops", []),
+            "snapshots": figures.get("snapshots", []),
+            "restarts": figures.get("restarts", []),
+            "totals": figures.get("totals", {}),
+            "lineage": figures.get("lineage"),
+            "peak_worker_bytes": figures.get("peak_bytes", []),
+            "pids": self.pids,
+        }
+        path = Path(self._options.report)
+        try:
+            _write_whole(path.resolve(), json.dumps(report, indent=2) + "\n")
+        except OSError as error:
+            raise StoreError(f"the report cannot be written: {error.strerror}", path) from error
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all, for who waits for it."""
+    if path.exists() and not path.is_file():
+        path.write_text(text)  # a pipe, or a terminal
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
