@@ -1,37 +1,36 @@
-"""What a small function of the user's does, read from its code, to be said in another place.
+"""Decompile small user functions into syntax trees, so that they can be inlined.
 
-There is only code: a function's source is not always there, and its text not always all of it.
-The code is run on names instead of values (`_read`), by something that knows a few instructions
-and none that jumps, assigns to a name or calls anything but methods that change nothing
-(`_HARMLESS`). That need not be trusted: what was read is compiled again, and is taken only if that
-gives the very same instructions, names and constants (`_same`). Of whatever else, on whatever
-version of Python, nothing is known (Python 3.11 makes a comprehension a function of its own, and
-that is the only way that is known here).
+Only the bytecode is read: the source of a function may be missing, and need not be complete. The
+instructions are executed on syntax trees instead of values (`_Evaluator`). Few instructions are
+known: none that loops outside of a list comprehension, assigns to a variable or calls anything but
+methods that change nothing (`_HARMLESS`).
 
-Who puts it where is in `penstock.runtime.codegen.inliner` and
-`penstock.runtime.operators.columnar_fusion`.
+The reading need not be trusted. The tree is compiled again, and is used only if that gives exactly
+the same instructions, names and constants (`penstock.runtime.codegen.recompilation`). A function
+that is not understood, on whatever version of Python, is called as before.
+
+List comprehensions are functions of their own in Python 3.11, and part of the enclosing function
+from 3.12 on (PEP 709). Both forms are read.
 """
 
 from __future__ import annotations
 
 import ast
-import dis
 import inspect
-import warnings
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType
-from typing import Any
+from types import CodeType
+from typing import TypeVar
 
-__all__ = ["FILE", "Body", "body_of", "calls_kept", "compiled", "expression_of", "plain_code"]
+from penstock.runtime.codegen.instructions import Instruction, instructions_of
+from penstock.runtime.codegen.recompilation import compiles_to
 
-#: The file name of code that was read and compiled again, in tracebacks.
-FILE = "<penstock: a loop with the user's expressions in it>"
-#: Functions with more instructions are called: a call is little beside what they do.
-MOST_INSTRUCTIONS = 64
+__all__ = ["MOST_INSTRUCTIONS", "FunctionBody", "decompile"]
 
-#: Set where a debugger or coverage must see each call of a function: none is inlined then.
-calls_kept = ContextVar("calls_kept", default=False)
+#: Longer functions are called: compared with what they do, a call costs little.
+MOST_INSTRUCTIONS = 40
+
+N = TypeVar("N", bound=ast.expr | ast.stmt)
 
 _UNUSUAL = (
     inspect.CO_VARARGS
@@ -41,10 +40,9 @@ _UNUSUAL = (
     | inspect.CO_ASYNC_GENERATOR
     | inspect.CO_ITERABLE_COROUTINE
 )
-#: Constants that are told apart by their type and `repr`.
+#: Types of constants that their type and `repr` identify.
 _CONSTANTS = frozenset({int, float, str, bytes, bool, type(None)})
-_SILENT = frozenset({"RESUME", "NOP", "CACHE", "PRECALL"})
-#: Methods of strings and bytes, and of dicts, that change nothing.
+#: Methods of strings, bytes and dicts that change nothing.
 _HARMLESS = frozenset(
     {
         *("split", "rsplit", "splitlines", "partition", "rpartition", "join", "replace"),
@@ -54,8 +52,6 @@ _HARMLESS = frozenset(
         *("items", "keys", "values", "get"),
     }
 )
-_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
-_PAIRS = frozenset({"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"})
 _BINARY: dict[str, type[ast.operator]] = {
     "+": ast.Add,
     "-": ast.Sub,
@@ -88,16 +84,22 @@ _TESTS: dict[str, tuple[type[ast.cmpop], type[ast.cmpop]]] = {
     "IS_OP": (ast.Is, ast.IsNot),
     "CONTAINS_OP": (ast.In, ast.NotIn),
 }
+_SEQUENCES: dict[str, type[ast.Tuple | ast.List]] = {
+    "BUILD_TUPLE": ast.Tuple,
+    "BUILD_LIST": ast.List,
+}
+#: Instructions after an inlined comprehension, which restore the variables that it hid.
+_AFTER_LOOP = frozenset({"JUMP_BACKWARD", "END_FOR", "POP_TOP", "SWAP", "STORE_FAST"})
 
 
 @dataclass(frozen=True)
-class Body:
+class FunctionBody:
     """What a function does.
 
     Arguments:
         parameters: their names; of a method without that of its object.
-        owner: the name of a method's object in its code; None of a function.
-        statements: what it does first.
+        owner: the name of a method's object in its code; None for a function.
+        statements: what it executes before it returns.
         result: what it returns; a comprehension only if there are no statements.
     """
 
@@ -107,57 +109,48 @@ class Body:
     result: ast.expr
 
     @property
-    def is_value(self) -> bool:
-        """Whether it may stand where a value is wanted."""
+    def is_expression(self) -> bool:
+        """Whether the body may replace an expression."""
         return not self.statements and not isinstance(self.result, ast.ListComp)
 
 
-def expression_of(function: Any) -> tuple[list[str], ast.expr] | None:
-    """The names of a function's parameters and the expression it returns; None if not known."""
-    plain = plain_code(function)
-    body = None if plain is None else body_of(plain[0], plain[1] is not None)
-    return None if body is None or not body.is_value else (body.parameters, body.result)
+def decompile(code: CodeType, is_method: bool) -> FunctionBody | None:
+    """Return what code without defaults and free variables does, or None if it is not understood.
 
-
-def plain_code(function: Any) -> tuple[CodeType, Any] | None:
-    """Code that has nothing but its parameters, and the object whose method it is, if any."""
-    if calls_kept.get():
-        return None
-    owner = None
-    if type(function) is MethodType:
-        owner, function = function.__self__, function.__func__
-    elif type(function) is not FunctionType:
-        owner, function = function, inspect.getattr_static(type(function), "__call__", None)
-    if type(function) is not FunctionType or function.__defaults__:
-        return None
-    return function.__code__, owner
-
-
-def body_of(code: CodeType, is_method: bool) -> Body | None:
-    """What code does that has nothing but its parameters; None if that is not known."""
+    Arguments:
+        code: of a function or a method.
+        is_method: whether its first parameter is the object of a method.
+    """
     if (
         code.co_flags & _UNUSUAL
         or code.co_kwonlyargcount
         or code.co_freevars
         or code.co_cellvars
-        or code.co_nlocals != code.co_argcount
         or code.co_argcount < is_method
-        or len(code.co_code) > 2 * MOST_INSTRUCTIONS
     ):
         return None
-    parameters = list(code.co_varnames)
-    read = _read(code)
-    if read is None or not _same(code, parameters, *read):
+    steps = list(instructions_of(code))
+    if len(steps) > MOST_INSTRUCTIONS:
+        return None
+    evaluator = _Evaluator(steps)
+    try:
+        result = evaluator.run()
+    except (_NotUnderstood, IndexError):  # the latter from an empty stack: it was misread
+        return None
+    parameters = list(code.co_varnames[: code.co_argcount])
+    if not compiles_to(code, parameters, evaluator.statements, result):
         return None
     owner = parameters.pop(0) if is_method else None
-    body = Body(parameters, owner, *read)
+    body = FunctionBody(parameters, owner, evaluator.statements, result)
+    _forget_lines((*body.statements, body.result))
     return body if _may_be_moved(body) else None
 
 
-def _may_be_moved(body: Body) -> bool:
-    """Whether calls and comprehensions of a body are where they may be.
+def _may_be_moved(body: FunctionBody) -> bool:
+    """Return whether the calls and comprehensions of a body may be executed elsewhere.
 
-    A record holds values, and their methods are known; what its object holds may be anything.
+    A record holds values, whose methods are known. What the object of a method holds may be
+    anything, so no method of that is inlined.
     """
     nodes = [node for each in (*body.statements, body.result) for node in ast.walk(each)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
@@ -167,206 +160,266 @@ def _may_be_moved(body: Body) -> bool:
     return alone and body.owner not in names
 
 
-def _read(code: CodeType) -> tuple[list[ast.stmt], ast.expr] | None:
-    """What code without jumps seems to do, and what it then seems to return."""
-    stack: list[ast.expr] = []
-    statements: list[ast.stmt] = []
-    try:
-        for step in dis.get_instructions(code):
-            if step.opname == "RETURN_VALUE":
-                return statements, stack.pop()
-            if step.opname == "RETURN_CONST":
-                return statements, ast.Constant(step.argval)
-            known = _step(step, stack) or _call(step, stack) or _store(step, stack, statements)
-            if not known:
-                return None
-    except IndexError:  # it took from an empty stack, so it was misread
-        pass
-    return None
+def _forget_lines(trees: Iterable[ast.AST]) -> None:
+    """Remove the places in the user's source, which mean nothing in generated code."""
+    for tree in trees:
+        for node in ast.walk(tree):
+            for name in ("lineno", "end_lineno", "col_offset", "end_col_offset"):
+                vars(node).pop(name, None)
 
 
-class _Inner(ast.expr):
-    """On its way to a call: a comprehension's code, an iterator, or a method that is harmless."""
+class _NotUnderstood(Exception):
+    """An instruction is not known, or stands where it is not expected."""
 
-    _fields = ("value",)
 
-    def __init__(self, value: Any) -> None:
+class _Method(ast.expr):
+    """A harmless method on its way to its call."""
+
+    _fields = ("attribute",)
+
+    def __init__(self, attribute: ast.Attribute) -> None:
         super().__init__()
-        self.value = value
+        self.attribute = attribute
 
 
-def _call(step: dis.Instruction, stack: list[ast.expr]) -> bool:
-    """As `_step`, for harmless methods and for comprehensions."""
-    name, value, count = step.opname, step.argval, step.arg or 0
-    if name == "LOAD_METHOD" and value in _HARMLESS:
-        stack.append(_Inner(ast.Attribute(stack.pop(), value, ast.Load())))
-    elif (name == "LOAD_CONST" and isinstance(value, CodeType)) or name == "GET_ITER":
-        stack.append(_Inner(value if name == "LOAD_CONST" else stack.pop()))
-    elif name == "MAKE_FUNCTION":
-        return count == 0
-    elif name == "CALL" and len(stack) > count:
-        arguments = stack[len(stack) - count :]
-        del stack[len(stack) - count :]
-        called = stack.pop()
-        what = called.value if isinstance(called, _Inner) else None
-        if isinstance(what, ast.Attribute):
-            stack.append(ast.Call(what, arguments, []))
-            return True
-        inner = stack.pop()
-        if not (isinstance(what, ast.expr) and isinstance(inner, _Inner)):
-            return False
-        found = _comprehension(inner.value, what)
-        if found is not None:
-            stack.append(found)
-        return found is not None
-    else:
-        return False
-    return True
+class _Function(ast.expr):
+    """The code of a comprehension on its way to its call, in Python 3.11."""
 
+    _fields = ("code",)
 
-def _comprehension(code: Any, iterable: ast.expr) -> ast.ListComp | None:
-    """What code of a list comprehension seems to make of what it goes through."""
-    if not isinstance(code, CodeType) or code.co_freevars or code.co_cellvars:
-        return None
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _SILENT]
-    names: list[ast.expr] = []
-    tests: list[ast.expr] = []
-    stack: list[ast.expr] = []
-    body = iter(steps[3:-3])  # around it: a list is made, the loop begins, and is closed
-    step = next(body, None)
-    wide = step is not None and step.opname == "UNPACK_SEQUENCE"
-    stores = [next(body, None) for _ in range(step.argval)] if wide and step else [step]
-    for store in stores:
-        if store is None or store.opname != "STORE_FAST":
-            return None
-        names.append(ast.Name(store.argval, ast.Store()))
-    for step in body:
-        if step.opname == "POP_JUMP_BACKWARD_IF_FALSE":
-            tests.append(stack.pop())
-        elif step.opname == "POP_JUMP_BACKWARD_IF_TRUE":
-            tests.append(ast.UnaryOp(ast.Not(), stack.pop()))
-        elif not (_step(step, stack) or _call(step, stack)):
-            return None
-    target = ast.Tuple(names, ast.Store()) if wide else names[0]
-    return ast.ListComp(stack.pop(), [ast.comprehension(target, iterable, tests, 0)])
+    def __init__(self, code: CodeType) -> None:
+        super().__init__()
+        self.code = code
 
 
 class _InPlace(ast.BinOp):
-    """A value made by `+=` or the like, on its way to where it is kept."""
+    """A value made by `+=` or the like, on its way to where it is stored."""
 
     _fields = ast.BinOp._fields
 
 
-def _store(step: dis.Instruction, stack: list[ast.expr], statements: list[ast.stmt]) -> bool:
-    """As `_step`, for what only statements have."""
-    name, depth = step.opname, step.arg or 0
-    if name == "COPY":
-        stack.append(stack[-depth])
-    elif name == "SWAP":
-        stack[-1], stack[-depth] = stack[-depth], stack[-1]
-    elif name == "BINARY_OP" and step.argrepr[:-1] in _BINARY and step.argrepr[-1] == "=":
-        right = stack.pop()
-        stack.append(_InPlace(stack.pop(), _BINARY[step.argrepr[:-1]](), right))
-    elif name in ("STORE_ATTR", "STORE_SUBSCR"):
-        target: ast.Attribute | ast.Subscript
-        if name == "STORE_ATTR":
-            target = ast.Attribute(stack.pop(), step.argval, ast.Store())
-        else:
-            index = stack.pop()
-            target = ast.Subscript(stack.pop(), index, ast.Store())
-        value = stack.pop()
-        if isinstance(value, _InPlace):
-            statements.append(ast.AugAssign(target, value.op, value.right))
-        else:
-            statements.append(ast.Assign([target], value))
-    else:
-        return False
-    return True
+class _Evaluator:
+    """Executes instructions on a stack of syntax trees.
 
-
-def _step(step: dis.Instruction, stack: list[ast.expr]) -> bool:
-    """Do to the stack of expressions what an instruction does to values; False if not known."""
-    name, value = step.opname, step.argval
-    if name in _SILENT:
-        return True
-    if name in _LOADS:
-        stack.append(ast.Name(value, ast.Load()))
-    elif name in _PAIRS:
-        stack += [ast.Name(each, ast.Load()) for each in value]
-    elif name in ("LOAD_CONST", "LOAD_SMALL_INT") and type(value) in _CONSTANTS:
-        stack.append(ast.Constant(value))
-    elif name == "LOAD_ATTR":
-        stack.append(ast.Attribute(stack.pop(), value, ast.Load()))
-    elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
-        index = stack.pop()
-        stack.append(ast.Subscript(stack.pop(), index, ast.Load()))
-    elif name == "BINARY_OP" and step.argrepr in _BINARY:
-        right = stack.pop()
-        stack.append(ast.BinOp(stack.pop(), _BINARY[step.argrepr](), right))
-    elif name in _UNARY:
-        stack.append(ast.UnaryOp(_UNARY[name](), stack.pop()))
-    elif (name == "COMPARE_OP" and value in _COMPARE) or name in _TESTS:
-        comparison = _TESTS[name][step.arg or 0] if name in _TESTS else _COMPARE[value]
-        right = stack.pop()
-        stack.append(ast.Compare(stack.pop(), [comparison()], [right]))
-    elif name in ("BUILD_TUPLE", "BUILD_LIST") and step.arg:
-        if len(stack) < step.arg:
-            return False
-        items = stack[-step.arg :]
-        del stack[-step.arg :]
-        sequence = ast.Tuple if name == "BUILD_TUPLE" else ast.List
-        stack.append(sequence(items, ast.Load()))
-    else:
-        return False
-    return True
-
-
-def _same(
-    code: CodeType, parameters: list[str], statements: list[ast.stmt], result: ast.expr
-) -> bool:
-    """Whether a function of these parameters that does this has the same code."""
-    kind = "lambda: 0" if code.co_name == "<lambda>" else "def function(): return 0"
-    tree = ast.parse(kind)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda | ast.FunctionDef):
-            node.args.args = [ast.arg(name) for name in parameters]
-        if isinstance(node, ast.Lambda):
-            node.body = result
-        elif isinstance(node, ast.FunctionDef):
-            # A docstring is the first constant, and where there is none None is.
-            first = code.co_consts[0] if code.co_consts else None
-            text: list[ast.stmt] = [ast.Expr(ast.Constant(first))] if type(first) is str else []
-            node.body = [*text, *statements, ast.Return(result)]
-            break  # what is in it is not ours to walk through
-    outer = compiled(tree)
-    if outer is None:
-        return False
-    (again,) = (const for const in outer.co_consts if isinstance(const, CodeType))
-    return _meaning(again) == _meaning(code)
-
-
-def compiled(module: ast.Module) -> CodeType | None:
-    """The code of a module; None of what no source can have.
-
-    Python warned of the user's code where that was compiled; here it would name no line of theirs.
+    Arguments:
+        steps: the instructions of a function.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return compile(ast.fix_missing_locations(module), FILE, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, TypeError, RecursionError):
-            return None
+
+    def __init__(self, steps: list[Instruction]) -> None:
+        self._steps = steps
+        self._next = 0
+        self._line: int | None = None
+        self._stack: list[ast.expr] = []
+        #: The statements that were executed.
+        self.statements: list[ast.stmt] = []
+
+    def run(self) -> ast.expr:
+        """Execute the instructions up to the first return; return what is returned."""
+        while (step := self._take()).name != "RETURN_VALUE":
+            self._execute(step)
+        return self._stack.pop()
+
+    def _take(self) -> Instruction:
+        step = self._steps[self._next]
+        self._next += 1
+        self._line = step.line
+        return step
+
+    def _push(self, node: ast.expr) -> None:
+        self._stack.append(self._placed(node))
+
+    def _placed(self, node: N) -> N:
+        """Return a node with its line: where jumps go depends on where lines begin."""
+        if self._line is not None:
+            node.lineno = node.end_lineno = self._line
+            node.col_offset = node.end_col_offset = 0
+        return node
+
+    def _pop_all(self, count: int) -> list[ast.expr]:
+        if len(self._stack) < count:
+            raise _NotUnderstood
+        items = self._stack[len(self._stack) - count :]
+        del self._stack[len(self._stack) - count :]
+        return items
+
+    def _execute(self, step: Instruction) -> None:
+        handler = _HANDLERS.get(step.name)
+        if handler is None:
+            raise _NotUnderstood
+        handler(self, step)
+
+    # ---- expressions
+
+    def _load_name(self, step: Instruction) -> None:
+        self._push(ast.Name(step.value, ast.Load()))
+
+    def _load_constant(self, step: Instruction) -> None:
+        if isinstance(step.value, CodeType):
+            self._push(_Function(step.value))
+        elif type(step.value) in _CONSTANTS:
+            self._push(ast.Constant(step.value))
+        else:
+            raise _NotUnderstood
+
+    def _load_attribute(self, step: Instruction) -> None:
+        self._push(ast.Attribute(self._stack.pop(), step.value, ast.Load()))
+
+    def _load_method(self, step: Instruction) -> None:
+        if step.value not in _HARMLESS:
+            raise _NotUnderstood
+        owner = self._stack.pop()
+        self._push(_Method(self._placed(ast.Attribute(owner, step.value, ast.Load()))))
+
+    def _call(self, step: Instruction) -> None:
+        arguments = self._pop_all(step.number)
+        method = self._stack.pop()
+        if not isinstance(method, _Method):
+            raise _NotUnderstood
+        self._push(ast.Call(method.attribute, arguments, []))
+
+    def _subscript(self, step: Instruction) -> None:
+        del step
+        index = self._stack.pop()
+        self._push(ast.Subscript(self._stack.pop(), index, ast.Load()))
+
+    def _binary(self, step: Instruction) -> None:
+        in_place = step.value not in _BINARY
+        operator = _BINARY.get(step.value[:-1] if in_place else step.value)
+        if operator is None:
+            raise _NotUnderstood
+        right = self._stack.pop()
+        kind = _InPlace if in_place else ast.BinOp
+        self._push(kind(self._stack.pop(), operator(), right))
+
+    def _unary(self, step: Instruction) -> None:
+        self._push(ast.UnaryOp(_UNARY[step.name](), self._stack.pop()))
+
+    def _compare(self, step: Instruction) -> None:
+        operator = _TESTS[step.name][step.number] if step.name in _TESTS else _COMPARE[step.value]
+        right = self._stack.pop()
+        self._push(ast.Compare(self._stack.pop(), [operator()], [right]))
+
+    def _build(self, step: Instruction) -> None:
+        if not step.number:
+            raise _NotUnderstood  # an empty list, or one to be filled
+        items = self._pop_all(step.number)
+        self._push(_SEQUENCES[step.name](items, ast.Load()))
+
+    # ---- statements
+
+    def _copy(self, step: Instruction) -> None:
+        self._stack.append(self._stack[-step.number])
+
+    def _swap(self, step: Instruction) -> None:
+        stack, depth = self._stack, step.number
+        stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+    def _store_attribute(self, step: Instruction) -> None:
+        self._store(ast.Attribute(self._stack.pop(), step.value, ast.Store()))
+
+    def _store_item(self, step: Instruction) -> None:
+        del step
+        index = self._stack.pop()
+        self._store(ast.Subscript(self._stack.pop(), index, ast.Store()))
+
+    def _store(self, target: ast.Attribute | ast.Subscript) -> None:
+        value = self._stack.pop()
+        statement: ast.stmt
+        if isinstance(value, _InPlace):
+            statement = ast.AugAssign(self._placed(target), value.op, value.right)
+        else:
+            statement = ast.Assign([self._placed(target)], value)
+        self.statements.append(self._placed(statement))
+
+    # ---- comprehensions
+
+    def _make_function(self, step: Instruction) -> None:
+        if step.number:
+            raise _NotUnderstood  # it has defaults or free variables
+
+    def _iterate(self, step: Instruction) -> None:
+        del step
+        iterable = self._stack.pop()
+        if not (self._stack and isinstance(self._stack[-1], _Function)):
+            self._push(self._comprehension(iterable))
+            while self._steps[self._next].name in _AFTER_LOOP:
+                self._next += 1
+            return
+        code = self._stack.pop()
+        assert isinstance(code, _Function)
+        if code.code.co_freevars or code.code.co_cellvars:
+            raise _NotUnderstood
+        found = _Evaluator(list(instructions_of(code.code)))._comprehension(iterable)
+        if self._take().name != "CALL":
+            raise _NotUnderstood
+        self._push(found)
+
+    def _comprehension(self, iterable: ast.expr) -> ast.ListComp:
+        """Return the list comprehension whose loop begins with the next `FOR_ITER`."""
+        line = self._line
+        while (step := self._take()).name != "FOR_ITER":
+            line = step.line
+            if step.name not in ("LOAD_FAST_AND_CLEAR", "LOAD_FAST", "SWAP", "BUILD_LIST"):
+                raise _NotUnderstood
+        target = self._target()
+        outside, self._stack = self._stack, []
+        tests: list[ast.expr] = []
+        while (step := self._take()).name != "LIST_APPEND":
+            if step.name.startswith("JUMP_IF_"):
+                tests.append(self._test(step))
+            else:
+                self._execute(step)
+        item = self._stack.pop()
+        self._stack, self._line = outside, line
+        generator = ast.comprehension(target, iterable, tests, 0)
+        return self._placed(ast.ListComp(item, [generator]))
+
+    def _target(self) -> ast.expr:
+        """Return the variables that an item of the loop is assigned to."""
+        step = self._take()
+        wide = step.name == "UNPACK_SEQUENCE"
+        stores = [self._take() for _ in range(step.number)] if wide else [step]
+        if any(store.name != "STORE_FAST" for store in stores):
+            raise _NotUnderstood
+        names: list[ast.expr] = [
+            self._placed(ast.Name(store.value, ast.Store())) for store in stores
+        ]
+        return self._placed(ast.Tuple(names, ast.Store())) if wide else names[0]
+
+    def _test(self, step: Instruction) -> ast.expr:
+        """Return the condition under which an item is taken, from a conditional jump.
+
+        The jump goes back to the loop for an item that is left out. Or it goes forward for one
+        that is taken, over a `JUMP_BACKWARD`.
+        """
+        taken_if_jumps = self._steps[self._next].name == "JUMP_BACKWARD"
+        if taken_if_jumps:
+            self._next += 1
+        condition = step.name.removeprefix("JUMP_IF_")
+        value = self._stack.pop()
+        if condition in ("TRUE", "FALSE"):
+            if (condition == "TRUE") is taken_if_jumps:
+                return value
+            return self._placed(ast.UnaryOp(ast.Not(), value))
+        operator = ast.Is() if (condition == "NONE") is taken_if_jumps else ast.IsNot()
+        return self._placed(ast.Compare(value, [operator], [self._placed(ast.Constant(None))]))
 
 
-def _meaning(code: CodeType) -> tuple[Any, ...]:
-    """All that code computes with: its instructions, and what their arguments stand for."""
-    steps = [
-        (step.opname, step.arg, type(step.argval), _shown(step.argval))
-        for step in dis.get_instructions(code)
-    ]
-    handlers = getattr(code, "co_exceptiontable", b"")
-    return code.co_code, handlers, code.co_argcount, code.co_posonlyargcount, steps
-
-
-def _shown(argument: Any) -> Any:
-    return _meaning(argument) if isinstance(argument, CodeType) else repr(argument)
+_HANDLERS: dict[str, Callable[[_Evaluator, Instruction], None]] = {
+    "LOAD_FAST": _Evaluator._load_name,
+    "LOAD_CONST": _Evaluator._load_constant,
+    "LOAD_ATTR": _Evaluator._load_attribute,
+    "LOAD_METHOD": _Evaluator._load_method,
+    "CALL": _Evaluator._call,
+    "BINARY_SUBSCR": _Evaluator._subscript,
+    "BINARY_OP": _Evaluator._binary,
+    **dict.fromkeys(_UNARY, _Evaluator._unary),
+    **dict.fromkeys(("COMPARE_OP", *_TESTS), _Evaluator._compare),
+    **dict.fromkeys(_SEQUENCES, _Evaluator._build),
+    "COPY": _Evaluator._copy,
+    "SWAP": _Evaluator._swap,
+    "STORE_ATTR": _Evaluator._store_attribute,
+    "STORE_SUBSCR": _Evaluator._store_item,
+    "MAKE_FUNCTION": _Evaluator._make_function,
+    "GET_ITER": _Evaluator._iterate,
+}

@@ -29,9 +29,9 @@ from typing import Any
 import trio
 
 from penstock.dataflow.program import Program
+from penstock.runtime import codegen
 from penstock.runtime.client import stop_signals
 from penstock.runtime.client.job_connection import JobConnection
-from penstock.runtime.codegen.decompiler import calls_kept
 from penstock.runtime.control import packing
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import unpack_event
@@ -275,7 +275,8 @@ class _Systems:
 
     async def _run(self, handle: _Handle, spec: WorkerSpec) -> None:
         system = self.make()
-        calls_kept.set(True)
+        # A debugger and coverage see each call of a user's function.
+        codegen.set_enabled(False)
         try:
             with handle.scope:
                 await TaskManager(spec, system, logs=self._logs).run()

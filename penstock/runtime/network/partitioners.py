@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
-from penstock.runtime.codegen.inliner import inlined, was_inlined
+from penstock.runtime import codegen
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.serialization.record_batch import ColumnPending, Pending
 
@@ -168,7 +168,8 @@ class HashPartitioner(StreamPartitioner):
         self._max, self._parallelism = max_parallelism, parallelism
         self._pending = [output.pending for output in outputs]
         self._memo = _Memo(self._find)
-        self._loop = inlined(route_records, key_of=selector)
+        functions = {"key_of": selector}
+        self._loop = codegen.specialize(route_records, functions) or route_records
 
     def route(self, records: list[Any]) -> None:
         """Append each record to the output of its key."""
@@ -176,7 +177,7 @@ class HashPartitioner(StreamPartitioner):
         try:
             self._loop(self.selector, iterator, self._memo)
         except BaseException as error:
-            if isinstance(error, TypeError) or was_inlined(error):
+            if isinstance(error, TypeError) or codegen.raised_by_generated_code(error):
                 self._refuse(records[len(records) - length_hint(iterator) - 1])
             raise
         self.iterator = None

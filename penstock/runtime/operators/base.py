@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.dataflow.functions import Function, has_end_input
-from penstock.runtime.codegen.inliner import inlined, inlined_by_column, was_inlined
+from penstock.runtime import codegen
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.serialization.record_batch import WIDEST, Columns, Records
 from penstock.runtime.user_code.current_operator import operator_at_work
@@ -120,7 +120,8 @@ class RecordLoopOperator(RunningOperator):
     def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:
         """Set the loop, and the functions that are its first parameters, in their order."""
         self._plain, self._functions, self._column_loops = plain, functions, {}
-        self._loop = partial(inlined(plain, **functions), *functions.values())
+        loop = codegen.specialize(plain, functions) or plain
+        self._loop = partial(loop, *functions.values())
 
     def call_functions(self, record: Any, *arguments: Any) -> list[Any]:
         """Return what one record becomes, by calling the user's functions without inlining."""
@@ -130,7 +131,7 @@ class RecordLoopOperator(RunningOperator):
         if width > WIDEST:
             return None
         if width not in self._column_loops:
-            loop = inlined_by_column(self._plain, width, **self._functions)
+            loop = codegen.specialize(self._plain, self._functions, width)
             given = self._functions.values()
             self._column_loops[width] = None if loop is None else partial(loop, *given)
         return self._column_loops[width]
@@ -155,7 +156,7 @@ class RecordLoopOperator(RunningOperator):
         try:
             return loop(rows, *arguments)
         except BaseException as error:
-            if was_inlined(error):
+            if codegen.raised_by_generated_code(error):
                 self._raise_from_function(records, arguments)
             raise
 

@@ -1,6 +1,6 @@
 """The loops that run once per record; everything else costs something once per batch.
 
-Each goes through an iterator over one list. `penstock.runtime.codegen.inliner` compiles them anew
+Each goes through an iterator over one list. `penstock.runtime.codegen` compiles them again
 with the user's expressions in the place of calls, so functions of the user's are the first
 parameters here, and are called with plain names. `append` is looked up at the list each time:
 Python then appends without a call, which it does not with a variable that holds the method. `find`

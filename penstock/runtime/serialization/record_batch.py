@@ -2,7 +2,7 @@
 
 A loop that puts tuples together only for them to be routed, encoded and taken apart again makes
 columns at once (`penstock.runtime.operators.columnar_fusion`), and one that only looks at items of
-its records reads them (`penstock.runtime.codegen.inliner`). Whoever knows nothing of columns gets
+its records reads them (`penstock.runtime.codegen`). Whoever knows nothing of columns gets
 the rows. The items are the very objects that the tuples would hold; the tuples are made anew each
 time they are asked for, which only `is` can tell, as they are of exactly the type `tuple`.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from penstock.dataflow.functions import FlatMapFunction, MapFunction, SinkFuncti
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.sink import WriterContext
-from penstock.runtime.codegen.inliner import inlined_by_column
+from penstock.runtime.codegen import specialize
 from penstock.runtime.network.elements import Barrier, Batch, EncodedBatch
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
@@ -36,9 +35,6 @@ from penstock.runtime.serialization.record_batch import (
 from penstock.runtime.task.operator_chain import ChainNode
 from tests.runtime.operators.test_operators import CODEC, operator, task_of
 from tests.sizes import sized
-
-#: Comprehensions are functions of their own, which is the only way in which they are read.
-SEPARATE = sys.version_info[:2] == (3, 11)
 
 ROWS = [("a", 1, 2.5), ("b", 2, None), ("c", 3, b"x"), ("a", 4, 0.0)]
 
@@ -191,19 +187,17 @@ def test_fused_loops_route_what_operator_and_partitioner_do(
     (_, theirs), (_, ours) = outputs_of(parallelism), outputs_of(parallelism)
     plain, partitioner = operator(kind, function), HashPartitioner(theirs, key, 128, parallelism)
     one = fused(operator(kind, function), HashPartitioner(ours, key, 128, parallelism))
-    assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
+    assert one is not None
     made = 0
     for turn in range(4):
         out = plain.process(list(records))
         made += len(out)
         partitioner.route(out)
-        if one is None:
-            continue
         assert one.process(list(records)) == []
         assert [len(o.buffer) for o in ours] == [len(o.buffer) for o in theirs]
         expected = routed(theirs, seal=turn % 2 == 1)
         assert typed(routed(ours, seal=turn % 2 == 1)) == typed(expected)
-    assert made > 0 and (one is None or one.records_out == made)
+    assert made > 0 and one.records_out == made
 
 
 @pytest.mark.parametrize(
@@ -249,8 +243,8 @@ def failing(function: Any, key: Any, records: list[Any], kind: OperatorKind) -> 
     _, outputs = outputs_of(2)
     plain, partitioner = operator(kind, function), HashPartitioner(outputs, key, 128, 2)
     one = fused(plain, partitioner)
-    assert (one is not None) == (kind is OperatorKind.MAP or SEPARATE)
-    root = ChainNode(plain, [], [partitioner]) if one is None else ChainNode(one, [], [])
+    assert one is not None
+    root = ChainNode(one, [], [])
     return told(root, outputs, records)
 
 
@@ -441,11 +435,11 @@ def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
 
 
 def test_a_loop_that_wants_whole_records_goes_through_rows() -> None:
-    assert inlined_by_column(loops.filter_records, 2, function=lambda row: row[1] > 2) is None
-    assert inlined_by_column(loops.map_records, 2, function=lambda row: row) is None
-    assert inlined_by_column(loops.map_records, 2, function=max) is None
-    assert inlined_by_column(loops.map_records, 2, function=lambda row: row[2]) is None
-    assert inlined_by_column(loops.map_records, 3, function=lambda row: row[2]) is not None
+    assert specialize(loops.filter_records, {"function": lambda row: row[1] > 2}, 2) is None
+    assert specialize(loops.map_records, {"function": lambda row: row}, 2) is None
+    assert specialize(loops.map_records, {"function": max}, 2) is None
+    assert specialize(loops.map_records, {"function": lambda row: row[2]}, 2) is None
+    assert specialize(loops.map_records, {"function": lambda row: row[2]}, 3) is not None
 
 
 @pytest.mark.parametrize("encoded", [False, True])

@@ -1,0 +1,79 @@
+"""Rename variables in syntax trees, unroll comprehensions and take tuples apart."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+__all__ = ["TupleUnpacker", "rename", "unroll"]
+
+A = TypeVar("A", bound=ast.AST)
+
+
+def rename(node: A, names: dict[str, str]) -> A:
+    """Return a copy of a tree with other variables; `names` has all of them."""
+    renamed: A = _Rename(names).visit(copy.deepcopy(node))
+    return renamed
+
+
+def unroll(
+    items: ast.ListComp, names: dict[str, str], use: Callable[[ast.expr], list[ast.stmt]]
+) -> ast.For:
+    """Return a loop that does something with each item of a comprehension.
+
+    Arguments:
+        items: the comprehension.
+        names: for each variable of the function around it, the one that stands for it.
+        use: returns the statements that use an item, given its expression.
+    """
+    (over,) = items.generators
+    # Variables of a comprehension hide those of the function, but are not visible outside.
+    variables = [each.id for each in ast.walk(over.target) if isinstance(each, ast.Name)]
+    inside = {**names, **{name: f"{name}_of_an_item" for name in variables}}
+    inner = use(rename(items.elt, inside))
+    for test in reversed(over.ifs):
+        inner = [ast.If(rename(test, inside), inner, [])]
+    return ast.For(rename(over.target, inside), rename(over.iter, names), inner, [])
+
+
+class _Rename(ast.NodeTransformer):
+    """Renames all variables at once."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Return the variable that stands for this one."""
+        return ast.Name(self._names[node.id], node.ctx)
+
+
+class TupleUnpacker(ast.NodeTransformer):
+    """Replaces a variable that holds a tuple by one variable for each of its items.
+
+    Arguments:
+        name: the variable.
+        items: the variables of its items.
+    """
+
+    def __init__(self, name: str, items: Sequence[str]) -> None:
+        self._name, self._items = name, items
+        #: The number of places where an item is used, and where the whole tuple is.
+        self.items_used = self.tuples_used = 0
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Return the variable of an item, if its index is a constant within the tuple."""
+        match node:
+            case ast.Subscript(ast.Name(self._name), ast.Constant(int(place)), ast.Load()):
+                if -len(self._items) <= place < len(self._items):
+                    self.items_used += 1
+                    return ast.Name(self._items[place], ast.Load())
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Return the tuple, put together from the variables of its items."""
+        if node.id != self._name:
+            return node
+        self.tuples_used += isinstance(node.ctx, ast.Load)
+        return ast.Tuple([ast.Name(name, node.ctx) for name in self._items], node.ctx)

@@ -1,0 +1,23 @@
+"""Switch code generation off: for a job, or for a process with `PENSTOCK_CODEGEN=off`."""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar
+
+__all__ = ["VARIABLE", "is_enabled", "set_enabled"]
+
+#: The environment variable that switches code generation off in all processes of a job.
+VARIABLE = "PENSTOCK_CODEGEN"
+
+_enabled = ContextVar("codegen", default=True)
+
+
+def is_enabled() -> bool:
+    """Return whether loops may be specialized."""
+    return _enabled.get() and os.environ.get(VARIABLE, "").lower() != "off"
+
+
+def set_enabled(enabled: bool) -> None:
+    """Switch code generation on or off in this task and those that it starts."""
+    _enabled.set(enabled)
