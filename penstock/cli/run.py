@@ -66,7 +66,7 @@ def _run_on_spark(
     options: JobOptions, master: str, slots: int | None, conf: tuple[str, ...]
 ) -> int:
     from penstock.cli.script import run_job
-    from penstock.connectors.spark.session import spark_session
+    from penstock.connectors.spark.active_session import spark_session
     from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
 
     settings = dict(SESSION_SETTINGS)

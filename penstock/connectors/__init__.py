@@ -2,16 +2,16 @@
 
 They implement the contracts of `penstock.dataflow.source` and `penstock.dataflow.sink`, and do not
 know processes, channels or snapshots. Start reading in `collection.py`, the smallest source, then
-in `files.py` and `file_sink.py`. `docs/connectors.md` is the guide for users.
+in `file_source.py` and `file_sink.py`. `docs/connectors.md` is the guide for users.
 """
 
 from __future__ import annotations
 
 from penstock.connectors.append_sinks import FunctionSink, PrintSink
 from penstock.connectors.collection import CollectionSource, SequenceSource
+from penstock.connectors.file_formats import CsvRows, FileFormat, JsonLines, LineFormat, TextLines
 from penstock.connectors.file_sink import FileSink
-from penstock.connectors.files import FileSource
-from penstock.connectors.formats import CsvRows, FileFormat, JsonLines, LineFormat, TextLines
+from penstock.connectors.file_source import FileSource
 from penstock.connectors.generator import GeneratorSource
 from penstock.connectors.iterable import IterableSource
 from penstock.connectors.sockets import SocketSource

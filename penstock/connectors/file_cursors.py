@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.connectors.formats import CsvRows, LineFormat
+from penstock.connectors.file_formats import CsvRows, LineFormat
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.source import Read
 

@@ -4,7 +4,7 @@ A writer stages into `folder/_staging`, one file per snapshot. A snapshot seals 
 committer publishes it by a hard link under its final name. `link` either creates the name or
 fails, so a file appears whole or not at all. If the name exists with the recorded content, the
 file was published before a crash. The order is link, sync the folder, unlink: so the data has a
-durable name at any moment. `formats.py` has the formats.
+durable name at any moment. `file_formats.py` has the formats.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from penstock.connectors.file_formats import FileFormat, TextLines
 from penstock.connectors.folders import local_path, make_folder, sync_folder
-from penstock.connectors.formats import FileFormat, TextLines
 from penstock.connectors.staged_files import STAGING, staged_path, target_path
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.connectors.spark.session import spark_session
+from penstock.connectors.spark.active_session import spark_session
 from penstock.runtime.spark import barrier_stage, preflight
 from tests.processes.harness import PATIENCE
 

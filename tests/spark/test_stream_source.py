@@ -25,8 +25,8 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
-from penstock.connectors.spark import SparkStreamSource, feeder
-from penstock.connectors.spark.stage import Stage
+from penstock.connectors.spark import SparkStreamSource
+from penstock.connectors.spark.batch_folder import Stage
 from penstock.dataflow.source import Preparation, ReaderContext, SplitEnumerator
 from tests.processes.harness import PATIENCE, Killer, committed, lost_and_doubled, run, wait_until
 from tests.spark.test_table_source import read_split
@@ -191,7 +191,7 @@ def test_a_batch_that_was_not_published_comes_again(
     feed.add()
     feed.add()
     calls: list[str] = []
-    begun: list[feeder.Feeder] = []
+    begun: list[query_runner.Feeder] = []
     first_read, failure_told = threading.Event(), threading.Event()
 
     def fail(frame: DataFrame, folder: Path, *, link: bool) -> None:
@@ -202,16 +202,16 @@ def test_a_batch_that_was_not_published_comes_again(
             raise OSError("no space left")
         make_pin(frame, folder, link=link)
 
-    def begin_later(self: feeder.Feeder) -> Any:
+    def begin_later(self: query_runner.Feeder) -> Any:
         if begun:
             failure_told.wait(PATIENCE)
         begun.append(self)
         return begin(self)
 
-    make_pin, begin = feeder.make_pin, feeder.Feeder._begin
-    monkeypatch.setattr(feeder, "make_pin", fail)
-    monkeypatch.setattr(feeder.Feeder, "_begin", begin_later)
-    monkeypatch.setattr(feeder, "FIRST_PAUSE_SECONDS", 0.001)
+    make_pin, begin = query_runner.make_pin, query_runner.Feeder._begin
+    monkeypatch.setattr(query_runner, "make_pin", fail)
+    monkeypatch.setattr(query_runner.Feeder, "_begin", begin_later)
+    monkeypatch.setattr(query_runner, "FIRST_PAUSE_SECONDS", 0.001)
     source = SparkStreamSource(feed.stream(), as_="tuple")
     enumerator = prepared(source)
     enumerator.start()
@@ -396,7 +396,7 @@ def test_all_that_spark_has_written_of_a_batch_is_synced_before_it_is_published(
 
     monkeypatch.setattr(os, "open", note_open)
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(opened[descriptor]))
-    plans = feeder._Plans(tmp_path / "spark")
+    plans = query_runner._Plans(tmp_path / "spark")
 
     def made_durable(number: int, *files: str) -> set[str]:
         for name in files:
@@ -450,13 +450,15 @@ class FakeQuery:
 @pytest.fixture
 def feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
     """Makes feeders whose queries are what a function gives."""
-    monkeypatch.setattr(feeder, "FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(feeder, "session_lives", lambda session: session == "living")
+    monkeypatch.setattr(query_runner, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(query_runner, "session_lives", lambda session: session == "living")
 
-    def make(begin: Callable[[], Any], session: str = "living") -> tuple[feeder.Feeder, Stage]:
+    def make(
+        begin: Callable[[], Any], session: str = "living"
+    ) -> tuple[query_runner.Feeder, Stage]:
         stage = Stage(tmp_path / "stage")
         stage.make()
-        fed = feeder.Feeder(stage, SimpleNamespace(sparkSession=session), 4)
+        fed = query_runner.Feeder(stage, SimpleNamespace(sparkSession=session), 4)
         monkeypatch.setattr(fed, "_begin", begin)
         fed.start(0, False)
         return fed, stage

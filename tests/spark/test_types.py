@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from penstock import GraphError, JobError
 from penstock.connectors.spark import SparkTableSource
-from penstock.connectors.spark.columns import to_python
-from penstock.connectors.spark.types import arrow_schema
+from penstock.connectors.spark.record_decoding import to_python
+from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.spark.test_table_source import pinned, read_all

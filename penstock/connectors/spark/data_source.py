@@ -26,7 +26,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from penstock.connectors.folders import local_path
-from penstock.connectors.spark.encode import RowEncoder
 from penstock.connectors.spark.published import (
     Reading,
     SinkFile,
@@ -34,8 +33,9 @@ from penstock.connectors.spark.published import (
     list_output,
     read_lines,
 )
+from penstock.connectors.spark.record_encoding import RowEncoder
 from penstock.connectors.spark.saved_state import Entry, StatePart, find_state, read_part
-from penstock.connectors.spark.types import arrow_schema
+from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.dataflow.errors import GraphError
 from penstock.snapshot.storage.job_paths import JobPaths
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.folders import make_folder, sync_folder
 from penstock.connectors.spark.calendars import has_old_calendar
-from penstock.connectors.spark.types import arrow_schema
+from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.dataflow.errors import StoreError
 
 if TYPE_CHECKING:

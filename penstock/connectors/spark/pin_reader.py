@@ -99,7 +99,7 @@ class PinReader(SourceReader):
         self._batches = self._read_batches(groups, None if dotted else self._names, skip)
 
     def _take_pin(self, pin_id: str, at: str) -> None:
-        from penstock.connectors.spark.columns import record_maker
+        from penstock.connectors.spark.record_decoding import record_maker
 
         self._pin, self._pin_id = find_pin(self._folder, pin_id, at), pin_id
         schema = self._pin.schema
@@ -156,7 +156,7 @@ class PinReader(SourceReader):
             self._file = None
 
     def _records(self, batch: pa.RecordBatch) -> list[Any]:
-        from penstock.connectors.spark.columns import to_python
+        from penstock.connectors.spark.record_decoding import to_python
 
         columns = [
             to_python(batch.column(name), arrow_type, name)

@@ -1,7 +1,7 @@
 """A source fed by a stream of Spark: batch by batch, through `foreachBatch`.
 
-The streaming query runs in the process of the program, for as long as the job runs (`feeder.py`).
-Each of its batches is pinned in the source's folder under its number (`stage.py`), and read from
+The streaming query runs in the process of the program, for as long as the job runs (`query_runner.py`).
+Each of its batches is pinned in the source's folder under its number (`batch_folder.py`), and read from
 there by the job's readers (`pin_reader.py`). Spark's checkpoint lies beside the batches, and says
 what comes into a batch; the job's snapshots say which batches, and which of their rows, were read.
 """
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.spark.feeder import Feeder
+from penstock.connectors.spark.active_session import require_spark
+from penstock.connectors.spark.batch_folder import Stage
 from penstock.connectors.spark.pin import is_pin_id, load_pin, new_pin_id
 from penstock.connectors.spark.pin_reader import PinReader, check_columns, splits_of
-from penstock.connectors.spark.session import require_spark
-from penstock.connectors.spark.stage import Stage
+from penstock.connectors.spark.query_runner import Feeder
+from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.connectors.spark.table_source import check_record_kind
-from penstock.connectors.spark.types import arrow_schema
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.source import (
     Preparation,
@@ -96,7 +96,7 @@ class SparkStreamSource(Source):
         names = check_columns(schema, self.columns)
         self._row_class: type | None = None
         if as_ == "row":
-            from penstock.connectors.spark.columns import row_class
+            from penstock.connectors.spark.record_decoding import row_class
 
             self._row_class = row_class(tuple(names))
         self._frame: DataFrame | None = frame

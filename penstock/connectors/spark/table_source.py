@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.connectors.spark.active_session import require_spark, spark_session
 from penstock.connectors.spark.pin import load_pin, make_pin, new_pin_id, remove_pin
 from penstock.connectors.spark.pin_reader import PinReader, check_columns, find_pin, splits_of
-from penstock.connectors.spark.session import require_spark, spark_session
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.source import (
     Preparation,
@@ -117,7 +117,7 @@ class SparkTableSource(Source):
             pin = make_pin(self._frame(), folder / self._pin_id)
         names = check_columns(pin.schema, self.columns)
         if self.as_ == "row":
-            from penstock.connectors.spark.columns import row_class
+            from penstock.connectors.spark.record_decoding import row_class
 
             # Here, where the job's code finds it in the source and makes it known to workers.
             self._row_class, self._row_columns = row_class(tuple(names)), names
@@ -231,7 +231,7 @@ def check_record_kind(columns: Sequence[str] | None, as_: str | type) -> list[st
         if as_ not in RECORD_KINDS:
             raise GraphError(f"as_ is one of {', '.join(RECORD_KINDS)} or a class, not {as_!r}")
         return None if columns is None else list(columns)
-    from penstock.connectors.spark.columns import class_fields
+    from penstock.connectors.spark.record_decoding import class_fields
 
     names = class_fields(as_)
     if columns is not None and list(columns) != names:

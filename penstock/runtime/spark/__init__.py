@@ -10,6 +10,6 @@ Nothing here is imported unless a program asks for Spark.
 from __future__ import annotations
 
 from penstock.runtime.spark.cluster import SparkCluster
-from penstock.runtime.spark.session import SESSION_SETTINGS
+from penstock.runtime.spark.live_session import SESSION_SETTINGS
 
 __all__ = ["SESSION_SETTINGS", "SparkCluster"]

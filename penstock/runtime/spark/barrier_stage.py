@@ -25,8 +25,8 @@ import trio
 from penstock.dataflow.errors import JobError, PenstockError
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, unpack
+from penstock.runtime.spark.live_session import LiveSession
 from penstock.runtime.spark.preflight import await_slots, message_of
-from penstock.runtime.spark.session import LiveSession
 from penstock.runtime.spark.stage_worker import ROW, StagePlan, worker_function
 from penstock.runtime.system.system import Transport, WorkerHandle, WorkerSpec
 

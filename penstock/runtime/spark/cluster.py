@@ -29,13 +29,13 @@ from penstock.runtime.client.job_connection import JobConnection, SocketConnecti
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.jobmanager.process import JobServer
 from penstock.runtime.spark.barrier_stage import BarrierStageLauncher
+from penstock.runtime.spark.live_session import LiveSession
 from penstock.runtime.spark.preflight import (
     await_slots,
     check_executors,
     check_settings,
     require_spark,
 )
-from penstock.runtime.spark.session import LiveSession
 from penstock.runtime.system.system import Offload, SocketTransport, System, Transport, real_system
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.spark.session import context_lives
+from penstock.connectors.spark.active_session import context_lives
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 
@@ -131,7 +131,7 @@ class Access:
                 "that program is gone. What is staged stays: start the job again with --resume, "
                 "with a program that creates the table again"
             )
-        from penstock.connectors.spark.session import spark_session
+        from penstock.connectors.spark.active_session import spark_session
 
         return runner(spark_session(self.settings, "local[1]", "penstock commits"))
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.file_sink import naming, new_digest
 from penstock.connectors.folders import sync_folder
-from penstock.connectors.spark.encode import CATALYST_TYPE
+from penstock.connectors.spark.record_encoding import CATALYST_TYPE
 
 __all__ = ["EXTENSIONS", "DataFile"]
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from penstock.connectors.spark.encode import CATALYST_TYPE
+from penstock.connectors.spark.record_encoding import CATALYST_TYPE
 from penstock.connectors.spark.sink.access import Run
 from penstock.dataflow.errors import GraphError, JobError
 

@@ -1,7 +1,7 @@
 """A sink that makes a job's output rows of a Spark table, exactly once.
 
 Writers (`writers.py`) stage data files in the table's own folder, under a name that Spark does not
-read; no worker has a JVM. The committers are in `commit.py` (append) and `replace.py`; those for
+read; no worker has a JVM. The committers are in `table_committer.py` (append) and `replacing_committers.py`; those for
 Delta Lake and Iceberg are in the folder `lake`.
 """
 
@@ -18,12 +18,11 @@ import pyarrow as pa
 
 from penstock.connectors.file_sink import STAGING
 from penstock.connectors.folders import local_path, make_folder
-from penstock.connectors.spark.session import require_spark, spark_session
+from penstock.connectors.spark.active_session import require_spark, spark_session
 from penstock.connectors.spark.sink.access import Access, runner
-from penstock.connectors.spark.sink.commit import TableCommitter
 from penstock.connectors.spark.sink.data_file import EXTENSIONS
 from penstock.connectors.spark.sink.lake import LakeTable, find_table, find_table_in_session
-from penstock.connectors.spark.sink.replace import (
+from penstock.connectors.spark.sink.replacing_committers import (
     OverwriteCommitter,
     UpsertCommitter,
 )
@@ -34,6 +33,7 @@ from penstock.connectors.spark.sink.table import (
     is_interval,
     require_partition_column,
 )
+from penstock.connectors.spark.sink.table_committer import TableCommitter
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.sink import Committer, Sink, SinkWriter, WriterContext

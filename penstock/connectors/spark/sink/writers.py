@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from penstock.connectors.file_sink import STAGING, naming, sink_tag
 from penstock.connectors.folders import make_folder
-from penstock.connectors.spark.encode import RowEncoder
+from penstock.connectors.spark.record_encoding import RowEncoder
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
-from penstock.connectors.spark.sink.replace import DELETED, collection, last_per_key
+from penstock.connectors.spark.sink.replacing_committers import DELETED, collection, last_per_key
 from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import SinkWriter, WriterContext

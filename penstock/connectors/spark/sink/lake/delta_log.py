@@ -36,8 +36,8 @@ from penstock.connectors.spark.sink.lake.delta import (
     open_delta,
     refusal,
 )
-from penstock.connectors.spark.sink.lake.log import ConflictError, Entry, Log, NewFile
-from penstock.connectors.spark.sink.replace import DELETED
+from penstock.connectors.spark.sink.lake.table_log import ConflictError, Entry, Log, NewFile
+from penstock.connectors.spark.sink.replacing_committers import DELETED
 from penstock.connectors.spark.sink.table import NULL_PARTITION
 from penstock.dataflow.errors import GraphError, JobError
 

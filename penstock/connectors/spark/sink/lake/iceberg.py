@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.connectors.spark.sink.lake.log import LakeTable, Log
+from penstock.connectors.spark.sink.lake.table_log import LakeTable, Log
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.sink import SinkWriter, WriterContext

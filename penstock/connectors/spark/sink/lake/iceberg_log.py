@@ -56,8 +56,8 @@ from penstock.connectors.spark.sink.lake.iceberg import (
     refusal,
 )
 from penstock.connectors.spark.sink.lake.iceberg_writer import partition_values, split
-from penstock.connectors.spark.sink.lake.log import ConflictError, Entry, Log, NewFile
-from penstock.connectors.spark.sink.replace import DELETED, without
+from penstock.connectors.spark.sink.lake.table_log import ConflictError, Entry, Log, NewFile
+from penstock.connectors.spark.sink.replacing_committers import DELETED, without
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 

@@ -1,4 +1,4 @@
-"""Runs the streaming query of a source, and publishes its batches in a stage (`stage.py`).
+"""Runs the streaming query of a source, and publishes its batches in a stage (`batch_folder.py`).
 
 It lives in the process of the program, as long as the job does. A query that fails is begun
 again. Spark's checkpoint and the stage belong together: Spark numbers its batches by the one, and
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.folders import sync_folder
+from penstock.connectors.spark.active_session import session_lives
+from penstock.connectors.spark.batch_folder import Stage
 from penstock.connectors.spark.pin import make_pin, spark_path
-from penstock.connectors.spark.session import session_lives
-from penstock.connectors.spark.stage import Stage
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 
 if TYPE_CHECKING:

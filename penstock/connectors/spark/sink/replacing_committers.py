@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from penstock.connectors.file_sink import STAGING, sink_tag
 from penstock.connectors.folders import list_files, sync_folder
 from penstock.connectors.spark.sink.access import Access
-from penstock.connectors.spark.sink.commit import Ledger, Replacement, TableCommitter
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
 from penstock.connectors.spark.sink.old_rows import conform, old_rows
 from penstock.connectors.spark.sink.table import Table, partition_folder
+from penstock.connectors.spark.sink.table_committer import Ledger, Replacement, TableCommitter
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable
 

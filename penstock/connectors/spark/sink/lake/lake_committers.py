@@ -1,6 +1,6 @@
 """Publishing staged files through a table's own log; the committers for Delta and Iceberg.
 
-The steps are those of plain files (`sink/commit.py`), but files that are in the table's folder are
+The steps are those of plain files (`table_committer.py`), but files that are in the table's folder are
 rows only when the log names them, so all of a snapshot appears in one step:
 
 1. link each staged file under its final name, and sync the folders;
@@ -18,14 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.connectors.file_sink import sink_tag
-from penstock.connectors.spark.sink.commit import Ledger, Replacement, TableCommitter
-from penstock.connectors.spark.sink.lake.log import Entry, LakeTable, NewFile
-from penstock.connectors.spark.sink.replace import (
+from penstock.connectors.spark.sink.lake.table_log import Entry, LakeTable, NewFile
+from penstock.connectors.spark.sink.replacing_committers import (
     OverwriteCommitter,
     UpsertCommitter,
     collection,
 )
 from penstock.connectors.spark.sink.table import Table
+from penstock.connectors.spark.sink.table_committer import Ledger, Replacement, TableCommitter
 from penstock.dataflow.sink import Committable
 
 __all__ = ["LakeCommitter", "LakeOverwriteCommitter", "LakeUpsertCommitter"]

@@ -12,7 +12,7 @@ deleted the published files since. Appending:
 4. the ledger, durably; then the staged names go.
 
 A crash after any step is made good by doing all of them again. Modes that also remove files
-(`replace.py`) write what they are going to do into the ledger first. Whoever commits to the table
+(`replacing_committers.py`) write what they are going to do into the ledger first. Whoever commits to the table
 next, of whatever job, rolls it forward before anything else: what it says to be old and new is only
 true of the table as it was then.
 """

@@ -1,7 +1,7 @@
 """Arrow columns to Python records.
 
 Whole columns are turned into lists, since that costs tens of nanoseconds a value, and lists into
-records with `zip` or `map`. What a value becomes is the table in `types.py`. Arrow's own
+records with `zip` or `map`. What a value becomes is the table in `spark_types.py`. Arrow's own
 `to_pylist` is the fastest way for numbers, strings and bytes; for dates and times it makes a
 Python call per value, and NumPy is ten times as fast.
 """

@@ -20,7 +20,7 @@ from penstock.connectors.spark.sink.lake.iceberg_catalog import (
     checked,
     from_spark,
 )
-from penstock.connectors.spark.sink.lake.log import LakeTable
+from penstock.connectors.spark.sink.lake.table_log import LakeTable
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError
 

@@ -3,7 +3,7 @@
 The files are listed once, when the job starts; later files are not read. Large plain files of
 lines are cut into byte ranges. A file must not change while the job reads it. Its size, its time
 and a checksum of both ends are recorded when it is listed, and compared when it is opened.
-`file_cursors.py` reads files, and `formats.py` turns lines into records.
+`file_cursors.py` reads files, and `file_formats.py` turns lines into records.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connectors.file_cursors import CsvCursor, Cursor, GzipLineCursor, LineCursor
+from penstock.connectors.file_formats import CsvRows, FileFormat, LineFormat, TextLines
 from penstock.connectors.folders import list_files, local_path
-from penstock.connectors.formats import CsvRows, FileFormat, LineFormat, TextLines
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.source import (
     ListEnumerator,

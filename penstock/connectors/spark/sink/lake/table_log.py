@@ -100,13 +100,11 @@ class LakeTable(Table, ABC):
 
     def create_committer(self, sink: SparkTableSink) -> Committer:
         """The committer of the sink's mode."""
-        from penstock.connectors.spark.sink.lake import commit
-
         if sink.mode == "upsert":
-            return commit.LakeUpsertCommitter(self, sink.keys)
+            return lake_committers.LakeUpsertCommitter(self, sink.keys)
         if sink.mode == "overwrite":
-            return commit.LakeOverwriteCommitter(self)
-        return commit.LakeCommitter(self)
+            return lake_committers.LakeOverwriteCommitter(self)
+        return lake_committers.LakeCommitter(self)
 
 
 class Log(ABC, Generic[State]):
