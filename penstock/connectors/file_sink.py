@@ -1,4 +1,4 @@
-"""A sink that writes files, exactly once, in two phases.
+"""Write files exactly once, in two phases.
 
 A writer stages into `folder/_staging`, one file per snapshot. A snapshot seals the file, and the
 committer publishes it by a hard link under its final name. `link` either creates the name or

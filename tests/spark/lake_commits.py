@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from penstock.connectors.spark.sink.lake.table_log import Entry, NewFile
+from penstock.connectors.spark.sink.lake.table_log import NewFile, SinkSnapshot
 from tests.spark import sink_tasks
 from tests.spark.sink_tasks import Task, crashed
 
@@ -76,7 +76,7 @@ def commit_two_beside_another(monkeypatch, log, sink):
             committer.link([first])
             return [NewFile(committer.files.target(first), first.payload["folder"])]
 
-        entry = Entry("line", "sink", 1)
+        entry = SinkSnapshot("line", "sink", 1)
         sink.create_committer()._log.append(entry, [first.payload["table"]], files)
 
     interleaved(monkeypatch, log, "_append", other)

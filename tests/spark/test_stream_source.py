@@ -25,8 +25,8 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
-from penstock.connectors.spark import SparkStreamSource
-from penstock.connectors.spark.batch_folder import Stage
+from penstock.connectors.spark import SparkStreamSource, query_runner
+from penstock.connectors.spark.batch_folder import BatchFolder
 from penstock.dataflow.source import Preparation, ReaderContext, SplitEnumerator
 from tests.processes.harness import PATIENCE, Killer, committed, lost_and_doubled, run, wait_until
 from tests.spark.test_table_source import read_split
@@ -97,9 +97,9 @@ def read(source: SparkStreamSource, enumerator: SplitEnumerator, count: int) -> 
     return ids
 
 
-def stage_of(source: SparkStreamSource) -> Stage:
+def stage_of(source: SparkStreamSource) -> BatchFolder:
     assert source._folder is not None
-    return Stage(source._folder / str(source._stage_id))
+    return BatchFolder(source._folder / str(source._stage_id))
 
 
 def test_batches_are_read_as_they_come_and_the_end_is_told(feed: Feed, prepared: Callable):
@@ -191,7 +191,7 @@ def test_a_batch_that_was_not_published_comes_again(
     feed.add()
     feed.add()
     calls: list[str] = []
-    begun: list[query_runner.Feeder] = []
+    begun: list[query_runner.StreamingQueryRunner] = []
     first_read, failure_told = threading.Event(), threading.Event()
 
     def fail(frame: DataFrame, folder: Path, *, link: bool) -> None:
@@ -202,15 +202,15 @@ def test_a_batch_that_was_not_published_comes_again(
             raise OSError("no space left")
         make_pin(frame, folder, link=link)
 
-    def begin_later(self: query_runner.Feeder) -> Any:
+    def begin_later(self: query_runner.StreamingQueryRunner) -> Any:
         if begun:
             failure_told.wait(PATIENCE)
         begun.append(self)
         return begin(self)
 
-    make_pin, begin = query_runner.make_pin, query_runner.Feeder._begin
+    make_pin, begin = query_runner.make_pin, query_runner.StreamingQueryRunner._begin
     monkeypatch.setattr(query_runner, "make_pin", fail)
-    monkeypatch.setattr(query_runner.Feeder, "_begin", begin_later)
+    monkeypatch.setattr(query_runner.StreamingQueryRunner, "_begin", begin_later)
     monkeypatch.setattr(query_runner, "FIRST_PAUSE_SECONDS", 0.001)
     source = SparkStreamSource(feed.stream(), as_="tuple")
     enumerator = prepared(source)
@@ -455,10 +455,10 @@ def feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
 
     def make(
         begin: Callable[[], Any], session: str = "living"
-    ) -> tuple[query_runner.Feeder, Stage]:
-        stage = Stage(tmp_path / "stage")
+    ) -> tuple[query_runner.StreamingQueryRunner, BatchFolder]:
+        stage = BatchFolder(tmp_path / "stage")
         stage.make()
-        fed = query_runner.Feeder(stage, SimpleNamespace(sparkSession=session), 4)
+        fed = query_runner.StreamingQueryRunner(stage, SimpleNamespace(sparkSession=session), 4)
         monkeypatch.setattr(fed, "_begin", begin)
         fed.start(0, False)
         return fed, stage
@@ -503,7 +503,7 @@ def test_a_query_that_cannot_begin_is_tried_again_and_the_cause_is_told(
     tries = iter([FakeQuery("boom"), OSError("no space"), OSError("no space"), FakeQuery()])
 
     def begin() -> FakeQuery:
-        told.append(Stage(tmp_path / "stage").said("failed"))
+        told.append(BatchFolder(tmp_path / "stage").said("failed"))
         made = next(tries)
         if isinstance(made, Exception):
             raise made

@@ -29,10 +29,10 @@ from penstock.connectors.folders import make_folder, sync_folder
 from penstock.connectors.spark.pin import remove_pin
 from penstock.dataflow.errors import StoreError
 
-__all__ = ["Stage"]
+__all__ = ["BatchFolder"]
 
 
-class Stage:
+class BatchFolder:
     """The folder of one streaming query.
 
     Arguments:

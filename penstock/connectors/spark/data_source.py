@@ -34,7 +34,7 @@ from penstock.connectors.spark.published import (
     read_lines,
 )
 from penstock.connectors.spark.record_encoding import RowEncoder
-from penstock.connectors.spark.saved_state import Entry, StatePart, find_state, read_part
+from penstock.connectors.spark.saved_state import StateEntry, StatePart, find_state, read_part
 from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.dataflow.errors import GraphError
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -225,7 +225,7 @@ class _StateReader(DataSourceReader):
         }
         taken = [columns[name] for name in self._schema.names]
 
-        def rows(entries: list[Entry]) -> list[Any]:
+        def rows(entries: list[StateEntry]) -> list[Any]:
             return [tuple([take(entry) for take in taken]) for entry in entries]
 
         yield from _batches(read_part(part), rows, self._schema, "the schema of the DataFrame")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.folders import sync_folder
 from penstock.connectors.spark.active_session import session_lives
-from penstock.connectors.spark.batch_folder import Stage
+from penstock.connectors.spark.batch_folder import BatchFolder
 from penstock.connectors.spark.pin import make_pin, spark_path
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Feeder"]
+__all__ = ["StreamingQueryRunner"]
 
 #: A failed query is started again after this many seconds, twice as many each time, up to …
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.05
 FAREWELL_SECONDS = 10.0
 
 
-class Feeder:
+class StreamingQueryRunner:
     """Runs the query, and publishes its batches.
 
     Arguments:
@@ -46,7 +46,7 @@ class Feeder:
         max_unread: how many batches may wait for a reader.
     """
 
-    def __init__(self, stage: Stage, frame: DataFrame, max_unread: int) -> None:
+    def __init__(self, stage: BatchFolder, frame: DataFrame, max_unread: int) -> None:
         self._stage = stage
         self._frame = frame
         self._max_unread = max_unread
@@ -182,7 +182,7 @@ class _Plans:
                 f"Spark's checkpoint of the stream is damaged: {error}", self._folder / "metadata"
             ) from error
 
-    def require(self, stage: Stage) -> None:
+    def require(self, stage: BatchFolder) -> None:
         """Raise `StoreError` if the batches of a stage were not made with this checkpoint."""
         numbers = stage.numbers()
         last = numbers[-1] if numbers else stage.removed - 1

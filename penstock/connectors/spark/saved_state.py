@@ -31,7 +31,7 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["Entry", "StatePart", "find_state", "read_part"]
+__all__ = ["StateEntry", "StatePart", "find_state", "read_part"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StatePart:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StateEntry:
     """One entry of keyed state: the name of the state, key group, key and value."""
 
     state: str
@@ -131,7 +131,7 @@ def _require(manifest: Manifest, operator: str | None, state: str | None) -> Non
         )
 
 
-def read_part(part: StatePart) -> Iterator[Entry]:
+def read_part(part: StatePart) -> Iterator[StateEntry]:
     """The entries of a part: by key group if they were too large for memory, else by state.
 
     Raises `StoreError` if a file is missing or damaged.
@@ -146,17 +146,17 @@ def read_part(part: StatePart) -> Iterator[Entry]:
 
 def _read_inline(
     part: StatePart, handle: KeyedHandle, codec: Codec, inline: bytes
-) -> Iterator[Entry]:
+) -> Iterator[StateEntry]:
     for state, pairs in zip(handle.states, msgpack.unpackb(inline), strict=True):
         if part.state not in (None, state):
             continue
         for original, data in pairs:
             key = codec.decode_value(original)
             group = key_group(canonical(key), part.max_parallelism)
-            yield Entry(state, group, key, codec.decode_value(data))
+            yield StateEntry(state, group, key, codec.decode_value(data))
 
 
-def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[Entry]:
+def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[StateEntry]:
     from rocksdict import AccessType, Options, Rdict
 
     source = Path(part.folder)
@@ -179,7 +179,7 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
                 state = handle.states[table]
                 if part.state in (None, state):
                     group = key_group(canonical(key), part.max_parallelism)
-                    yield Entry(state, group, key, value)
+                    yield StateEntry(state, group, key, value)
             rows: Any = database.items()
             for row_key, row in rows:
                 if row_key.startswith(BLOCKS):
@@ -188,7 +188,9 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
                 state = handle.states[table]
                 if part.state in (None, state):
                     key = codec.decode_value(original_key(row_key, row))
-                    yield Entry(state, group, key, codec.decode_value(row[value_offset(row) :]))
+                    yield StateEntry(
+                        state, group, key, codec.decode_value(row[value_offset(row) :])
+                    )
         finally:
             database.close()
 

@@ -1,9 +1,10 @@
-"""A source fed by a stream of Spark: batch by batch, through `foreachBatch`.
+"""Read a Spark stream batch by batch, through `foreachBatch`.
 
-The streaming query runs in the process of the program, for as long as the job runs (`query_runner.py`).
-Each of its batches is pinned in the source's folder under its number (`batch_folder.py`), and read from
-there by the job's readers (`pin_reader.py`). Spark's checkpoint lies beside the batches, and says
-what comes into a batch; the job's snapshots say which batches, and which of their rows, were read.
+The streaming query runs in the process of the program while the job runs (`query_runner.py`).
+Each batch is pinned in the source's folder under its number (`batch_folder.py`), and the job's
+readers read it from there (`pin_reader.py`). Spark's checkpoint lies beside the batches and
+determines the rows of each batch. The job's snapshots record which batches were read, and up to
+which row.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.active_session import require_spark
-from penstock.connectors.spark.batch_folder import Stage
+from penstock.connectors.spark.batch_folder import BatchFolder
 from penstock.connectors.spark.pin import is_pin_id, load_pin, new_pin_id
 from penstock.connectors.spark.pin_reader import PinReader, check_columns, splits_of
-from penstock.connectors.spark.query_runner import Feeder
+from penstock.connectors.spark.query_runner import StreamingQueryRunner
 from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.connectors.spark.table_source import check_record_kind
 from penstock.dataflow.errors import GraphError, JobError
@@ -104,7 +105,7 @@ class SparkStreamSource(Source):
         self._max_unread = max_unread_batches
         self._folder: Path | None = None
         self._stage_id: str | None = None
-        self._feeder: Feeder | None = None
+        self._feeder: StreamingQueryRunner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what lives in the program's process."""
@@ -125,12 +126,12 @@ class SparkStreamSource(Source):
         elif preparation.resuming:
             self._stage_id = _newest_stage(self._folder)
         self._stage_id = self._stage_id or new_pin_id()
-        stage = Stage(self._folder / self._stage_id)
+        stage = BatchFolder(self._folder / self._stage_id)
         stage.make()
         frame = self._frame
         if self.columns is not None:
             frame = frame.select(*("`" + c.replace("`", "``") + "`" for c in self.columns))
-        self._feeder = Feeder(stage, frame, self._max_unread)
+        self._feeder = StreamingQueryRunner(stage, frame, self._max_unread)
         self._feeder.start(self._trigger_seconds, self._available_now)
 
     def release(self) -> None:
@@ -166,7 +167,7 @@ class _StageEnumerator(SplitEnumerator):
                 "its sources in the program; use execute()"
             )
         self._stage_id = stage_id
-        self._stage = Stage(folder / stage_id)
+        self._stage = BatchFolder(folder / stage_id)
         #: The batch at hand, or the least that the next one may be; its splits if it is open.
         self._batch, self._split = 0, 0
         self._splits: list[Split] = []

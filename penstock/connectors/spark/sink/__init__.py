@@ -1,10 +1,10 @@
-"""Rows of a Spark table as the output of a job, exactly once.
+"""Publish the output of a job as rows of a Spark table, exactly once.
 
-`table_sink.py` has the sink; `writers.py` stage data files with Arrow and no JVM; `table_committer.py`
-publishes them, with what is special to overwriting and upserting in `replacing_committers.py`.
-`table.py` knows what a table is, `catalog.py` tells Spark of new files, and `access.py` finds the
-Spark to tell. Tables of Delta Lake and Iceberg, which have logs of their own, are in the folder
-`lake`. For users: `docs/spark.md`.
+`table_sink.py` is the sink. `writers.py` stages data files with Arrow and without a JVM.
+`table_committer.py` publishes them; `replacing_committers.py` adds overwriting and upserting.
+`table.py` describes a table, `catalog.py` informs Spark of new files, and `access.py` finds the
+Spark session to inform. The folder `lake` is for Delta Lake and Iceberg, whose tables have logs
+of their own. For users: `docs/spark.md`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""Publishing staged files as rows of a table, exactly once, whatever crashes when.
+"""Publish staged files as rows of a table, exactly once.
 
-For each sink in a line of snapshots a small *ledger* lies in the table's staging folder. It says
-up to which snapshot output is published. The engine commits all output of a snapshot together, and
-snapshots in their order, so whatever is not newer is done, even if somebody has compacted or
-deleted the published files since. Appending:
+The staging folder of the table has a small *ledger* for each sink in a line of snapshots: the
+number of the newest snapshot whose output is published. The engine commits all output of a
+snapshot together and the snapshots in their order. So output that is not newer than the ledger is
+published, even if somebody has compacted or deleted the published files since. To append:
 
-1. is the table the one that the output was staged for? do its partitions lie where they should?
-2. link each staged file under its final name, and sync the folders. A name that is there with the
-   recorded checksum was published before a crash;
-3. `ALTER TABLE … ADD IF NOT EXISTS PARTITION`, `REFRESH TABLE`;
-4. the ledger, durably; then the staged names go.
+1. Check that the table is the one that the output was staged for, and that its partitions lie
+   where they should.
+2. Link each staged file under its final name, and sync the folders. A file whose name exists with
+   the recorded checksum was published before a crash.
+3. `ALTER TABLE … ADD IF NOT EXISTS PARTITION`, `REFRESH TABLE`.
+4. Write the ledger, durably; then remove the staged names.
 
-A crash after any step is made good by doing all of them again. Modes that also remove files
-(`replacing_committers.py`) write what they are going to do into the ledger first. Whoever commits to the table
-next, of whatever job, rolls it forward before anything else: what it says to be old and new is only
-true of the table as it was then.
+After a crash all steps are repeated. Modes that also remove files (`replacing_committers.py`)
+first write the replacement that they begin into the ledger. The next committer to the table, of
+any job, completes it before anything else, because its lists of old and new files are true only
+of the table as it was.
 """
 
 from __future__ import annotations

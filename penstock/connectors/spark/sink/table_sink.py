@@ -1,8 +1,8 @@
-"""A sink that makes a job's output rows of a Spark table, exactly once.
+"""Make the output of a job the rows of a Spark table, exactly once.
 
 Writers (`writers.py`) stage data files in the table's own folder, under a name that Spark does not
-read; no worker has a JVM. The committers are in `table_committer.py` (append) and `replacing_committers.py`; those for
-Delta Lake and Iceberg are in the folder `lake`.
+read; no worker has a JVM. `table_committer.py` and `replacing_committers.py` publish them. The
+folder `lake` does so for Delta Lake and Iceberg.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import pyarrow as pa
 from penstock.connectors.file_sink import STAGING
 from penstock.connectors.folders import local_path, make_folder
 from penstock.connectors.spark.active_session import require_spark, spark_session
+from penstock.connectors.spark.sink import lake
 from penstock.connectors.spark.sink.access import Access, runner
 from penstock.connectors.spark.sink.data_file import EXTENSIONS
-from penstock.connectors.spark.sink.lake import LakeTable, find_table, find_table_in_session
+from penstock.connectors.spark.sink.lake import LakeTable
 from penstock.connectors.spark.sink.replacing_committers import (
     OverwriteCommitter,
     UpsertCommitter,
@@ -84,15 +85,15 @@ class SparkTableSink(Sink):
         spark: SparkSession | None = None,
         iceberg_catalog: Mapping[str, str] | None = None,
     ) -> None:
-        lake = find_table(table, iceberg_catalog)
-        if lake is not None:
-            self._set_up(lake, None, mode, keys, is_delete)
+        found = lake.find_table(table, iceberg_catalog)
+        if found is not None:
+            self._set_up(found, None, mode, keys, is_delete)
             return
         require_spark()
         session = spark_session() if spark is None else spark
-        lake = find_table_in_session(session, table)
-        if lake is not None:
-            self._set_up(lake, None, mode, keys, is_delete)
+        found = lake.find_table_in_session(session, table)
+        if found is not None:
+            self._set_up(found, None, mode, keys, is_delete)
             return
         try:
             fields = session.table(table).schema.jsonValue()["fields"]
@@ -204,7 +205,7 @@ class SparkTableSink(Sink):
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer that stages."""
         if isinstance(self.table, LakeTable):
-            return self.table.create_writer(context, self)
+            return lake.create_writer(self.table, context, self.mode, self.keys, self.is_delete)
         if self.mode == "upsert":
             return ChangeWriter(self.table, context, self.keys, self.is_delete)
         return RowWriter(self.table, context, collected=self.mode == "overwrite")
@@ -212,7 +213,7 @@ class SparkTableSink(Sink):
     def create_committer(self) -> Committer:
         """The committer of the mode."""
         if isinstance(self.table, LakeTable):
-            return self.table.create_committer(self)
+            return lake.create_committer(self.table, self.mode, self.keys)
         if self.mode == "upsert":
             return UpsertCommitter(self.table, self._access, self.keys)
         if self.mode == "overwrite":

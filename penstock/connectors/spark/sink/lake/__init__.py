@@ -1,18 +1,24 @@
-"""Delta Lake and Iceberg tables as sinks: formats that list their files in a log of their own.
+"""Write tables of Delta Lake and Iceberg, whose logs define which files are rows.
 
-Data files are staged and put into the table's folder as for plain files; rows appear when one
-transaction in the table's log names all files of a snapshot. That transaction carries the
-snapshot's number, so it can be seen in the table itself what is published (`table_log.py`).
+A sink publishes a snapshot with one transaction of the table. The transaction also records the
+snapshot's number, so the table itself shows what is published (`table_log`).
 
-`table_lookup.py` says which tables these are; `delta.py` and `iceberg.py` describe them and refuse those
-that can't be written exactly once; `delta_log.py` and `iceberg_log.py` do the transactions, and
-`table_committer.py` has the committers for both. Delta is written through the package deltalake and
-Iceberg through pyiceberg, in the JobManager; there is no JVM in it, nor Spark.
+`table_lookup` finds a table by its name. `delta` and `iceberg` describe the tables and refuse
+those that cannot be written exactly once. `delta_log` and `iceberg_log` perform the transactions
+through the packages deltalake and pyiceberg. `lake_committers` publishes through either, and
+`lake_formats` chooses the parts for a table. No other module imports this package's face.
 """
 
 from __future__ import annotations
 
+from penstock.connectors.spark.sink.lake.lake_formats import create_committer, create_writer
 from penstock.connectors.spark.sink.lake.table_log import LakeTable
 from penstock.connectors.spark.sink.lake.table_lookup import find_table, find_table_in_session
 
-__all__ = ["LakeTable", "find_table", "find_table_in_session"]
+__all__ = [
+    "LakeTable",
+    "create_committer",
+    "create_writer",
+    "find_table",
+    "find_table_in_session",
+]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.spark.sink.lake.table_log import LakeTable, Log
+from penstock.connectors.spark.sink.lake.table_log import LakeTable
 from penstock.connectors.spark.sink.table import arrow_schema, require_partition_column
 from penstock.dataflow.errors import GraphError
 
@@ -65,12 +65,6 @@ class DeltaLakeTable(LakeTable):
             raise GraphError(
                 f"SparkTableSink cannot write {self} with mode={mode!r}: {self.only_appends}"
             )
-
-    def log(self) -> Log[deltalake.DeltaTable]:
-        """The table's log."""
-        from penstock.connectors.spark.sink.lake.delta_log import DeltaLog
-
-        return DeltaLog(self)
 
 
 def delta_table(path: Path, name: str | None = None) -> DeltaLakeTable:

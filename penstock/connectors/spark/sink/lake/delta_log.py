@@ -36,7 +36,12 @@ from penstock.connectors.spark.sink.lake.delta import (
     open_delta,
     refusal,
 )
-from penstock.connectors.spark.sink.lake.table_log import ConflictError, Entry, Log, NewFile
+from penstock.connectors.spark.sink.lake.table_log import (
+    ConflictError,
+    NewFile,
+    SinkSnapshot,
+    TableLog,
+)
 from penstock.connectors.spark.sink.replacing_committers import DELETED
 from penstock.connectors.spark.sink.table import NULL_PARTITION
 from penstock.dataflow.errors import GraphError, JobError
@@ -47,7 +52,7 @@ __all__ = ["DeltaLog", "statistics"]
 _LONGEST_TEXT = 32
 
 
-class DeltaLog(Log[deltalake.DeltaTable]):
+class DeltaLog(TableLog[deltalake.DeltaTable]):
     """The log of a Delta table.
 
     Arguments:
@@ -74,26 +79,30 @@ class DeltaLog(Log[deltalake.DeltaTable]):
     def _identity(self, state: deltalake.DeltaTable) -> dict[str, Any]:
         return identity_of(state, self._table.location)
 
-    def _recorded(self, state: deltalake.DeltaTable, entry: Entry) -> int:
-        return state.transaction_version(_application(entry)) or 0
+    def _recorded(self, state: deltalake.DeltaTable, snapshot: SinkSnapshot) -> int:
+        return state.transaction_version(_application(snapshot)) or 0
 
-    def _make_durable(self, state: deltalake.DeltaTable, entry: Entry) -> None:
+    def _make_durable(self, state: deltalake.DeltaTable, snapshot: SinkSnapshot) -> None:
         for number in range(state.version(), -1, -1):
             path = self._log / f"{number:020d}.json"
             if not path.exists():
                 return  # cut off behind a checkpoint, so it is old
-            if any(t["appId"] == _application(entry) for t in _actions(path, "txn")):
+            if any(t["appId"] == _application(snapshot) for t in _actions(path, "txn")):
                 self._sync(number - 1)
                 return
 
-    def _append(self, state: deltalake.DeltaTable, entry: Entry, files: list[NewFile]) -> None:
-        self._write(state, entry, files, "append")
+    def _append(
+        self, state: deltalake.DeltaTable, snapshot: SinkSnapshot, files: list[NewFile]
+    ) -> None:
+        self._write(state, snapshot, files, "append")
 
-    def _overwrite(self, state: deltalake.DeltaTable, entry: Entry, files: list[NewFile]) -> None:
-        self._write(state, entry, files, "overwrite")
+    def _overwrite(
+        self, state: deltalake.DeltaTable, snapshot: SinkSnapshot, files: list[NewFile]
+    ) -> None:
+        self._write(state, snapshot, files, "overwrite")
 
     def _write(
-        self, state: deltalake.DeltaTable, entry: Entry, files: list[NewFile], mode: str
+        self, state: deltalake.DeltaTable, snapshot: SinkSnapshot, files: list[NewFile], mode: str
     ) -> None:
         actions: list[Any] = [self._action(file) for file in files]
         self._commit(
@@ -103,12 +112,16 @@ class DeltaLog(Log[deltalake.DeltaTable]):
                 mode,
                 state.schema(),
                 list(self._table.partition_by),
-                commit_properties=_properties(entry),
+                commit_properties=_properties(snapshot),
             ),
         )
 
     def _upsert(
-        self, state: deltalake.DeltaTable, entry: Entry, changes: pa.Table, keys: tuple[str, ...]
+        self,
+        state: deltalake.DeltaTable,
+        snapshot: SinkSnapshot,
+        changes: pa.Table,
+        keys: tuple[str, ...],
     ) -> None:
         # Without columns that were added since the changes were staged.
         names = [name for name in self._table.schema.names if name in changes.schema.names]
@@ -123,7 +136,7 @@ class DeltaLog(Log[deltalake.DeltaTable]):
                 target_alias="t",
                 # All changes are in memory: then delta-rs reads only files that may have the keys.
                 streamed_exec=False,
-                commit_properties=_properties(entry),
+                commit_properties=_properties(snapshot),
             )
             merger.when_matched_delete(deleted).when_matched_update(values)
             merger.when_not_matched_insert(values, f"NOT {deleted}").execute()
@@ -171,15 +184,15 @@ class DeltaLog(Log[deltalake.DeltaTable]):
         )
 
 
-def _application(entry: Entry) -> str:
-    return f"penstock/{entry.lineage}/{entry.uid}"
+def _application(snapshot: SinkSnapshot) -> str:
+    return f"penstock/{snapshot.lineage}/{snapshot.uid}"
 
 
-def _properties(entry: Entry) -> deltalake.CommitProperties:
+def _properties(snapshot: SinkSnapshot) -> deltalake.CommitProperties:
     now_ms = time.time_ns() // 1_000_000
     return deltalake.CommitProperties(
         max_commit_retries=0,
-        app_transactions=[deltalake.Transaction(_application(entry), entry.number, now_ms)],
+        app_transactions=[deltalake.Transaction(_application(snapshot), snapshot.number, now_ms)],
     )
 
 

@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.connectors.spark.sink.lake.table_log import LakeTable, Log
+from penstock.connectors.spark.sink.lake.table_log import LakeTable
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.sink import SinkWriter, WriterContext
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table as PyIcebergTable
     from pyiceberg.types import IcebergType, NestedField
-
-    from penstock.connectors.spark.sink.table_sink import SparkTableSink
 
 __all__ = [
     "IcebergTable",
@@ -79,23 +76,6 @@ class IcebergTable(LakeTable):
     def require_mode(self, mode: str) -> None:
         """All modes are fine."""
         del mode
-
-    def log(self) -> Log[PyIcebergTable]:
-        """The table's log."""
-        from penstock.connectors.spark.sink.lake.iceberg_log import IcebergLog
-
-        return IcebergLog(self)
-
-    def create_writer(self, context: WriterContext, sink: SparkTableSink) -> SinkWriter:
-        """A writer that stages."""
-        from penstock.connectors.spark.sink.lake.iceberg_writer import (
-            IcebergChangeWriter,
-            IcebergWriter,
-        )
-
-        if sink.mode == "upsert":
-            return IcebergChangeWriter(self, context, sink.keys, sink.is_delete)
-        return IcebergWriter(self, context, collected=sink.mode == "overwrite")
 
 
 def iceberg_table(catalog: str, identifier: list[str], properties: dict[str, str]) -> IcebergTable:

@@ -56,7 +56,12 @@ from penstock.connectors.spark.sink.lake.iceberg import (
     refusal,
 )
 from penstock.connectors.spark.sink.lake.iceberg_writer import partition_values, split
-from penstock.connectors.spark.sink.lake.table_log import ConflictError, Entry, Log, NewFile
+from penstock.connectors.spark.sink.lake.table_log import (
+    ConflictError,
+    NewFile,
+    SinkSnapshot,
+    TableLog,
+)
 from penstock.connectors.spark.sink.replacing_committers import DELETED, without
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
@@ -64,7 +69,7 @@ from penstock.dataflow.errors import GraphError, JobError, Recoverability
 __all__ = ["IcebergLog"]
 
 
-class IcebergLog(Log[PyIcebergTable]):
+class IcebergLog(TableLog[PyIcebergTable]):
     """The log of an Iceberg table.
 
     Arguments:
@@ -93,35 +98,41 @@ class IcebergLog(Log[PyIcebergTable]):
     def _identity(self, state: PyIcebergTable) -> dict[str, Any]:
         return identity_of(state, local_folder(str(self._table), state.location()))
 
-    def _recorded(self, state: PyIcebergTable, entry: Entry) -> int:
-        record = state.properties.get(_property(entry))
+    def _recorded(self, state: PyIcebergTable, snapshot: SinkSnapshot) -> int:
+        record = state.properties.get(_property(snapshot))
         if record is not None:
             return int(record)
         numbers = [0]
-        for snapshot in ancestors_of(state.current_snapshot(), state.metadata):
-            summary = snapshot.summary.additional_properties if snapshot.summary else {}
-            if summary.get("penstock.tag") == entry.tag:
+        for ancestor in ancestors_of(state.current_snapshot(), state.metadata):
+            summary = ancestor.summary.additional_properties if ancestor.summary else {}
+            if summary.get("penstock.tag") == snapshot.tag:
                 numbers.append(int(summary["penstock.snapshot"]))
         return max(numbers)
 
-    def _make_durable(self, state: PyIcebergTable, entry: Entry) -> None:
+    def _make_durable(self, state: PyIcebergTable, snapshot: SinkSnapshot) -> None:
         """Nothing: files are synced before the catalog names them (`durable_io.py`)."""
 
-    def _append(self, state: PyIcebergTable, entry: Entry, files: list[NewFile]) -> None:
-        with self._transaction(state, entry) as (_, update), update.fast_append() as added:
+    def _append(self, state: PyIcebergTable, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
+        with self._transaction(state, snapshot) as (_, update), update.fast_append() as added:
             for file in files:
                 added.append_data_file(self._data_file(state, file))
 
-    def _overwrite(self, state: PyIcebergTable, entry: Entry, files: list[NewFile]) -> None:
-        with self._transaction(state, entry) as (transaction, update):
+    def _overwrite(
+        self, state: PyIcebergTable, snapshot: SinkSnapshot, files: list[NewFile]
+    ) -> None:
+        with self._transaction(state, snapshot) as (transaction, update):
             with update.delete() as removed:
                 removed.delete_by_predicate(AlwaysTrue())
-            with _update(transaction, entry).fast_append() as added:
+            with _update(transaction, snapshot).fast_append() as added:
                 for file in files:
                     added.append_data_file(self._data_file(state, file))
 
     def _upsert(
-        self, state: PyIcebergTable, entry: Entry, changes: pa.Table, keys: tuple[str, ...]
+        self,
+        state: PyIcebergTable,
+        snapshot: SinkSnapshot,
+        changes: pa.Table,
+        keys: tuple[str, ...],
     ) -> None:
         names = self._table.schema.names
         same = state.schema().schema_id == self._iceberg.schema_id
@@ -133,7 +144,7 @@ class IcebergLog(Log[PyIcebergTable]):
             )
         written: list[NewFile] = []
         try:
-            with self._transaction(state, entry) as (_, update), update.overwrite() as replaced:
+            with self._transaction(state, snapshot) as (_, update), update.overwrite() as replaced:
                 for task in state.scan(row_filter=_may_have(changes, keys)).plan_files():
                     scan = ArrowScan(state.metadata, state.io, state.schema(), AlwaysTrue())
                     # As the table's files: pyiceberg reads texts with wide offsets.
@@ -155,13 +166,13 @@ class IcebergLog(Log[PyIcebergTable]):
 
     @contextlib.contextmanager
     def _transaction(
-        self, state: PyIcebergTable, entry: Entry
+        self, state: PyIcebergTable, snapshot: SinkSnapshot
     ) -> Iterator[tuple[Transaction, UpdateSnapshot]]:
         """A transaction with the record in it, which is committed at the end."""
         transaction = state.transaction()
-        transaction.set_properties({_property(entry): str(entry.number)})
+        transaction.set_properties({_property(snapshot): str(snapshot.number)})
         try:
-            yield transaction, _update(transaction, entry)
+            yield transaction, _update(transaction, snapshot)
             transaction.commit_transaction()
         except (CommitFailedException, CommitStateUnknownException, ValidationException) as error:
             raise ConflictError(str(error)) from error
@@ -215,17 +226,17 @@ class IcebergLog(Log[PyIcebergTable]):
         )
 
 
-def _property(entry: Entry) -> str:
-    return f"penstock.{entry.tag}.snapshot"
+def _property(snapshot: SinkSnapshot) -> str:
+    return f"penstock.{snapshot.tag}.snapshot"
 
 
-def _update(transaction: Transaction, entry: Entry) -> UpdateSnapshot:
+def _update(transaction: Transaction, snapshot: SinkSnapshot) -> UpdateSnapshot:
     return transaction.update_snapshot(
         snapshot_properties={
-            "penstock.tag": entry.tag,
-            "penstock.job": entry.lineage,
-            "penstock.sink": entry.uid,
-            "penstock.snapshot": str(entry.number),
+            "penstock.tag": snapshot.tag,
+            "penstock.job": snapshot.lineage,
+            "penstock.sink": snapshot.uid,
+            "penstock.snapshot": str(snapshot.number),
         }
     )
 

@@ -1,14 +1,15 @@
-"""Publishing staged files through a table's own log; the committers for Delta and Iceberg.
+"""Publish staged files through the log of a Delta or Iceberg table.
 
-The steps are those of plain files (`table_committer.py`), but files that are in the table's folder are
-rows only when the log names them, so all of a snapshot appears in one step:
+The steps are those for plain files (`table_committer.py`). But a file in the table's folder holds
+rows only when the log names it, so all files of a snapshot appear in one step:
 
-1. link each staged file under its final name, and sync the folders;
-2. one transaction in the table's log: the files, and the snapshot's number. It is not done if the
-   log has that number already;
-3. the ledger, durably; then the staged names go.
+1. Link each staged file under its final name, and sync the folders.
+2. Commit one transaction to the table's log, with the files and the snapshot's number. It is
+   skipped if the log has that number already.
+3. Write the ledger, durably; then remove the staged names.
 
-After a crash all steps are done again. The log is what counts; the ledger only spares reading it.
+After a crash all steps are repeated. The log decides what is published; the ledger only saves
+reading the log.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from penstock.connectors.file_sink import sink_tag
-from penstock.connectors.spark.sink.lake.table_log import Entry, LakeTable, NewFile
+from penstock.connectors.spark.sink.lake.table_log import LakeTable, NewFile, SinkSnapshot, TableLog
 from penstock.connectors.spark.sink.replacing_committers import (
     OverwriteCommitter,
     UpsertCommitter,
@@ -43,23 +45,24 @@ class LakeCommitter(_ThroughLog):
 
     Arguments:
         table: where the rows go.
+        log: of the table.
     """
 
-    def __init__(self, table: LakeTable) -> None:
+    def __init__(self, table: LakeTable, log: TableLog[Any]) -> None:
         super().__init__(table, None)
-        self._log = table.log()
+        self._log = log
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
         """Append files that are not published yet, or not known to be."""
-        entry = _entry(committables)
+        snapshot = _snapshot_of(committables)
 
         def files(since: int) -> list[NewFile]:
             fresh = [c for c in committables if c.snapshot > since]
             self.link(fresh)
             return [_touched(self.table, self.files.target(c)) for c in fresh]
 
-        self._log.append(entry, [c.payload["table"] for c in committables], files)
-        replace(ledger, committed=entry.number).write(path)
+        self._log.append(snapshot, [c.payload["table"] for c in committables], files)
+        replace(ledger, committed=snapshot.number).write(path)
 
 
 class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
@@ -67,11 +70,12 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
 
     Arguments:
         table: where the rows go.
+        log: of the table.
     """
 
-    def __init__(self, table: LakeTable) -> None:
+    def __init__(self, table: LakeTable, log: TableLog[Any]) -> None:
         super().__init__(table, None)
-        self._log = table.log()
+        self._log = log
 
     def finish(self, lineage: str, uid: str) -> None:
         """Let the collected output take the place of all rows. A second time, do nothing.
@@ -94,13 +98,13 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
                 step = Replacement(number=ledger.committed, old=[], new=new, finished=True)
                 ledger = replace(ledger, table=ledger.table or self.table.identity, replacing=step)
                 ledger.write(path)
-            self._swap(Entry(lineage, uid, max(1, ledger.committed)), path, ledger)
+            self._swap(SinkSnapshot(lineage, uid, max(1, ledger.committed)), path, ledger)
 
     def settled(self, path: Path) -> Ledger:
         """The ledger as it is: the swap is done by `finish` alone, which is called again."""
         return Ledger.read(path)
 
-    def _swap(self, entry: Entry, path: Path, ledger: Ledger) -> None:
+    def _swap(self, snapshot: SinkSnapshot, path: Path, ledger: Ledger) -> None:
         step, identity = ledger.replacing, ledger.table
         assert step is not None and identity is not None
 
@@ -108,7 +112,7 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
             self.exchange(step)
             return [_touched(self.table, self.table.location / final) for _, final in step.new]
 
-        self._log.overwrite(entry, [identity], files)
+        self._log.overwrite(snapshot, [identity], files)
         Ledger(committed=step.number, finished=True).write(path)
 
 
@@ -117,29 +121,30 @@ class LakeUpsertCommitter(_ThroughLog, UpsertCommitter):
 
     Arguments:
         table: where the rows go.
+        log: of the table.
         keys: columns whose values tell rows apart.
     """
 
-    def __init__(self, table: LakeTable, keys: tuple[str, ...]) -> None:
+    def __init__(self, table: LakeTable, log: TableLog[Any], keys: tuple[str, ...]) -> None:
         super().__init__(table, None, keys)
-        self._log = table.log()
+        self._log = log
         self._key_columns = keys
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
         """Apply changes, in the order of snapshots."""
-        entry = _entry(committables)
+        snapshot = _snapshot_of(committables)
         self._log.upsert(
-            entry,
+            snapshot,
             [c.payload["table"] for c in committables],
             lambda since: self.changes([c for c in committables if c.snapshot > since]),
             self._key_columns,
         )
-        replace(ledger, committed=entry.number).write(path)
+        replace(ledger, committed=snapshot.number).write(path)
 
 
-def _entry(committables: list[Committable]) -> Entry:
+def _snapshot_of(committables: list[Committable]) -> SinkSnapshot:
     first = committables[0]
-    return Entry(first.lineage, first.uid, max(c.snapshot for c in committables))
+    return SinkSnapshot(first.lineage, first.uid, max(c.snapshot for c in committables))
 
 
 def _touched(table: Table, path: Path) -> NewFile:

@@ -1,11 +1,11 @@
-"""The contract between the committers and a table format that has a log of its own.
+"""Define what a sink needs of a table format that has a log of its own.
 
-An *entry* is one transaction in the log that publishes a snapshot of a sink, and it carries the
-snapshot's number. Each try reads the newest state of the table, sees which number of this sink
-it has, and commits on top of exactly that state. So of two committers that try the same snapshot
-one fails, looks again, and finds that it is in.
+A transaction in the log publishes one snapshot of a sink and carries the snapshot's number. Each
+try reads the newest state of the table, looks up the sink's newest number in it, and commits on
+top of exactly that state. If two committers publish the same snapshot, one of them fails, reads
+the table again and finds that the snapshot is published.
 
-Nothing here knows Delta or Iceberg.
+Nothing here depends on Delta or Iceberg.
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from penstock.connectors.file_sink import sink_tag
 from penstock.connectors.spark.sink.table import Table, difference
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.sink import Committer, SinkWriter, WriterContext
 
-if TYPE_CHECKING:
-    from penstock.connectors.spark.sink.table_sink import SparkTableSink
-
-__all__ = ["ConflictError", "Entry", "LakeTable", "Log", "NewFile"]
+__all__ = ["ConflictError", "LakeTable", "NewFile", "SinkSnapshot", "TableLog"]
 
 #: The state of a table that was read.
 State = TypeVar("State")
@@ -43,7 +39,7 @@ class ConflictError(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SinkSnapshot:
     """A snapshot of a sink that is to be published.
 
     Arguments:
@@ -86,28 +82,8 @@ class LakeTable(Table, ABC):
             GraphError: if not, with the reason.
         """
 
-    @abstractmethod
-    def log(self) -> Log[Any]:
-        """The table's log."""
 
-    def create_writer(self, context: WriterContext, sink: SparkTableSink) -> SinkWriter:
-        """A writer that stages."""
-        from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
-
-        if sink.mode == "upsert":
-            return ChangeWriter(self, context, sink.keys, sink.is_delete)
-        return RowWriter(self, context, collected=sink.mode == "overwrite")
-
-    def create_committer(self, sink: SparkTableSink) -> Committer:
-        """The committer of the sink's mode."""
-        if sink.mode == "upsert":
-            return lake_committers.LakeUpsertCommitter(self, sink.keys)
-        if sink.mode == "overwrite":
-            return lake_committers.LakeOverwriteCommitter(self)
-        return lake_committers.LakeCommitter(self)
-
-
-class Log(ABC, Generic[State]):
+class TableLog(ABC, Generic[State]):
     """The log of a table.
 
     What is to be published is made by functions, which are called when it is known that the
@@ -123,43 +99,45 @@ class Log(ABC, Generic[State]):
 
     def append(
         self,
-        entry: Entry,
+        snapshot: SinkSnapshot,
         staged_for: Sequence[dict[str, Any]],
         files: Callable[[int], list[NewFile]],
     ) -> None:
         """Add files to the table, unless its log says that they are in.
 
         Arguments:
-            entry: what is published.
+            snapshot: what is published.
             staged_for: identities of the table that the files were staged for.
             files: the files of snapshots after one.
 
         Raises:
             JobError: if it is another table now, can't be written any more or can't be reached.
         """
-        self._once(entry, staged_for, lambda state, since: self._append(state, entry, files(since)))
+        self._once(
+            snapshot, staged_for, lambda state, since: self._append(state, snapshot, files(since))
+        )
 
     def overwrite(
         self,
-        entry: Entry,
+        snapshot: SinkSnapshot,
         staged_for: Sequence[dict[str, Any]],
         files: Callable[[], list[NewFile]],
     ) -> None:
         """Let files take the place of all rows, unless the log says that it was done.
 
         Arguments:
-            entry: what is published.
+            snapshot: what is published.
             staged_for: as for `append`.
             files: the files.
 
         Raises:
             JobError: as `append`.
         """
-        self._once(entry, staged_for, lambda state, _: self._overwrite(state, entry, files()))
+        self._once(snapshot, staged_for, lambda state, _: self._overwrite(state, snapshot, files()))
 
     def upsert(
         self,
-        entry: Entry,
+        snapshot: SinkSnapshot,
         staged_for: Sequence[dict[str, Any]],
         changes: Callable[[int], pa.Table],
         keys: tuple[str, ...],
@@ -167,7 +145,7 @@ class Log(ABC, Generic[State]):
         """Apply changes by key, unless the log says that they are in.
 
         Arguments:
-            entry: what is published.
+            snapshot: what is published.
             staged_for: as for `append`.
             changes: the last change of each key in snapshots after one, with a column `DELETED`.
             keys: columns whose values tell rows apart.
@@ -176,23 +154,23 @@ class Log(ABC, Generic[State]):
             JobError: as `append`.
         """
         self._once(
-            entry,
+            snapshot,
             staged_for,
-            lambda state, since: self._upsert(state, entry, changes(since), keys),
+            lambda state, since: self._upsert(state, snapshot, changes(since), keys),
         )
 
     def _once(
         self,
-        entry: Entry,
+        snapshot: SinkSnapshot,
         staged_for: Sequence[dict[str, Any]],
         change: Callable[[State, int], None],
     ) -> None:
         distinct = {json.dumps(i, sort_keys=True): i for i in staged_for}
         for _ in range(_TRIES):
             with self._opened() as state:
-                recorded = self._recorded(state, entry)
-                if recorded >= entry.number:
-                    self._make_durable(state, entry)
+                recorded = self._recorded(state, snapshot)
+                if recorded >= snapshot.number:
+                    self._make_durable(state, snapshot)
                     return
                 for identity in distinct.values():
                     self._require(state, identity)
@@ -202,7 +180,7 @@ class Log(ABC, Generic[State]):
                 except ConflictError as conflict:
                     reason = conflict
         raise JobError(
-            f"snapshot {entry.number} could not be published in {self._table}: others have "
+            f"snapshot {snapshot.number} could not be published in {self._table}: others have "
             f"committed to it before each of {_TRIES} tries ({reason}). It is tried again when "
             f"the job is restarted"
         )
@@ -230,16 +208,16 @@ class Log(ABC, Generic[State]):
         """What tells the table from others, as it is now; see `Table.identity`."""
 
     @abstractmethod
-    def _recorded(self, state: State, entry: Entry) -> int:
+    def _recorded(self, state: State, snapshot: SinkSnapshot) -> int:
         """The newest snapshot of this sink that the log has; 0 if none."""
 
     @abstractmethod
-    def _make_durable(self, state: State, entry: Entry) -> None:
-        """An entry was found in the log; it may have come there a moment before a crash."""
+    def _make_durable(self, state: State, snapshot: SinkSnapshot) -> None:
+        """An snapshot was found in the log; it may have come there a moment before a crash."""
 
     @abstractmethod
-    def _append(self, state: State, entry: Entry, files: list[NewFile]) -> None:
-        """Commit on top of this state, durably, with the number of the entry.
+    def _append(self, state: State, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
+        """Commit on top of this state, durably, with the number of the snapshot.
 
         Raises:
             ConflictError: if the table has another state by now; nothing was done then, or what
@@ -247,9 +225,11 @@ class Log(ABC, Generic[State]):
         """
 
     @abstractmethod
-    def _overwrite(self, state: State, entry: Entry, files: list[NewFile]) -> None:
+    def _overwrite(self, state: State, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
         """As `_append`; all rows that are there go."""
 
     @abstractmethod
-    def _upsert(self, state: State, entry: Entry, changes: pa.Table, keys: tuple[str, ...]) -> None:
+    def _upsert(
+        self, state: State, snapshot: SinkSnapshot, changes: pa.Table, keys: tuple[str, ...]
+    ) -> None:
         """As `_append`; rows with the keys of changes go, and those that are not deleted come."""

@@ -1,0 +1,79 @@
+"""Create the log, the writer and the committer for a table, by its format.
+
+The packages deltalake and pyiceberg are optional, and a worker does without them. So the modules
+that use them are imported only when a table of their format is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.connectors.spark.sink.lake.delta import DeltaLakeTable
+from penstock.connectors.spark.sink.lake.iceberg import IcebergTable
+from penstock.connectors.spark.sink.lake.iceberg_writer import IcebergChangeWriter, IcebergWriter
+from penstock.connectors.spark.sink.lake.lake_committers import (
+    LakeCommitter,
+    LakeOverwriteCommitter,
+    LakeUpsertCommitter,
+)
+from penstock.connectors.spark.sink.lake.table_log import LakeTable, TableLog
+from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
+from penstock.dataflow.sink import Committer, SinkWriter, WriterContext
+
+__all__ = ["create_committer", "create_writer", "open_log"]
+
+
+def open_log(table: LakeTable) -> TableLog[Any]:
+    """Return the log of a table."""
+    match table:
+        case DeltaLakeTable():
+            from penstock.connectors.spark.sink.lake.delta_log import DeltaLog
+
+            return DeltaLog(table)
+        case IcebergTable():
+            from penstock.connectors.spark.sink.lake.iceberg_log import IcebergLog
+
+            return IcebergLog(table)
+    raise TypeError(f"{type(table).__name__} is the table of no known format")
+
+
+def create_writer(
+    table: LakeTable,
+    context: WriterContext,
+    mode: str,
+    keys: tuple[str, ...],
+    is_delete: Callable[[Any], bool] | None,
+) -> SinkWriter:
+    """Create the writer that stages rows for a table.
+
+    Arguments:
+        table: where the rows go.
+        context: of the writer.
+        mode: of the sink.
+        keys: of the sink, for "upsert".
+        is_delete: of the sink, for "upsert".
+    """
+    if isinstance(table, IcebergTable):
+        if mode == "upsert":
+            return IcebergChangeWriter(table, context, keys, is_delete)
+        return IcebergWriter(table, context, collected=mode == "overwrite")
+    if mode == "upsert":
+        return ChangeWriter(table, context, keys, is_delete)
+    return RowWriter(table, context, collected=mode == "overwrite")
+
+
+def create_committer(table: LakeTable, mode: str, keys: tuple[str, ...]) -> Committer:
+    """Create the committer that publishes staged rows of a table.
+
+    Arguments:
+        table: where the rows go.
+        mode: of the sink.
+        keys: of the sink, for "upsert".
+    """
+    log = open_log(table)
+    if mode == "upsert":
+        return LakeUpsertCommitter(table, log, keys)
+    if mode == "overwrite":
+        return LakeOverwriteCommitter(table, log)
+    return LakeCommitter(table, log)
