@@ -117,12 +117,16 @@ class _Wire:
     def __init__(self, channel: InputChannel, credits: int) -> None:
         self._channel, self.credits = channel, credits
         self.desired_records = 1 << 30
-        channel.on_credit = self._credit
+        channel.attach_sender(self._credit)
 
     def _credit(self) -> None:
         self.credits += 1
 
+    def report_desired_records(self, listener: Callable[[], None]) -> None:
+        """It never changes."""
+
     def send_batch(self, payload: bytes, count: int) -> None:
+        self.credits -= 1
         self._channel.put(EncodedBatch(payload, count))
 
     def send_marker(self, element: Element) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.errors import PenstockError
+from penstock.runtime.network.channel_log import ChannelLog
 from penstock.runtime.network.feedback_channel import FeedbackChannel
-from penstock.runtime.network.recorded_channel import ChannelLog
 from penstock.runtime.network.spill_queue import Hold, SpillQueue
 from penstock.runtime.task.checkpoint_writer import TaskSnapshot
 from tests.simulation.lineage import Program, Totals
@@ -210,7 +210,7 @@ def _task(task: Recording) -> Any:
         tuple(getattr(r, "_next", 0) for node in task.root.walk() for r in node.partitioners),
         tuple(channel.id for channel in gate._ready),
         tuple(channel.id for channel in gate._ready_back),
-        (gate._turns, gate.barriers),
+        (gate._turns, gate._waiting_barriers),
         tuple(map(_channel, gate.channels.values())),
         (
             protocol.number,  # type: ignore[attr-defined]

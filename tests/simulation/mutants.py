@@ -58,7 +58,7 @@ class LogsArrivalsOnly(FeedbackChannel):
 class LogsUntilTaken(FeedbackChannel):
     """Ends a log where the task takes the barrier, and not where it arrives."""
 
-    def _arrived(self, barrier: Barrier) -> None:
+    def _barrier_arrived(self, barrier: Barrier) -> None:
         self.late = barrier
 
     def take(self) -> Element:
@@ -66,7 +66,7 @@ class LogsUntilTaken(FeedbackChannel):
         late = getattr(self, "late", None)
         if late is not None and late == element:
             self.late = None
-            super()._arrived(late)
+            super()._barrier_arrived(late)
         return element
 
 
@@ -95,7 +95,7 @@ class BlocksWhenFull(FeedbackChannel):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.on_credit = None
+        self._on_credit = None
 
     @property
     def room(self) -> int:

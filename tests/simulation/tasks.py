@@ -190,13 +190,17 @@ class Wire:
         self.channel, self.credits, self.direct = channel, credits, direct
         self.desired_records = 1 << 30
         self.queue: deque[Element] = deque()
-        channel.on_credit = self._credit
+        channel.attach_sender(self._credit)
 
     def _credit(self) -> None:
         self.credits += 1
         self.desired_records = self.channel.desired_records
 
+    def report_desired_records(self, listener: Callable[[], None]) -> None:
+        """Nothing is reported: a task looks when it sends."""
+
     def send_batch(self, payload: bytes, count: int) -> None:
+        self.credits -= 1
         self._send(EncodedBatch(payload, count))
 
     def send_marker(self, element: Element) -> None:

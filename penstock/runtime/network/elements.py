@@ -1,7 +1,7 @@
-"""What travels on a channel: batches of records, and markers between them.
+"""Elements of a channel: batches of records, and markers between them.
 
-A barrier overtakes records in unaligned snapshots only, which log them. `EndOfInput` ends the data,
-not the channel: barriers still follow it.
+A barrier overtakes records only in unaligned snapshots, which log them. `EndOfInput` ends the
+data and not the channel: barriers may still follow it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Barrier", "Batch", "Element", "EncodedBatch", "EndOfInput", "count_o
 
 
 class Batch:
-    """Records. The list, or the columns, belong to whoever takes it from the channel."""
+    """Records; they belong to the task that takes the batch from its channel."""
 
     __slots__ = ("records",)
 
@@ -27,11 +27,11 @@ class Batch:
 
 
 class EncodedBatch:
-    """A batch as it came over a socket, or from disk; decoded when it is taken.
+    """A batch as received from a socket or read from disk; the task decodes it.
 
     Arguments:
-        payload: what the codec made of the records.
-        count: how many records that is.
+        payload: the records, encoded by the codec.
+        count: the number of records.
     """
 
     __slots__ = ("count", "payload")
@@ -43,9 +43,10 @@ class EncodedBatch:
 
 @dataclass(frozen=True)
 class Barrier:
-    """Divides the stream into what snapshot `number` holds and what it does not.
+    """Separates the records of snapshot `number` from those behind it.
 
-    An `urgent` one has overtaken records, and is not to be waited with.
+    An `urgent` barrier has overtaken records. Its receiver starts the snapshot at once instead of
+    aligning for a while first.
     """
 
     number: int
@@ -55,12 +56,12 @@ class Barrier:
 
 @dataclass(frozen=True)
 class EndOfInput:
-    """No more batches follow."""
+    """Marks the end of the data: no more batches follow."""
 
 
 Element = Batch | EncodedBatch | Barrier | EndOfInput
 
 
 def count_of(batch: Batch | EncodedBatch) -> int:
-    """How many records a batch has."""
+    """Return the number of records in a batch."""
     return len(batch.records) if isinstance(batch, Batch) else batch.count

@@ -1,13 +1,14 @@
-"""The receiving end of a back-edge: a channel that never makes its sender wait for its task.
+"""The receiving end of a back-edge: a channel whose sender never waits for the task.
 
-A bounded back-edge could close a circle of tasks that wait for each other, so this channel is
-unbounded: in memory up to a budget, and beyond it in order on disk. Credits go back when a batch
-*arrives*, so a sender waits for the other process to read its socket and never for the task.
+A bounded back-edge could make a circle of tasks wait for each other, so this channel is unbounded:
+in memory up to a budget, and beyond it on disk, in order. Credits go back when a batch *arrives*;
+a sender waits only until the other process has read its socket.
 
-For a snapshot the channel is logged (Algorithm 2, ABS section 4.3): what waits in it at the cut,
-and what arrives until the barrier does. The log is taken on arrival, so that a snapshot does not
-wait until the loop has drained; records are processed meanwhile. What lies on disk is not
-written a second time: the log holds its segments until they are linked into the snapshot.
+For a snapshot the channel is logged (Algorithm 2, ABS section 4.3): the elements that wait in it
+when the snapshot is taken, and those that arrive until the barrier does. The log is taken on
+arrival and records are processed meanwhile, so a snapshot does not wait until the loop is empty.
+Elements on disk are not written a second time: the log holds their segments until these are linked
+into the snapshot.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.compile import ChannelId
+from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity, Encode, RecordedEntry
 from penstock.runtime.network.elements import (
     Barrier,
     Batch,
@@ -27,14 +29,8 @@ from penstock.runtime.network.elements import (
     EndOfInput,
     count_of,
 )
-from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.recorded_channel import (
-    ChannelLog,
-    EdgeIdentity,
-    Encode,
-    RecordedChannel,
-    RecordedEntry,
-)
+from penstock.runtime.network.input_channel import ChannelListener
+from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.spill_queue import Hold, Mark, SpillQueue
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage import in_flight_log as format
@@ -42,19 +38,21 @@ from penstock.snapshot.storage import in_flight_log as format
 __all__ = ["FeedbackChannel"]
 
 UNBOUNDED = 1 << 30
-#: What is assumed of records in memory until the first were encoded.
+#: The assumed size of a record in memory, until the first ones were encoded.
 _RECORD_BYTES = 64
+#: Objects in memory are larger than their bytes. The factor cannot be measured cheaply.
+_MEMORY_FACTOR = 4
 
 
 class FeedbackChannel(RecordedChannel):
     """One back-edge channel of a task.
 
     Arguments:
-        id, gate, clock, edge, eager: as of a `RecordedChannel`.
-        capacity: batches that a sender in another process may have under way to here.
-        encode: makes bytes of records; for the log and the disk.
-        folder: where it may spill; made when it does.
-        memory_bytes: what it may hold in memory, roughly.
+        id, listener, clock, edge, eager: see `RecordedChannel`.
+        capacity: the maximum number of batches that a sender in another process has in flight.
+        encode: returns records as bytes, for the log and the disk.
+        folder: for elements on disk; created with the first one.
+        memory_bytes: the approximate limit of the elements in memory.
     """
 
     is_feedback = True
@@ -62,7 +60,7 @@ class FeedbackChannel(RecordedChannel):
     def __init__(
         self,
         id: ChannelId,
-        gate: InputGate,
+        listener: ChannelListener,
         capacity: int,
         clock: Callable[[], float],
         *,
@@ -72,17 +70,19 @@ class FeedbackChannel(RecordedChannel):
         folder: Path,
         memory_bytes: int,
     ) -> None:
-        super().__init__(id, gate, capacity, clock, edge=edge, encode=encode, eager=eager)
-        self._memory = memory_bytes
+        super().__init__(id, listener, capacity, clock, edge=edge, encode=encode, eager=eager)
+        self._memory_bytes = memory_bytes
         self._spill = SpillQueue(folder)
+        #: The sizes of the elements in memory, and their sum.
         self._sizes: deque[int] = deque()
-        self._held = 0
+        self._used_bytes = 0
         self._record_bytes: float = _RECORD_BYTES
-        self._records_queued = 0
-        #: Barriers on disk that are not read back yet, with their places.
+        self._records_in_memory = 0
+        #: Barriers on disk that were not read back yet, with their places.
         self._spilled_barriers: deque[tuple[Barrier, Mark]] = deque()
+        #: The range on disk that the open log holds.
         self._hold: Hold | None = None
-        #: The most that was ever on disk, in bytes.
+        #: The most bytes that were ever on disk.
         self.spilled_peak = 0
 
     def __len__(self) -> int:
@@ -90,84 +90,75 @@ class FeedbackChannel(RecordedChannel):
 
     @property
     def room(self) -> int:
-        """Without bound."""
+        """Return a number that no sender reaches."""
         return UNBOUNDED
 
     @property
     def queued_records(self) -> int:
-        """Records that wait, in memory and on disk."""
-        return self._records_queued + self._spill.records
+        """Return the number of records that wait, in memory and on disk."""
+        return self._records_in_memory + self._spill.records
 
     @property
     def spilled_bytes(self) -> int:
-        """Bytes that wait on disk."""
+        """Return the number of bytes that wait on disk."""
         return self._spill.bytes
 
     def put(self, element: Element) -> None:
-        """Add an element at the end. Raises `StoreError` if the disk does not take it."""
+        """Add an element at the end. Raise `StoreError` if it cannot be written to disk."""
+        if self.ended and not isinstance(element, Barrier):
+            raise self._after_end(element)
         first = not len(self)
-        if isinstance(element, Batch | EncodedBatch):
-            if self.ended:
-                raise ProtocolError(f"batch after the end of input on {self.id}")
-            if isinstance(element, EncodedBatch):
-                self._bytes += len(element.payload)
-            self._add(element)
-            if self.on_credit is not None:
-                self.on_credit()
-        else:
-            if isinstance(element, EndOfInput):
-                if self.ended:
-                    raise ProtocolError(f"second end of input on {self.id}")
-                self.ended = True
-            else:
-                self._gate.barriers += 1
-            self._add(element)
+        if isinstance(element, EndOfInput):
+            self.ended = True
+        elif isinstance(element, Barrier):
+            self._listener.on_barrier_queued()
+        self._add(element)
+        if self._on_credit is not None and isinstance(element, Batch | EncodedBatch):
+            self._on_credit()
         if first and not self.blocked:
-            self._gate.on_ready(self)
+            self._listener.on_ready(self)
         if isinstance(element, Barrier):
-            self._arrived(element)
+            self._barrier_arrived(element)
 
     def take(self) -> Element:
-        """Remove the first element; for the gate. Raises `ProtocolError` if blocked or empty."""
+        """Remove and return the first element. Raise `ProtocolError` if blocked or empty."""
         if self.blocked or not len(self):
             raise ProtocolError(f"nothing to take from {self.id} (blocked: {self.blocked})")
         if not self._queue:
             self._read_back()
         element = self._queue.popleft()
-        self._held -= self._sizes.popleft()
+        self._used_bytes -= self._sizes.popleft()
         if isinstance(element, Batch | EncodedBatch):
-            count = count_of(element)
-            self._batches += 1
-            self._records += count
-            self._records_queued -= count
-            self._settle(element)
+            self._records_in_memory -= count_of(element)
+            self._encode_before_change(element)
         elif isinstance(element, Barrier):
-            self._gate.barriers -= 1
+            self._listener.on_barrier_taken()
         return element
 
     # ---- the queue
 
     def _add(self, element: Element) -> None:
         size = self._size(element)
-        if self._spill.frames or (self._held + size > self._memory and self._queue):
+        full = self._used_bytes + size > self._memory_bytes and self._queue
+        if self._spill.frames or full:
             self._write(element)
         else:
-            self._remember(element, size)
+            self._keep_in_memory(element, size)
             if self._log is not None and isinstance(element, Batch | EncodedBatch):
                 self._end_hold()
-                self._log_entry(self._log, element)
+                self._add_to_log(self._log, element)
 
     def _size(self, element: Element) -> int:
         if isinstance(element, EncodedBatch):
             return len(element.payload)
         return int(len(element.records) * self._record_bytes) if isinstance(element, Batch) else 0
 
-    def _remember(self, element: Element, size: int) -> None:
+    def _keep_in_memory(self, element: Element, size: int) -> None:
         self._queue.append(element)
         self._sizes.append(size)
-        self._held += size
+        self._used_bytes += size
         if isinstance(element, Batch | EncodedBatch):
-            self._records_queued += count_of(element)
+            self._records_in_memory += count_of(element)
 
     def _write(self, element: Element) -> None:
         kind, payload, count = self._as_frame(element)
@@ -179,37 +170,39 @@ class FeedbackChannel(RecordedChannel):
         try:
             self._spill.append(kind, payload, count)
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise StoreError(
-                f"the loop {self.edge.name} has more records in flight than fit into memory, and "
-                f"they cannot be written to disk ({error}); its queue has {self.queued_records} "
-                f"records, {self.spilled_bytes} bytes of them on disk. "
-                + ("Free some space, or give" if full else "Check the folder, or give")
-                + " the job more memory (env.set_memory), and resume it from its last snapshot",
-                str(self._spill.folder),
-            ) from error
+            raise self._disk_error(error) from error
         if self._log is not None:
-            self._log.records += count
+            self._log.count(count)
         self.spilled_peak = max(self.spilled_peak, self._spill.bytes)
+
+    def _disk_error(self, error: OSError) -> StoreError:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return StoreError(
+            f"the loop {self.edge.name} has more records in flight than fit into memory, and "
+            f"they cannot be written to disk ({error}); its queue has {self.queued_records} "
+            f"records, {self.spilled_bytes} bytes of them on disk. "
+            + ("Free some space, or give" if full else "Check the folder, or give")
+            + " the job more memory (env.set_memory), and resume it from its last snapshot",
+            str(self._spill.folder),
+        )
 
     def _as_frame(self, element: Element) -> tuple[int, bytes | memoryview, int]:
         if isinstance(element, EncodedBatch):
             return format.BATCH, element.payload, element.count
         if isinstance(element, Batch):
             payload = self._encode(element.records)
-            self._learn(payload, len(element.records))
+            self._learn_size(payload, len(element.records))
             return format.BATCH, payload, len(element.records)
         if isinstance(element, Barrier):
             return format.BARRIER, f"{element.number} {element.kind.value}".encode(), 0
         return format.END, b"", 0
 
-    def _learn(self, payload: bytes, count: int) -> None:
-        # Objects in memory are larger than their bytes; by how much cannot be known cheaply.
-        self._record_bytes = 4 * len(payload) / max(1, count)
+    def _learn_size(self, payload: bytes, count: int) -> None:
+        self._record_bytes = _MEMORY_FACTOR * len(payload) / max(1, count)
 
     def _read_back(self) -> None:
-        """Bring the head of what is on disk into memory."""
-        for kind, payload, count in self._spill.read(max(1, self._memory // 4)):
+        """Read the first elements on disk into memory."""
+        for kind, payload, count in self._spill.read(max(1, self._memory_bytes // 4)):
             element: Element
             if kind == format.BATCH:
                 element = EncodedBatch(payload, count)
@@ -219,19 +212,23 @@ class FeedbackChannel(RecordedChannel):
                 self._spilled_barriers.popleft()
             else:
                 element = EndOfInput()
-            self._remember(element, self._size(element))
+            self._keep_in_memory(element, self._size(element))
+
+    def close(self) -> None:
+        """Close the files on disk."""
+        self._spill.close()
 
     # ---- the log
 
     def start_log(self, number: int, keep: bool = True) -> ChannelLog:
-        """Log what waits here and what arrives before barrier `number` does."""
-        log = ChannelLog(number, self, keep)
+        """Log the elements that wait here, and those that arrive before barrier `number`."""
+        log = self._new_log(number, keep)
         if self._log_queue(log):
             return log
         for found, mark in self._spilled_barriers:
             if found.number >= number:
                 self._log_spilled(log, mark)
-                self._announce(found)
+                self._report_barrier(found)
                 return log
         if self._spill.frames:
             self._log_spilled(log, None)
@@ -240,7 +237,7 @@ class FeedbackChannel(RecordedChannel):
 
     def _log_spilled(self, log: ChannelLog, until: Mark | None) -> None:
         hold = self._spill.hold(until)
-        log.records += hold.records
+        log.count(hold.records)
         if not log.keep:
             hold.release()
             return
@@ -249,7 +246,7 @@ class FeedbackChannel(RecordedChannel):
             self._hold = hold
 
     def drop_log(self) -> None:
-        """Log no more: the barrier is here, or the snapshot was given up."""
+        """End the log: the barrier has arrived, or the snapshot was aborted."""
         self._end_hold()
         super().drop_log()
 
@@ -258,13 +255,8 @@ class FeedbackChannel(RecordedChannel):
             self._spill.end_hold(self._hold)
             self._hold = None
 
-    def encode_entry(self, entry: RecordedEntry) -> None:
-        """Make the bytes of a logged batch, if nobody has yet."""
+    def _encode_entry(self, entry: RecordedEntry) -> None:
         fresh = entry.payload is None
-        super().encode_entry(entry)
+        super()._encode_entry(entry)
         if fresh and entry.payload is not None:
-            self._learn(entry.payload, count_of(entry.batch))
-
-    def close(self) -> None:
-        """Close what is open on disk."""
-        self._spill.close()
+            self._learn_size(entry.payload, count_of(entry.batch))

@@ -1,99 +1,128 @@
-"""The input gate of a task: takes from whichever unblocked channel has an element.
+"""The input gate of a task: it takes elements from all channels that are not blocked.
 
-Channels that have something take turns, one element each, so that none starves. A blocked
-channel keeps what it has; it is not looked at until it is unblocked.
+Channels that have elements take turns, one element each, so that none starves. A blocked channel
+keeps its elements until it is unblocked.
 
-Back-edges go first, since what is in a loop should leave it before more comes in, but by weight
-and not strictly: `BACK_WEIGHT` elements of theirs for one of a regular channel. While a barrier
-waits here they alternate one by one, so that a loop that never idles cannot starve a snapshot.
-After a restore the logs of the snapshot are replayed before anything else is taken.
+Back-edges have priority, because records in a loop should leave it before more come in. The
+priority is a weight and not strict: `BACK_WEIGHT` elements of back-edges for one of a regular
+channel. While a barrier waits in the gate they alternate one by one, so that a loop that is never
+idle cannot starve a snapshot. After a restore the logs of the snapshot are replayed first.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.runtime.network.elements import Batch, Element
+from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
-from penstock.runtime.task.batch_sizing import BatchSizer
+from penstock.runtime.network.recorded_channel import RecordedChannel
 
-if TYPE_CHECKING:
-    from penstock.runtime.network.feedback_channel import FeedbackChannel
-    from penstock.runtime.network.recorded_channel import RecordedChannel
+__all__ = ["BatchSizing", "InputGate"]
 
-__all__ = ["InputGate"]
-
-#: At 8 a source filled its loop faster than the loop emptied, and logs held most of its records.
+#: With a weight of 8, a source filled its loop faster than the loop emptied, and the logs of
+#: snapshots held most of the source's records.
 BACK_WEIGHT = 64
+
+
+class BatchSizing(Protocol):
+    """The amount of input that a task wants in flight.
+
+    `batch` is the number of records in a batch for senders that never wait.
+    """
+
+    batch: int
+
+    def wanted(self, channels: int) -> tuple[int, int]:
+        """Return the records of a batch, and the batches in flight of each of `channels`."""
 
 
 class InputGate:
     """All input channels of one task.
 
     Arguments:
-        wake: called when there may be something to take after there was nothing.
-        clock: seconds, for the channels' statistics.
+        wake: is called when there may be something to take after there was nothing.
+        clock: returns seconds, for the channels.
     """
 
     def __init__(self, wake: Callable[[], None], clock: Callable[[], float]) -> None:
         self.channels: dict[ChannelId, InputChannel] = {}
-        #: Those of them that are back-edges, and those that can be logged.
+        #: The channels that can be logged, and those that are back-edges.
+        self.recorded: dict[ChannelId, RecordedChannel] = {}
         self.back_edges: dict[ChannelId, FeedbackChannel] = {}
-        self.logged: dict[ChannelId, RecordedChannel] = {}
-        #: Those that are no back-edges: their senders wait for room.
-        self.bounded: list[InputChannel] = []
-        #: Barriers that wait in channels.
-        self.barriers = 0
+        #: The size of the logs that are replayed, in bytes.
+        self.replay_bytes = 0
         self._wake = wake
         self._clock = clock
-        #: Unblocked channels that have an element; each is here at most once.
+        #: The channels that are no back-edges: their senders wait for room.
+        self._bounded: list[InputChannel] = []
+        self._waiting_barriers = 0
+        #: Unblocked channels that have an element, each at most once.
         self._ready: deque[InputChannel] = deque()
         self._ready_back: deque[InputChannel] = deque()
+        #: The number of elements that back-edges have had since the last regular one.
         self._turns = 0
         self._replay: Iterator[tuple[InputChannel | None, Batch]] | None = None
-        #: Size of the logs that are replayed.
-        self.replay_bytes = 0
+
+    # ---- channels
 
     def add(self, id: ChannelId, capacity: int) -> InputChannel:
-        """Make an input channel."""
+        """Create an input channel and add it."""
         channel = self.channels[id] = InputChannel(id, self, capacity, self._clock)
-        self.bounded.append(channel)
+        self._bounded.append(channel)
         return channel
 
     def add_recorded(self, channel: RecordedChannel) -> None:
-        """Take in a channel that was made for this gate, and can be logged."""
-        self.channels[channel.id] = self.logged[channel.id] = channel
+        """Add a channel that can be logged and whose listener is this gate."""
+        self.channels[channel.id] = self.recorded[channel.id] = channel
         if not channel.is_feedback:
-            self.bounded.append(channel)
+            self._bounded.append(channel)
 
     def add_back_edge(self, channel: FeedbackChannel) -> None:
-        """Take in a back-edge that was made for this gate."""
+        """Add a back-edge whose listener is this gate."""
         self.add_recorded(channel)
         self.back_edges[channel.id] = channel
 
-    def replay(self, batches: Iterator[tuple[InputChannel | None, Batch]], size: int = 0) -> None:
-        """Give these first: the logs that a snapshot holds, each batch with its channel.
+    # ---- replay
 
-        The channel is None for what a source had in hand. `size` is that of the logs, in bytes.
+    def replay(self, batches: Iterator[tuple[InputChannel | None, Batch]], size: int = 0) -> None:
+        """Deliver the logs of a snapshot before all other elements.
+
+        Arguments:
+            batches: each batch with its channel; None for records that a source had read.
+            size: of the logs, in bytes.
         """
         self._replay, self.replay_bytes = batches, size
 
     def rest_of_replay(self) -> list[tuple[InputChannel | None, Batch]]:
-        """What is still to be replayed; from now on it waits in memory."""
+        """Return the batches that are still to be replayed, and keep them in memory."""
         if self._replay is None:
             return []
         rest = list(self._replay)
         self._replay = iter(rest)
         return rest
 
-    def take(self) -> tuple[InputChannel | None, Element] | None:
-        """The next element and its channel; None if there is nothing now, or a replay has ended.
+    @property
+    def replaying(self) -> bool:
+        """Return whether logs of a restored snapshot are still being delivered."""
+        return self._replay is not None
 
-        A task that has replayed everything has to hear what came meanwhile before it takes more:
-        a barrier that has reached the gate must still be there when the logs begin.
+    # ---- elements
+
+    @property
+    def ready(self) -> bool:
+        """Return whether there is something to take."""
+        return bool(self._ready or self._ready_back or self._replay is not None)
+
+    def take(self) -> tuple[InputChannel | None, Element] | None:
+        """Return the next element with its channel; None if there is none, or a replay has ended.
+
+        The end of a replay is one None of its own. The task then handles what it was notified of
+        meanwhile, before it takes more. A barrier that has reached the gate must still be in its
+        channel when the logs of its snapshot begin.
         """
         if self._replay is not None:
             replayed = next(self._replay, None)
@@ -101,7 +130,9 @@ class InputGate:
                 self._replay = None
             return replayed
         ready = self._ready
-        if self._ready_back and (not ready or self._turns < (1 if self.barriers else BACK_WEIGHT)):
+        if self._ready_back and (
+            not ready or self._turns < (1 if self._waiting_barriers else BACK_WEIGHT)
+        ):
             ready = self._ready_back
             self._turns += 1
         elif ready:
@@ -114,47 +145,43 @@ class InputGate:
             ready.append(channel)
         return channel, element
 
-    def follow(self, sizer: BatchSizer) -> None:
-        """Have the senders keep what is in flight to what the task gets done.
+    def follow(self, sizing: BatchSizing) -> None:
+        """Limit what senders have in flight to what the task wants.
 
-        Each channel has an equal share. Senders into back-edges never wait, so they only make
-        batches of the right size.
+        Bounded channels have equal shares. Senders into back-edges never wait, so only the size of
+        their batches is limited.
         """
-        bounded = self.bounded
-        if bounded:
-            batch, window = sizer.wanted(len(bounded))
-            slower = batch < bounded[0].desired_records
-            for channel in bounded:
-                channel.desired_records, channel.window = batch, window
-                if slower and channel.on_slower is not None:
-                    channel.on_slower()
+        if self._bounded:
+            records, batches = sizing.wanted(len(self._bounded))
+            for channel in self._bounded:
+                channel.limit_in_flight(records, batches)
         for back_edge in self.back_edges.values():
-            back_edge.desired_records = sizer.batch
+            back_edge.limit_batches(sizing.batch)
+
+    def wake(self) -> None:
+        """Wake the task for something other than an element."""
+        self._wake()
+
+    # ---- the listener of the channels
 
     def on_ready(self, channel: InputChannel) -> None:
-        """A channel has become takeable; called by the channel."""
+        """Give a channel its turn."""
         self._ring(channel).append(channel)
         self._wake()
 
     def on_blocked(self, channel: InputChannel) -> None:
-        """A channel was blocked; called by the channel."""
+        """Take a channel's turn away."""
         ring = self._ring(channel)
         if channel in ring:
             ring.remove(channel)
 
+    def on_barrier_queued(self) -> None:
+        """Let channels alternate until the barrier is taken."""
+        self._waiting_barriers += 1
+
+    def on_barrier_taken(self) -> None:
+        """End what `on_barrier_queued` began."""
+        self._waiting_barriers -= 1
+
     def _ring(self, channel: InputChannel) -> deque[InputChannel]:
         return self._ready_back if channel.is_feedback else self._ready
-
-    @property
-    def replaying(self) -> bool:
-        """Whether logs of a restored snapshot are still being given."""
-        return self._replay is not None
-
-    @property
-    def ready(self) -> bool:
-        """Whether `take` would give something."""
-        return bool(self._ready or self._ready_back or self._replay is not None)
-
-    def wake(self) -> None:
-        """Wake the task: something other than an element has come for it."""
-        self._wake()

@@ -1,25 +1,25 @@
-"""The sending end of a channel.
+"""The sending end of a channel: it makes batches of records, and sends them as credits allow.
 
-A partitioner spreads a batch over the buffers of its outputs, in one loop. An output seals its
-buffer into batches when it is large enough, when its oldest record is old enough, or when the task
-has nothing else to do; sealed elements wait in the output until there is a credit for them. A task
-whose outputs hold sealed elements takes no more input: that is backpressure.
+Partitioners append records to the buffer of an output channel. The channel seals the buffer into
+batches when it is large enough, when its oldest record is old enough, or when the task has nothing
+else to do. Sealed elements wait in the channel until there is a credit for them. A task whose
+output channels hold sealed elements takes no more input: that is backpressure.
 
-Nothing here awaits; what goes over a socket is handed to a `Sender`.
+Nothing here awaits; what goes to another process is passed to a `Sender`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
+from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Batch, Element
 from penstock.runtime.network.input_channel import InputChannel
-from penstock.runtime.network.recorded_channel import EdgeIdentity
-from penstock.runtime.serialization.record_batch import Pending, Records
+from penstock.runtime.serialization.record_batch import ColumnPending, Pending, Records
 
 __all__ = [
     "BatchTooLargeError",
@@ -39,46 +39,73 @@ class OutputChannel(ABC):
     """The sending end of one channel.
 
     Arguments:
-        batch_records: a batch is sealed at so many records.
+        batch_records: the number of records at which a batch is sealed.
     """
 
     def __init__(self, batch_records: int) -> None:
         self.pending = Pending()
-        #: When the oldest record of the buffer came; None if it is empty or was not looked at.
-        self.since: float | None = None
-        #: How many records make a batch; lowered for large records and slow consumers.
+        #: The number of records in a batch; lowered for large records and slow consumers.
         self.limit = batch_records
-        #: Which channel it is the end of; where barriers may overtake.
+        #: Which channel this is the end of. Set where barriers may overtake records.
         self.edge: EdgeIdentity | None = None
         self.target = 0
+        #: When the buffer was first seen with records; None if it is empty or was not looked at.
+        self._since: float | None = None
         self._sealed: deque[Element] = deque()
         #: The highest barrier that was sent.
-        self._barrier = -1
+        self._last_barrier = -1
+
+    def set_identity(self, edge: EdgeIdentity, target: int) -> None:
+        """Set the edge, and the subtask at its end, under which overtaken records are logged."""
+        self.edge, self.target = edge, target
 
     @property
     def buffer(self) -> list[Any]:
-        """The records that are not yet sealed; of tuples by column the first that varies."""
+        """Return the records that are not sealed yet; with columns, the first that varies."""
         return self.pending.records
 
+    @property
+    def waiting(self) -> int:
+        """Return the number of sealed elements that wait for a credit."""
+        return len(self._sealed)
+
+    def buffer_columns(self, layout: Sequence[tuple[Any] | None]) -> Pending:
+        """Buffer columns instead of records from now on, and return their buffer.
+
+        Arguments:
+            layout: of the columns; see `ColumnPending`. The buffer must be empty.
+        """
+        self.pending = ColumnPending(layout)
+        return self.pending
+
+    # ---- sealing
+
     def seal(self) -> None:
-        """Make batches of all that is in the buffer."""
-        self._cut()
+        """Make batches of all records in the buffer."""
+        self._cut_full_batches()
         if self.pending.records:
-            self._give()
-        self.since = None
+            self._seal_buffer()
+        self._since = None
 
     def seal_full(self) -> None:
-        """Make full batches; what does not make one stays in the buffer."""
-        self._cut()
+        """Make full batches; records that do not fill one stay in the buffer."""
+        self._cut_full_batches()
         if len(self.pending.records) >= self.limit:
-            self._give()
-        self.since = None
+            self._seal_buffer()
+        self._since = None
 
-    def _cut(self) -> None:
-        """Make batches of the limit's size, until there are not many more records than that.
+    def seal_older_than(self, timeout: float, now: float) -> None:
+        """Make batches if the buffer has had records for `timeout` seconds."""
+        if self._since is None:
+            self._since = now
+        elif now - self._since >= timeout:
+            self.seal()
 
-        Cutting touches every record, which takes as long as routing it if they have left the
-        processor's cache. So a batch may be half as large again.
+    def _cut_full_batches(self) -> None:
+        """Make batches of `limit` records until at most one and a half times `limit` are left.
+
+        Cutting copies every record, which costs as much as routing it if the records have left the
+        processor's cache. For that reason a batch may be larger than the limit by half.
         """
         pending, limit = self.pending, self.limit
         count, most = len(pending.records), limit + limit // 2
@@ -89,22 +116,26 @@ class OutputChannel(ABC):
         if start:
             pending.drop(start)
 
-    def _give(self) -> None:
-        """Make a batch of the very list, and begin another."""
+    def _seal_buffer(self) -> None:
+        """Make a batch of the buffer's own list, without a copy."""
         self._sealed.append(Batch(self.pending.give()))
 
+    # ---- sending
+
     def mark(self, element: Element) -> None:
-        """Put a marker behind everything that was emitted."""
+        """Put a marker behind all records that were emitted."""
         self.seal()
         self._sealed.append(element)
 
     def overtake(self, barrier: Barrier) -> list[Records]:
-        """Send a barrier ahead of everything that waits, or of what waits before it if it is there.
+        """Send a barrier ahead of all elements that wait here.
 
-        Returns the batches that it has overtaken, in order; they wait on. If it has been sent on
-        this channel before, it overtakes nothing.
+        If the barrier itself waits here already, it overtakes only the elements before it. If it
+        was sent on this channel before, it overtakes nothing.
+
+        Returns the overtaken batches, in order. They remain in the channel.
         """
-        if barrier.number <= self._barrier:
+        if barrier.number <= self._last_barrier:
             return []
         self.seal()
         overtaken: list[Records] = []
@@ -114,11 +145,11 @@ class OutputChannel(ABC):
                 break
             if isinstance(element, Batch):
                 overtaken.append(element.records)
-        self._send_marker(barrier)
+        self._push_marker(barrier)
         return overtaken
 
     def push(self) -> bool:
-        """Send what is sealed as far as credits go; True if nothing is left."""
+        """Send sealed elements as far as credits allow; return whether none is left."""
         while self._sealed:
             element = self._sealed[0]
             if isinstance(element, Batch):
@@ -126,38 +157,34 @@ class OutputChannel(ABC):
                     return False
                 self.send(element)
             else:
-                self._send_marker(element)
+                self._push_marker(element)
             self._sealed.popleft()
         return True
 
-    def _send_marker(self, element: Element) -> None:
+    def _push_marker(self, element: Element) -> None:
         if isinstance(element, Barrier):
-            self._barrier = max(self._barrier, element.number)
-        self.mark_sent(element)
-
-    @property
-    def waiting(self) -> int:
-        """Sealed elements that wait for a credit."""
-        return len(self._sealed)
+            self._last_barrier = max(self._last_barrier, element.number)
+        self.send_marker(element)
 
     @abstractmethod
     def has_credit(self) -> bool:
-        """Whether a batch may be sent now."""
+        """Return whether a batch may be sent now."""
 
     @abstractmethod
     def send(self, batch: Batch) -> None:
         """Send a batch, for which there is a credit."""
 
     @abstractmethod
-    def mark_sent(self, element: Element) -> None:
+    def send_marker(self, element: Element) -> None:
         """Send a marker."""
 
 
 class LocalOutputChannel(OutputChannel):
-    """To a task in the same process.
+    """A channel to a task in the same process.
 
     Arguments:
         channel: the receiving end.
+        batch_records: the maximum number of records in a batch.
     """
 
     def __init__(self, channel: InputChannel, batch_records: int) -> None:
@@ -167,41 +194,48 @@ class LocalOutputChannel(OutputChannel):
         self.limit = min(batch_records, channel.desired_records)
 
     def has_credit(self) -> bool:
-        """Whether the channel has room."""
+        """Return whether the receiving end has room."""
         return self.channel.room > 0
 
     def send(self, batch: Batch) -> None:
-        """Hand the batch over as it is."""
+        """Pass the batch on without a copy."""
         self.channel.put(batch)
         self.limit = min(self._records, self.channel.desired_records)
 
-    def mark_sent(self, element: Element) -> None:
-        """Hand a marker over."""
+    def send_marker(self, element: Element) -> None:
+        """Pass a marker on."""
         self.channel.put(element)
 
 
 class Sender(Protocol):
-    """The sending half of a connection; made by `penstock.runtime.network.remote_channel`."""
+    """The sending half of a connection; see `penstock.runtime.network.remote_channel`."""
 
-    credits: int
-    desired_records: int
-    #: Called when `desired_records` has changed.
-    on_pace: Callable[[], None] | None
+    @property
+    def credits(self) -> int:
+        """Return how many batches may be sent now."""
+
+    @property
+    def desired_records(self) -> int:
+        """Return how many records the receiver wants in a batch."""
+
+    def report_desired_records(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when `desired_records` has changed."""
 
     def send_batch(self, payload: bytes, count: int) -> None:
-        """Queue an encoded batch of so many records."""
+        """Queue an encoded batch of `count` records; it uses one credit."""
 
     def send_marker(self, element: Element) -> None:
         """Queue a marker."""
 
 
 class RemoteOutputChannel(OutputChannel):
-    """To a task in another process.
+    """A channel to a task in another process.
 
     Arguments:
-        sender: the connection's sending half.
-        encode: makes bytes of a batch.
-        batch_records, batch_bytes: a batch is sealed at so many records, or about so many bytes.
+        sender: the sending half of the connection.
+        encode: returns the bytes of a batch.
+        batch_records: the maximum number of records in a batch.
+        batch_bytes: the approximate maximum size of a batch.
     """
 
     def __init__(
@@ -215,17 +249,17 @@ class RemoteOutputChannel(OutputChannel):
         self.sender = sender
         self._encode = encode
         self._records, self._bytes = batch_records, batch_bytes
-        #: How many records fit into the wanted size.
+        #: The number of records that fit into `batch_bytes`.
         self._fit = batch_records
-        self._adjust()
-        sender.on_pace = self._adjust
+        self._adjust_limit()
+        sender.report_desired_records(self._adjust_limit)
 
     def has_credit(self) -> bool:
-        """Whether the other side has room."""
+        """Return whether the receiver has room."""
         return self.sender.credits > 0
 
     def send(self, batch: Batch) -> None:
-        """Encode and queue a batch; learn how many records fit into the wanted size."""
+        """Encode and queue a batch; adjust the limit to the size of its records."""
         records = batch.records
         try:
             payload = self._encode(records)
@@ -234,30 +268,29 @@ class RemoteOutputChannel(OutputChannel):
                 raise
             self._split(batch)
             return
-        self.sender.credits -= 1
         self.sender.send_batch(payload, len(records))
         self._fit = max(1, self._bytes * len(records) // max(1, len(payload)))
-        self._adjust()
+        self._adjust_limit()
 
     def _split(self, batch: Batch) -> None:
-        """Put two halves of the batch behind it; the caller takes it from the sealed elements."""
+        """Put two halves behind the first sealed element, which `push` removes afterwards."""
         half = len(batch.records) // 2
         first, second = Batch(batch.records[:half]), Batch(batch.records[half:])
         self._sealed.popleft()
         self._sealed.extendleft([second, first, batch])
         self._fit = half
-        self._adjust()
+        self._adjust_limit()
 
-    def _adjust(self) -> None:
+    def _adjust_limit(self) -> None:
         self.limit = max(1, min(self._records, self._fit, self.sender.desired_records))
 
-    def mark_sent(self, element: Element) -> None:
+    def send_marker(self, element: Element) -> None:
         """Queue a marker."""
         self.sender.send_marker(element)
 
 
 def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeout: float) -> None:
-    """Seal the batches that are full, and those that have waited for the buffer timeout."""
+    """Seal the batches that are full, and those whose records have waited for `timeout` seconds."""
     now = -1.0
     for output in outputs:
         if not output.buffer:
@@ -268,7 +301,4 @@ def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeo
                 continue
         if now < 0:
             now = clock()
-        if output.since is None:
-            output.since = now
-        elif now - output.since >= timeout:
-            output.seal()
+        output.seal_older_than(timeout, now)

@@ -1,7 +1,7 @@
-"""Partitioners: they spread the records of one link over its output channels.
+"""Partitioners: they distribute the records of one link over its output channels.
 
-A partitioner appends a whole batch to the buffers of its output channels in one loop. It never
-waits; output channels make batches of their buffers later.
+A partitioner appends a whole batch of records to the buffers of its output channels in one loop.
+It never waits: output channels make batches of their buffers, and send them later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.dataflow.errors import JobError
 from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
 from penstock.runtime import codegen
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
-from penstock.runtime.serialization.record_batch import ColumnPending, Pending
+from penstock.runtime.serialization.record_batch import Pending
 
 __all__ = [
     "BroadcastPartitioner",
@@ -32,45 +32,50 @@ __all__ = [
 
 
 class StreamPartitioner(ABC):
-    """Spreads the records of one link over its outputs.
+    """Distributes the records of one link over its output channels.
 
     Arguments:
-        outputs: one per channel from this task, in order of the target subtask.
+        outputs: the output channels, in order of the target subtask.
     """
 
     def __init__(self, outputs: list[OutputChannel]) -> None:
         self.outputs = outputs
-        #: What its user code is to the next operator, for errors, such as "key of Count".
+        #: Names the partitioner's user code in errors, such as "key of Count"; None without any.
         self.place: str | None = None
-        #: Consumed by the record at hand, so that an error can name it.
+        #: The iterator over the records that are being routed. After an error its position tells
+        #: which record has failed.
         self.iterator: Any = None
+
+    def name_user_code(self, place: str | None) -> None:
+        """Set how errors name the user code that runs in the partitioner."""
+        self.place = place
 
     @abstractmethod
     def route(self, records: list[Any]) -> None:
-        """Put every record into the buffer of its output (or outputs)."""
+        """Append each record to the buffer of its output channel, or channels."""
 
 
 class ForwardPartitioner(StreamPartitioner):
-    """To the one output there is."""
+    """Sends all records to the only output channel."""
 
     def route(self, records: list[Any]) -> None:
-        """Append all."""
+        """Append all records."""
         self.outputs[0].buffer.extend(records)
 
 
 class GlobalPartitioner(StreamPartitioner):
-    """To the first subtask."""
+    """Sends all records to the first subtask."""
 
     def route(self, records: list[Any]) -> None:
-        """Append all to the first."""
+        """Append all records to the first channel."""
         self.outputs[0].buffer.extend(records)
 
 
 class BroadcastPartitioner(StreamPartitioner):
-    """To every subtask.
+    """Sends all records to every subtask.
 
     Arguments:
-        copy: copies mutable records.
+        copy: copies the mutable ones of a list of records.
     """
 
     def __init__(
@@ -80,23 +85,23 @@ class BroadcastPartitioner(StreamPartitioner):
         self._copy = copy
 
     def route(self, records: list[Any]) -> None:
-        """Append all to each."""
+        """Append all records to each channel."""
         for output in self.outputs:
-            # What a consumer in this process does to a record must not be seen by the others,
-            # and theirs may be encoded later.
+            # A consumer in this process may change its records. The other channels may encode
+            # theirs later, and must not see the change.
             local = len(self.outputs) > 1 and isinstance(output, LocalOutputChannel)
             output.buffer.extend(self._copy(records) if local else records)
 
 
 class RebalancePartitioner(StreamPartitioner):
-    """Round robin, going on where the last batch stopped. Also rescale, over fewer outputs."""
+    """Distributes records in turns, across batches; serves rescale, too, over fewer channels."""
 
     def __init__(self, outputs: list[OutputChannel], start: int = 0) -> None:
         super().__init__(outputs)
         self._next = start % len(outputs)
 
     def route(self, records: list[Any]) -> None:
-        """Every n-th record to each of n outputs."""
+        """Append every n-th record to each of n channels."""
         count = len(self.outputs)
         for offset in range(min(count, len(records))):
             self.outputs[(self._next + offset) % count].buffer.extend(records[offset::count])
@@ -104,33 +109,34 @@ class RebalancePartitioner(StreamPartitioner):
 
 
 class ShufflePartitioner(StreamPartitioner):
-    """At random, uniformly."""
+    """Distributes records at random, uniformly."""
 
     def __init__(self, outputs: list[OutputChannel], rng: random.Random) -> None:
         super().__init__(outputs)
         self._rng = rng
 
     def route(self, records: list[Any]) -> None:
-        """Each record to an output drawn for it."""
+        """Append each record to a channel that is drawn for it."""
         appends = [output.buffer.append for output in self.outputs]
         for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
             append(record)
 
 
-class _Memo(dict[Any, Pending]):
-    """key → what is pending for its output; filled when a key is first asked for.
+class _BufferOfKey(dict[Any, Pending]):
+    """Maps each key to the buffer of its output channel; filled when a key is first looked up.
 
-    Bounded: emptied when it is full, since a job whose keys are all new gains nothing from it.
+    Its size is bounded: it is cleared when it is full. A job whose keys never repeat gains nothing
+    from it.
     """
 
-    BOUND = 1 << 18
+    MAX_KEYS = 1 << 18
 
     def __init__(self, find: Callable[[Any], Pending]) -> None:
         super().__init__()
         self._find = find
 
     def __missing__(self, key: Any) -> Pending:
-        if len(self) >= self.BOUND:
+        if len(self) >= self.MAX_KEYS:
             self.clear()
         pending = self[key] = self._find(key)
         return pending
@@ -139,21 +145,26 @@ class _Memo(dict[Any, Pending]):
 def route_records(
     key_of: Callable[[Any], Any], iterator: Iterator[Any], pending: Mapping[Any, Any]
 ) -> None:
-    """Append each record to the `records` of what is pending for its key."""
+    """Append each record to the buffer of its key.
+
+    This runs once per record, so `penstock.runtime.codegen` compiles it again with the key
+    selector in the place of the call. For that the selector is the first parameter. `append` is
+    looked up at each list, since Python then appends without a call.
+    """
     for record in iterator:
         pending[key_of(record)].records.append(record)
 
 
 class HashPartitioner(StreamPartitioner):
-    """By key group. The hash is computed once per key, not once per record.
+    """Distributes records by key group. The hash is computed once per key, not once per record.
 
-    Keys that are equal share their group whatever their types (`canonical` follows Python's
-    equality), so the memo is by key alone.
+    Keys that are equal share their key group whatever their types are, because `canonical` follows
+    Python's equality. So the buffer of a key can be looked up by the key alone.
 
     Arguments:
-        selector: takes the key from a record.
-        max_parallelism: number of key groups.
-        parallelism: number of target subtasks; there is an output for each.
+        selector: returns the key of a record.
+        max_parallelism: the number of key groups.
+        parallelism: the number of target subtasks; there is an output channel for each.
     """
 
     def __init__(
@@ -165,46 +176,45 @@ class HashPartitioner(StreamPartitioner):
     ) -> None:
         super().__init__(outputs)
         self.selector = selector
-        self._max, self._parallelism = max_parallelism, parallelism
+        self._max_parallelism, self._parallelism = max_parallelism, parallelism
         self._pending = [output.pending for output in outputs]
-        self._memo = _Memo(self._find)
+        self._buffer_of_key = _BufferOfKey(self._find)
         functions = {"key_of": selector}
         self._loop = codegen.specialize(route_records, functions) or route_records
 
     def route(self, records: list[Any]) -> None:
-        """Append each record to the output of its key."""
+        """Append each record to the channel of its key."""
         self.iterator = iterator = iter(records)
         try:
-            self._loop(self.selector, iterator, self._memo)
+            self._loop(self.selector, iterator, self._buffer_of_key)
         except BaseException as error:
             if isinstance(error, TypeError) or codegen.raised_by_generated_code(error):
-                self._refuse(records[len(records) - length_hint(iterator) - 1])
+                self._checked_key(records[len(records) - length_hint(iterator) - 1])
             raise
         self.iterator = None
 
     def by_column(self, layout: Sequence[tuple[Any] | None]) -> Mapping[Any, Any]:
-        """Have columns appended from now on, by others; `route` is not to be called any more.
+        """Buffer columns from now on, which the caller appends to; `route` must not be called.
 
         Arguments:
-            layout: as of `ColumnPending`.
+            layout: of the columns; see `ColumnPending`. All buffers must be empty.
 
-        Returns what is pending for each key, for tuples of that layout. The outputs must be empty.
+        Returns:
+            The buffer of each key.
         """
-        for output in self.outputs:
-            output.pending = ColumnPending(layout)
-        self._pending = [output.pending for output in self.outputs]
-        return self._memo
+        self._pending = [output.buffer_columns(layout) for output in self.outputs]
+        return self._buffer_of_key
 
     def refuse(self, record: Any) -> None:
-        """Raise what routing a record raises; it goes nowhere."""
-        self._find(self._refuse(record))
+        """Raise the error that routing a record raises, without appending it."""
+        self._find(self._checked_key(record))
 
     def _find(self, key: Any) -> Pending:
-        group = key_group(canonical(key), self._max)
-        return self._pending[subtask_of_key_group(group, self._max, self._parallelism)]
+        group = key_group(canonical(key), self._max_parallelism)
+        return self._pending[subtask_of_key_group(group, self._max_parallelism, self._parallelism)]
 
-    def _refuse(self, record: Any) -> Any:
-        """The key; raises what the selector raises, or why a key without a hash is refused."""
+    def _checked_key(self, record: Any) -> Any:
+        """Return the key. Raise the selector's error, or why a key without a hash is refused."""
         try:
             key = self.selector(record)
         except BaseException as error:
@@ -217,11 +227,11 @@ class HashPartitioner(StreamPartitioner):
 
 
 class CustomPartitioner(StreamPartitioner):
-    """To the subtask that the user's partitioner says.
+    """Distributes records by the user's own partitioner.
 
     Arguments:
-        selector: takes the key from a record.
-        partition: (key, number of subtasks) to an index.
+        selector: returns the key of a record.
+        partition: returns the index of the subtask for a key and the number of subtasks.
     """
 
     def __init__(
@@ -235,7 +245,7 @@ class CustomPartitioner(StreamPartitioner):
         self._partition = partition
 
     def route(self, records: list[Any]) -> None:
-        """Append each record where the partitioner says; `JobError` if that is nowhere."""
+        """Append each record to the channel of its subtask. Raise `JobError` if there is none."""
         outputs, count = self.outputs, len(self.outputs)
         selector, partition = self._selector, self._partition
         self.iterator = iterator = iter(records)

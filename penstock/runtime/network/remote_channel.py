@@ -1,13 +1,13 @@
-"""A channel between two processes: one connection, batches one way and credits back.
+"""A channel between two processes: one connection, with batches one way and credits back.
 
     sender   → receiver   BATCH · number of records · payload     needs a credit
                           BARRIER · number, kind, urgent
                           END
-    receiver → sender     CREDIT · count (0 or more), records wanted in a batch
+    receiver → sender     CREDIT · number of credits (0 or more), desired records in a batch
 
-The receiving half reads as fast as the other end sends and never waits for its task: a sender
-sends no more than it has credits for. Frames are handed over without awaiting; a small task per
-half moves them.
+The receiving half reads as fast as the sender sends, and never waits for its task: the sender
+sends only as much as it has credits for. Frames are passed on without awaiting; a trio task per
+half writes what the kernel did not take at once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _COUNT = struct.Struct(">I")
 _BATCH_HEADER = len(BATCH) + _COUNT.size
 #: The largest batch that fits into a frame.
 MAX_BATCH_BYTES = MAX_FRAME - _BATCH_HEADER
-#: The largest number of records that a CREDIT frame names.
-_ANY = 1 << 30
+#: The largest number of records in a CREDIT frame.
+_MAX_RECORDS = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -50,29 +50,30 @@ class ConnectionHeader:
 
 
 def encode_header(attempt: int, channel: ChannelId) -> bytes:
-    """The first frame of a data connection."""
+    """Return the first frame of a data connection."""
     return pack([attempt, channel.link, channel.source, channel.target])
 
 
 def decode_header(data: bytes) -> tuple[int, ChannelId]:
-    """Attempt and channel of a data connection. Raises `ProtocolError`."""
+    """Return the attempt and the channel of a data connection. Raise `ProtocolError`."""
     header = build(ConnectionHeader, unpack(data, "header of a data connection"))
     return header.attempt, ChannelId(header.link, header.source, header.target)
 
 
-class _Writer:
-    """Writes frames in order: at once if the kernel takes them, else by a task of its own."""
+class _FrameWriter:
+    """Writes frames in order: at once if the kernel takes them, otherwise in `run`."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._queue: list[tuple[bytes, ...]] = []
+        #: The rest of a frame that the kernel took only in part.
         self._rest: bytes | None = None
         self._signal = Signal()
-        #: Set when the other end has gone, which the reading task reports.
+        #: Set if the other end is gone; the reader of the connection reports that.
         self._broken = False
 
     def put(self, *parts: bytes) -> None:
-        """Write a frame, or queue it behind those that wait."""
+        """Write a frame, or queue it behind the frames that wait."""
         if self._broken:
             return
         if self._queue or self._rest is not None:
@@ -86,12 +87,12 @@ class _Writer:
             self._signal.set()
 
     def stop(self) -> None:
-        """Drop what waits, and write nothing more."""
+        """Drop the frames that wait, and write nothing more."""
         self._broken = True
         self._queue.clear()
 
     async def run(self) -> None:
-        """Write what could not be written at once, for ever."""
+        """Write the frames that could not be written at once, until cancelled."""
         while True:
             while self._rest is not None:
                 await self._frames.send_rest(self._rest)
@@ -102,30 +103,35 @@ class _Writer:
 
 
 class SendingHalf:
-    """The sender's end; a `Sender` for a `RemoteOutputChannel`.
+    """The sender's end of a connection; a `Sender` for a `RemoteOutputChannel`.
 
     Arguments:
         frames: an authenticated connection.
-        credits: batches that may be under way.
-        wake: called when credits came back.
+        credits: the number of batches that may be in flight.
+        wake: is called when credits have come back.
     """
 
     def __init__(self, frames: Frames, credits: int, wake: Callable[[], None]) -> None:
         self.credits = credits
-        #: As of a channel.
+        #: The number of records that the receiver wants in a batch.
         self.desired_records = FIRST_RECORDS
-        self.on_pace: Callable[[], None] | None = None
+        self._on_desired_records: Callable[[], None] | None = None
         self._frames = frames
         self._wake = wake
-        self._writer = _Writer(frames)
+        self._writer = _FrameWriter(frames)
         self.write = self._writer.run
+
+    def report_desired_records(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the receiver sends `desired_records`."""
+        self._on_desired_records = listener
 
     def stop(self) -> None:
         """Send nothing more: the connection has ended."""
         self._writer.stop()
 
     def send_batch(self, payload: bytes, count: int) -> None:
-        """Send a batch of so many records; the caller has taken a credit."""
+        """Send a batch of `count` records; it uses one credit."""
+        self.credits -= 1
         self._writer.put(BATCH + _COUNT.pack(count), payload)
 
     def send_marker(self, element: Element) -> None:
@@ -140,7 +146,7 @@ class SendingHalf:
         return pack([barrier.number, barrier.kind.value, barrier.urgent])
 
     async def read(self) -> None:
-        """Take credits until the other end closes."""
+        """Receive credits until the other end closes."""
         while True:
             frame = await self._frames.receive()
             if frame is None:
@@ -151,8 +157,8 @@ class SendingHalf:
                 count, desired = map(operator.index, unpack(frame[1:]))
             self.credits += count
             self.desired_records = desired
-            if self.on_pace is not None:
-                self.on_pace()
+            if self._on_desired_records is not None:
+                self._on_desired_records()
             if count:
                 self._wake()
 
@@ -162,47 +168,47 @@ class ReceivingHalf:
 
     Arguments:
         frames: an authenticated connection.
-        channel: where the elements go.
+        channel: receives the elements.
     """
 
     def __init__(self, frames: Frames, channel: InputChannel) -> None:
         self._frames = frames
         self._channel = channel
-        #: Batches that were taken and for which no credit went back.
+        #: The number of batches that were taken and whose credits were not sent back.
         self._owed = 0
-        #: The number of records in a batch that the sender was told last.
-        self._told = FIRST_RECORDS
-        self._writer = _Writer(frames)
+        #: The desired number of records that was sent last.
+        self._sent_records = FIRST_RECORDS
+        self._writer = _FrameWriter(frames)
         self.write = self._writer.run
-        channel.on_credit = self._give
-        channel.on_slower = self._slow_down
+        channel.attach_sender(self._return_credit, self._request_smaller_batches)
 
     def stop(self) -> None:
         """Return no more credits: the connection has ended."""
-        self._channel.on_credit = self._channel.on_slower = None
+        self._channel.detach_sender()
         self._writer.stop()
 
-    def _give(self) -> None:
+    def _return_credit(self) -> None:
         self._owed += 1
         capacity = self._channel.capacity
         window = min(self._channel.window, capacity)
         free = self._owed - (capacity - window)
-        # Half of the credits at a time: a sender never runs dry, and half of the frames are saved.
+        # Half of the credits are sent at a time. The sender still has the other half, and there
+        # are fewer frames.
         if free >= max(1, window // 2):
             self._owed -= free
-            self._send(free)
+            self._send_credits(free)
 
-    def _slow_down(self) -> None:
-        """Tell the sender that batches are to be much smaller, before it sends the next."""
-        if self._channel.desired_records <= self._told // 2:
-            self._send(0)
+    def _request_smaller_batches(self) -> None:
+        """Send the desired number of records now if it is at most half of what it was."""
+        if self._channel.desired_records <= self._sent_records // 2:
+            self._send_credits(0)
 
-    def _send(self, credits: int) -> None:
-        self._told = min(self._channel.desired_records, _ANY)
-        self._writer.put(CREDIT, pack([credits, self._told]))
+    def _send_credits(self, credits: int) -> None:
+        self._sent_records = min(self._channel.desired_records, _MAX_RECORDS)
+        self._writer.put(CREDIT, pack([credits, self._sent_records]))
 
     async def read(self) -> None:
-        """Put what arrives into the channel until the other end closes."""
+        """Put the received elements into the channel until the other end closes."""
         receive, put = self._frames.receive, self._channel.put
         while True:
             frame = await receive()
@@ -229,7 +235,12 @@ def _barrier(data: bytes) -> Barrier:
 
 
 async def run_half(half: SendingHalf | ReceivingHalf, lost: Callable[[str], None]) -> None:
-    """Run one half until its connection ends; `lost` is told how, unless it was cancelled."""
+    """Run one half until its connection ends.
+
+    Arguments:
+        half: one end of a connection.
+        lost: is called with the reason when the connection ends; not on cancellation.
+    """
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(half.write)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from penstock.dataflow.errors import PenstockError, Recoverability, recoverability_of
 from penstock.dataflow.sink import Committable
-from penstock.runtime.network.recorded_channel import InFlightLog
+from penstock.runtime.network.channel_log import InFlightLog
 from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.coordination.loop_termination import LoopStatus

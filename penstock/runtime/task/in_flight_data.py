@@ -11,16 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from penstock.runtime.network.channel_log import BatchLog, EdgeIdentity, Encode, InFlightLog
 from penstock.runtime.network.elements import Barrier
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.output_channel import OutputChannel
-from penstock.runtime.network.recorded_channel import (
-    BatchLog,
-    EdgeIdentity,
-    Encode,
-    InFlightLog,
-    RecordedChannel,
-)
+from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.serialization.record_batch import Records
 
 __all__ = ["REPLAY_BYTES", "BarrierRelay", "InFlightRecorder"]

@@ -139,8 +139,8 @@ class Task:
         #: What the protocol has yet to hear; it is told one thing after the other.
         self._events: deque[Event] = deque()
         self._telling = False
-        for logged in gate.logged.values():
-            logged.on_reached = self._barrier_reached
+        for logged in gate.recorded.values():
+            logged.report_barriers(self._barrier_reached)
         self._in_flight = in_flight
         #: When the protocol wants to be told that a snapshot's time is over, and of which.
         self._timer_due: tuple[float, int] | None = None
@@ -465,13 +465,13 @@ class Task:
                 case CopyState(number):
                     self._copy_state(number)
                 case StartLog(number, channels):
-                    logged = (self.gate.logged[channel] for channel in channels)  # type: ignore[index]
+                    logged = (self.gate.recorded[channel] for channel in channels)  # type: ignore[index]
                     logs = [channel.start_log(number, self._keep_state) for channel in logged]
                     self.checkpoint_writer.start_log(number, logs)
                 case EndLog(number):
                     self.checkpoint_writer.end_log(number)
                 case DropLog(number):
-                    for logged_channel in self.gate.logged.values():
+                    for logged_channel in self.gate.recorded.values():
                         logged_channel.drop_log()
                     self.checkpoint_writer.abort(number)
                 case Broadcast(number):

@@ -26,6 +26,7 @@ from penstock.dataflow.graph.keys import canonical, key_group_range
 from penstock.dataflow.sink import WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -46,7 +47,7 @@ from penstock.runtime.network.partitioners import (
     ShufflePartitioner,
     StreamPartitioner,
 )
-from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
+from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.collect_sink import CollectWriter
@@ -376,7 +377,7 @@ class TaskFactory:
         links = [self.plan.links[number] for number in node.links]
         partitioners = [self._partitioner(link, senders, outputs, wake) for link in links]
         for link, partitioner in zip(links, partitioners, strict=True):
-            partitioner.place = self._place(link)
+            partitioner.name_user_code(self._place(link))
         children = [self._node(child, senders, outputs, backends, wake) for child in node.children]
         loop_of = self.plan.loop_of
         inner = frozenset(
@@ -519,10 +520,10 @@ class TaskFactory:
                 wake.set()
 
         if not link.is_back_edge:  # whose sender never waits
-            channel.on_credit = give
+            channel.attach_sender(give)
         return self._told(output, id)
 
     def _told(self, output: OutputChannel, id: ChannelId) -> OutputChannel:
         """The output, told which channel it is the end of."""
-        output.edge, output.target = self._identity(self.plan.links[id.link]), id.target
+        output.set_identity(self._identity(self.plan.links[id.link]), id.target)
         return output

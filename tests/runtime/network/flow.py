@@ -67,17 +67,21 @@ class _Wire:
     def __init__(self, channel: InputChannel, credits: int) -> None:
         self._channel, self.credits = channel, credits
         self.desired_records = channel.desired_records
-        self.on_pace: Callable[[], None] | None = None
+        self._listener: Callable[[], None] | None = None
         ReceivingHalf(self, channel)  # type: ignore[arg-type]
 
     def send_now(self, _: bytes, payload: bytes) -> None:
         """Take a frame from the receiving half."""
         count, self.desired_records = msgpack.unpackb(payload)
         self.credits += count
-        if self.on_pace is not None:
-            self.on_pace()
+        if self._listener is not None:
+            self._listener()
+
+    def report_desired_records(self, listener: Callable[[], None]) -> None:
+        self._listener = listener
 
     def send_batch(self, payload: bytes, count: int) -> None:
+        self.credits -= 1
         self._channel.put(EncodedBatch(payload, count))
 
     def send_marker(self, element: Element) -> None:

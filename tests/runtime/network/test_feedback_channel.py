@@ -11,10 +11,10 @@ import pytest
 
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.compile import ChannelId
+from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_gate import BACK_WEIGHT, InputGate
-from penstock.runtime.network.recorded_channel import ChannelLog, EdgeIdentity
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -42,7 +42,7 @@ class Looped:
             folder=folder / "back",
             memory_bytes=memory_bytes,
         )
-        self.back.on_reached = lambda channel, barrier: self.reached.append(barrier.number)
+        self.back.report_barriers(lambda channel, barrier: self.reached.append(barrier.number))
         self.back._spill._segment_bytes = 40
         self.gate.add_back_edge(self.back)
 
@@ -121,15 +121,15 @@ def test_barriers_keep_their_kind_over_the_disk(looped: Looped) -> None:
     barriers = [Barrier(n, kind) for n, kind in enumerate(SnapshotKind)]
     for barrier in barriers:
         looped.back.put(barrier)
-    assert looped.gate.barriers == len(barriers)
+    assert looped.gate._waiting_barriers == len(barriers)
     taken = [looped.back.take() for _ in barriers]
     assert taken == barriers
-    assert looped.gate.barriers == 0
+    assert looped.gate._waiting_barriers == 0
 
 
 def test_a_credit_goes_back_when_a_batch_arrives(looped: Looped) -> None:
     credits: list[None] = []
-    looped.back.on_credit = lambda: credits.append(None)
+    looped.back.attach_sender(lambda: credits.append(None))
     looped.put("a", 1, "b")
     assert len(credits) == 2
     looped.drain()

@@ -88,7 +88,7 @@ def test_no_credit_is_written_after_its_connection_has_ended(tmp_path: Path) -> 
             while gate.take() is not None:
                 pass
             assert [Path(file.name).read_bytes() for file in files] == [b""] * 4
-        assert channel.on_credit is None
+        assert channel._on_credit is None
 
     trio.run(main)
 

@@ -17,12 +17,13 @@ from penstock.dataflow.functions import ProcessFunction
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.source import Read, SourceReader, Split
+from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel
 from penstock.runtime.network.partitioners import ForwardPartitioner
-from penstock.runtime.network.recorded_channel import EdgeIdentity, RecordedChannel
+from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.source_input import SequentialSourceInput
@@ -115,7 +116,7 @@ class Stage:
         self.down = InputGate(lambda: None, self.clock)
         self.output = self.down.add(ChannelId(1, 0, 1), 1)
         output = LocalOutputChannel(self.output, 100)
-        output.edge, output.target = edge("here", "down"), 1
+        output.set_identity(edge("here", "down"), 1)
         context = OperatorContext("here", "here", 0, 1, 4, 0, CODEC)
         kind, function = OperatorKind.MAP, lambda value: value
         if self.hooks:
@@ -237,7 +238,7 @@ def stage(tmp_path: Path) -> Stage:
 def test_a_log_holds_what_waits_and_what_arrives_before_the_barrier(stage: Stage) -> None:
     channel, _ = stage.inputs
     told: list[Barrier] = []
-    channel.on_reached = lambda _, barrier: told.append(barrier)
+    channel.report_barriers(lambda _, barrier: told.append(barrier))
     channel.put(Batch([1, 2]))
     channel.put(Barrier(3))
     log = channel.start_log(4)
@@ -255,7 +256,7 @@ def test_a_log_that_meets_its_barrier_in_the_queue_is_complete_at_once(stage: St
     told: list[Barrier] = []
     for element in (Batch([1]), Barrier(4), Batch([2])):
         channel.put(element)
-    channel.on_reached = lambda _, barrier: told.append(barrier)
+    channel.report_barriers(lambda _, barrier: told.append(barrier))
     log = channel.start_log(4)
     channel.put(Batch([3]))
     assert (log.records, told) == (1, [Barrier(4)])
