@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connectors.file_formats import FileFormat, TextLines
-from penstock.connectors.folders import local_path, make_folder, sync_folder
+from penstock.connectors.folders import local_path
 from penstock.connectors.staged_files import STAGING, staged_path, target_path
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer, Sink, SinkWriter, WriterContext
+from penstock.snapshot.storage.filesystem.durable_files import make_folders, sync_file, sync_path
 
 __all__ = ["STAGING", "FileCommitter", "FileSink", "naming", "new_digest", "sink_tag"]
 
@@ -95,7 +96,7 @@ class _FileWriter(SinkWriter):
             return
         if self._staged is None:
             with naming(self._staging):
-                make_folder(self._staging)
+                make_folders(self._staging)
                 self._staged = _StagedFile(self._free_name(), self._format)
         self._staged.write(batch)
 
@@ -151,9 +152,8 @@ class _StagedFile:
     def seal(self) -> dict[str, Any]:
         """Make the file durable, and return its name, size and checksum."""
         with naming(self._path), self._file:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            sync_folder(self._path.parent)
+            sync_file(self._file)
+            sync_path(self._path.parent)
         checksum = self._digest.hexdigest()
         return {"staged": self._path.name, "size": self._size, "checksum": checksum}
 
@@ -194,7 +194,7 @@ class FileCommitter(Committer):
         for committable, staged, target in files:
             _publish(committable, staged, target)
         for folder in {target.parent for _, _, target in files}:
-            sync_folder(folder)
+            sync_path(folder)
 
     def abandon(self, committables: list[Committable]) -> None:
         """Remove the staged files that still exist."""

@@ -1,5 +1,4 @@
-"""Find files and make folders in the local file system.
-
+"""Find files in the local file system.
 Names that begin with `_` or `.` are *hidden*, as in Spark and Hadoop. Staged output has such a
 name, so that readers of the folder see only committed files.
 """
@@ -14,7 +13,7 @@ from pathlib import Path
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.errors import GraphError, JobError
 
-__all__ = ["list_files", "local_path", "make_folder", "sync_folder"]
+__all__ = ["list_files", "local_path"]
 
 _MAGIC = frozenset("*?[")
 
@@ -51,23 +50,6 @@ def list_files(path: Path) -> list[Path]:
         return _list_files(path)
     except (OSError, ValueError) as error:
         raise JobError(f"{path} cannot be listed: {error}") from error
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, so that they outlive a power failure."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in missing:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _list_files(path: Path) -> list[Path]:

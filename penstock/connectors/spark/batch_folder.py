@@ -25,9 +25,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.connectors.folders import make_folder, sync_folder
 from penstock.connectors.spark.pin import remove_pin
 from penstock.dataflow.errors import StoreError
+from penstock.snapshot.storage.filesystem.durable_files import make_folders, replace_file
 
 __all__ = ["BatchFolder"]
 
@@ -59,7 +59,7 @@ class BatchFolder:
 
     def make(self) -> None:
         """Make the folder, if there is none."""
-        make_folder(self.folder / "batches")
+        make_folders(self.folder / "batches")
 
     # ---- the program's side
 
@@ -155,11 +155,4 @@ class BatchFolder:
 
 def _replace(path: Path, text: str, durable: bool = False) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
-    if durable:
-        sync_folder(path.parent)
+    replace_file(path, text.encode(), temporary, durable=durable)

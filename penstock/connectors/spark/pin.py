@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import re
 import secrets
 import shutil
@@ -29,10 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.folders import make_folder, sync_folder
 from penstock.connectors.spark.calendars import has_old_calendar
 from penstock.connectors.spark.spark_types import arrow_schema
 from penstock.dataflow.errors import StoreError
+from penstock.snapshot.storage.filesystem.durable_files import make_folders, sync_file, sync_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +188,7 @@ def make_pin(frame: DataFrame, folder: Path, *, link: bool = True) -> Pin:
         StoreError: if Spark wrote somewhere else than into this folder.
     """
     schema = arrow_schema(frame.schema)
-    make_folder(folder.parent)
+    make_folders(folder.parent)
     making = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     data = making / "data"
     data.mkdir(parents=True)
@@ -202,7 +201,7 @@ def make_pin(frame: DataFrame, folder: Path, *, link: bool = True) -> Pin:
         _make_durable(data, footers)
         _write_record(making, linked, schema, footers)
         making.rename(folder)
-        sync_folder(folder.parent)
+        sync_path(folder.parent)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
@@ -369,12 +368,8 @@ def _settings(frame: DataFrame, settings: dict[str, str]) -> Iterator[None]:
 
 def _make_durable(data: Path, names: dict[str, Any]) -> None:
     for name in names:
-        descriptor = os.open(data / name, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    sync_folder(data)
+        sync_path(data / name)
+    sync_path(data)
 
 
 def _write_record(
@@ -394,9 +389,8 @@ def _write_record(
     }
     with (folder / _RECORD).open("w", encoding="utf-8") as file:
         json.dump(record, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(folder)
+        sync_file(file)
+    sync_path(folder)
 
 
 def _splits(footers: dict[str, pq.FileMetaData]) -> Iterator[PinnedSplit]:

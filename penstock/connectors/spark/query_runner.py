@@ -10,18 +10,17 @@ ones.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.folders import sync_folder
 from penstock.connectors.spark.active_session import session_lives
 from penstock.connectors.spark.batch_folder import BatchFolder
 from penstock.connectors.spark.pin import make_pin, spark_path
 from penstock.dataflow.errors import GraphError, JobError, StoreError
+from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -222,7 +221,7 @@ class _Plans:
         _sync([*plans, *of_sources - self._synced])
         for folder in (self._folder / "sources", self._folder, self._folder.parent):
             with suppress(FileNotFoundError):
-                sync_folder(folder)
+                sync_path(folder)
         self._synced = of_sources
 
 
@@ -231,11 +230,7 @@ def _sync(paths: Iterable[Path]) -> None:
     for path in paths:
         # Spark removes old files, and temporary ones.
         with suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_path(path)
             folders.add(path.parent)
     for folder in folders:
-        sync_folder(folder)
+        sync_path(folder)

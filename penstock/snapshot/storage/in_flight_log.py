@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, LogHandle, SnapshotBytes
 from penstock.snapshot.storage.filesystem.disk import FileSystem
-
-if TYPE_CHECKING:
-    from penstock.snapshot.state.entries import Work
 
 __all__ = [
     "BARRIER",
@@ -124,7 +121,7 @@ def write_log(
     folder: Path,
     inline_threshold: int,
     files: FileSystem | None = None,
-) -> Work[tuple[LogHandle, SnapshotBytes]]:
+) -> Generator[Callable[[], None], Any, tuple[LogHandle, SnapshotBytes]]:
     """Writes a log durably; see `values.Work` for how it is driven.
 
     What is small and in memory travels in the handle. Else batches are written to files, and

@@ -6,7 +6,6 @@ to the disk, so nothing is read again.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.file_sink import naming, new_digest
-from penstock.connectors.folders import sync_folder
 from penstock.connectors.spark.record_encoding import CATALYST_TYPE
+from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 __all__ = ["EXTENSIONS", "DataFile"]
 
@@ -86,7 +85,7 @@ class DataFile:
         assert self._file is not None
         with naming(self.path):
             self._file.sync()
-            sync_folder(self.path.parent)
+            sync_path(self.path.parent)
         return {
             "staged": self.path.name,
             "size": self._file.size,
@@ -191,8 +190,4 @@ class _HashedFile:
     def sync(self) -> None:
         """Make it durable."""
         self._file.close()
-        descriptor = os.open(self._file.name, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(Path(self._file.name))

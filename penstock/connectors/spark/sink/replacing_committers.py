@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.connectors.file_sink import STAGING, sink_tag
-from penstock.connectors.folders import list_files, sync_folder
+from penstock.connectors.folders import list_files
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
 from penstock.connectors.spark.sink.old_rows import conform, old_rows
@@ -28,6 +28,7 @@ from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.connectors.spark.sink.table_committer import Ledger, Replacement, TableCommitter
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable
+from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 __all__ = [
     "DELETED",
@@ -142,7 +143,7 @@ class UpsertCommitter(TableCommitter):
                     final = f"{folder}/{name}" if folder else name
                     new.append([_relative(staged, self.table.location), final])
                     add += [folder] if folder else []
-        sync_folder(self.staging)
+        sync_path(self.staging)
         step = Replacement(number=number, old=old, new=new, add=add)
         ledger = replace(ledger, table=identity, replacing=step)
         ledger.write(path)

@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connectors.file_sink import STAGING, FileCommitter, sink_tag
-from penstock.connectors.folders import make_folder, sync_folder
 from penstock.connectors.spark.sink.access import Access
 from penstock.connectors.spark.sink.catalog import Catalog
 from penstock.connectors.spark.sink.table import Table
 from penstock.dataflow.errors import JobError, Recoverability
 from penstock.dataflow.sink import Committable, Committer
+from penstock.snapshot.storage.filesystem.durable_files import make_folders, replace_file, sync_path
 
 __all__ = ["Ledger", "Replacement", "TableCommitter"]
 
@@ -91,13 +91,7 @@ class Ledger:
     def write(self, path: Path) -> None:
         """Make it durable, in one step."""
         wire = {**vars(self), "replacing": self.replacing and vars(self.replacing)}
-        temporary = path.with_suffix(".new")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(wire, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
+        replace_file(path, json.dumps(wire).encode(), path.with_suffix(".new"))
 
 
 class TableCommitter(Committer):
@@ -155,7 +149,7 @@ class TableCommitter(Committer):
     def link(self, committables: list[Committable]) -> None:
         """Give staged files their final names, durably."""
         for folder in {self.files.target(c).parent for c in committables}:
-            make_folder(folder)
+            make_folders(folder)
         self.files.publish(committables)
 
     def partition(self, committable: Committable) -> str:
@@ -216,7 +210,7 @@ class TableCommitter(Committer):
         for staged, final in step.new:
             target = location / final
             if (location / staged).exists():
-                make_folder(target.parent)
+                make_folders(target.parent)
                 (location / staged).replace(target)
             elif not target.exists():
                 raise JobError(
@@ -227,7 +221,7 @@ class TableCommitter(Committer):
             folders.add(target.parent)
         for folder in folders:
             if folder.exists():
-                sync_folder(folder)
+                sync_path(folder)
 
     # ---- ledger and catalog
 
@@ -287,7 +281,7 @@ class TableCommitter(Committer):
         Raises:
             JobError: if what another commit has begun can't be brought to its end.
         """
-        make_folder(self.staging)
+        make_folders(self.staging)
         descriptor = os.open(self.staging / "lock", os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.connectors.file_sink import STAGING
-from penstock.connectors.folders import local_path, make_folder
+from penstock.connectors.folders import local_path
 from penstock.connectors.spark.active_session import require_spark, spark_session
 from penstock.connectors.spark.sink import lake
 from penstock.connectors.spark.sink.access import Access, runner
@@ -38,6 +38,7 @@ from penstock.connectors.spark.sink.table_committer import TableCommitter
 from penstock.connectors.spark.sink.writers import ChangeWriter, RowWriter
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.sink import Committer, Sink, SinkWriter, WriterContext
+from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,7 +231,7 @@ class SparkTableSink(Sink):
         probe = staging / f"probe-{os.getpid()}"
         second = probe.with_suffix(".link")
         try:
-            make_folder(staging)
+            make_folders(staging)
             probe.unlink(missing_ok=True)
             second.unlink(missing_ok=True)
             probe.touch()

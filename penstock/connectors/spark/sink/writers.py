@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.file_sink import STAGING, naming, sink_tag
-from penstock.connectors.folders import make_folder
 from penstock.connectors.spark.record_encoding import RowEncoder
 from penstock.connectors.spark.sink.data_file import EXTENSIONS, DataFile
 from penstock.connectors.spark.sink.replacing_committers import DELETED, collection, last_per_key
 from penstock.connectors.spark.sink.table import Table, partition_folder
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.sink import SinkWriter, WriterContext
+from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 __all__ = ["ChangeWriter", "RowWriter", "TableWriter"]
 
@@ -91,7 +91,7 @@ class TableWriter(SinkWriter):
         """A new staged name; only this writer makes names that begin like it."""
         ctx = self._context
         with naming(self._staging):
-            make_folder(self._staging)  # each time: INSERT OVERWRITE empties the table's folder
+            make_folders(self._staging)  # each time: INSERT OVERWRITE empties the table's folder
         while True:
             name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
             self._files += 1

@@ -15,6 +15,8 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from penstock.snapshot.storage.filesystem.durable_files import sync_path
+
 __all__ = ["FileSystem"]
 
 
@@ -37,12 +39,7 @@ class FileSystem:
 
     def sync(self, path: Path) -> None:
         """Make a file's content, or a folder's names, outlive a crash."""
-        # Without waiting, in case that it is a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name; raises `FileExistsError` if that is taken."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +28,6 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from penstock.connectors.folders import sync_folder
 from penstock.connectors.spark.sink.lake.delta import (
     DeltaLakeTable,
     identity_of,
@@ -45,6 +43,7 @@ from penstock.connectors.spark.sink.lake.table_log import (
 from penstock.connectors.spark.sink.replacing_committers import DELETED
 from penstock.connectors.spark.sink.table import NULL_PARTITION
 from penstock.dataflow.errors import GraphError, JobError
+from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 __all__ = ["DeltaLog", "statistics"]
 
@@ -170,7 +169,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
                 _sync_file(path)
         for folder in folders:
             if folder.exists():
-                sync_folder(folder)
+                sync_path(folder)
 
     def _action(self, file: NewFile) -> AddAction:
         stat = file.path.stat()
@@ -219,14 +218,9 @@ def _actions(version: Path, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _sync_file(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return  # somebody has compacted the table, or its log, in the meantime
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # The file is missing if the table or its log was compacted in the meantime.
+    with contextlib.suppress(FileNotFoundError):
+        sync_path(path)
 
 
 # ---- statistics

@@ -7,13 +7,12 @@ files to the system otherwise: then a catalog that is durable could name metadat
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from penstock.connectors.folders import make_folder, sync_folder
+from penstock.snapshot.storage.filesystem.durable_files import make_folders, sync_file, sync_path
 
 __all__ = ["DurableFileIO"]
 
@@ -32,7 +31,7 @@ class DurableFileIO(PyArrowFileIO):
 class _DurableFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         path = Path(self._path)
-        make_folder(path.parent)
+        make_folders(path.parent)
         return io.BufferedWriter(_SyncedFile(path, "w" if overwrite else "x"))
 
 
@@ -41,7 +40,7 @@ class _SyncedFile(io.FileIO):
         if self.closed:
             return
         try:
-            os.fsync(self.fileno())
+            sync_file(self)
         finally:
             super().close()
-        sync_folder(Path(str(self.name)).parent)
+        sync_path(Path(str(self.name)).parent)

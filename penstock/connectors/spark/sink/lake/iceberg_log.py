@@ -46,7 +46,6 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.typedef import Record
 
-from penstock.connectors.folders import make_folder
 from penstock.connectors.spark.sink.data_file import EXTENSIONS
 from penstock.connectors.spark.sink.data_file import DataFile as StagedFile
 from penstock.connectors.spark.sink.lake.iceberg import (
@@ -65,6 +64,7 @@ from penstock.connectors.spark.sink.lake.table_log import (
 from penstock.connectors.spark.sink.replacing_committers import DELETED, without
 from penstock.connectors.spark.sink.table import local_folder
 from penstock.dataflow.errors import GraphError, JobError, Recoverability
+from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 __all__ = ["IcebergLog"]
 
@@ -189,7 +189,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
             if not len(mine):
                 continue
             place = self._table.location / self._table.data / folder
-            make_folder(place)
+            make_folders(place)
             path = place / f"part-{uuid.uuid4()}{EXTENSIONS['parquet']}"
             file = StagedFile(path, "parquet", self._table.schema)
             try:
