@@ -9,9 +9,10 @@ minute than engines do. For each figure that is a rate or a time, the result is 
 tree to the revision: the geometric mean over the rounds of the ratio within a round, with a 95 %
 interval by Student's t over the logarithms. An interval that has 1 in it shows no difference.
 
-**The benchmark is the working tree's** (`bench/`) on both engines, so that both do the same. Only
-if the engine of the revision cannot run it, its own is taken, and then for both; the output says
-which. This module measures nothing itself.
+**Both engines run the working tree's benchmark** (`bench/`), so that both do the same. If the
+engine of the revision cannot run it, both run the revision's benchmark. If the engine of the tree
+cannot run that one, each engine runs its own benchmark: the ratios then hold only if the two
+benchmarks do the same. The output says which. This module measures nothing itself.
 """
 
 from __future__ import annotations
@@ -101,18 +102,7 @@ def compare(
         if (base / BENCH).exists():
             (base / BENCH).rename(own)
         shutil.copytree(tree / BENCH, base / BENCH)
-        whose = "the working tree"
-        say(f"a first run on {commit}, to see whether the benchmark of the tree runs there")
-        try:
-            _run(base, arguments)
-        except CompareError as error:
-            if not own.exists():
-                raise
-            say(f"it does not ({error}); both engines run the benchmark of {commit}")
-            whose = f"{revision} ({commit})"
-            for place in (base, tree):
-                shutil.rmtree(place / BENCH)
-                shutil.copytree(own, place / BENCH)
+        whose = _choose_benchmark(base, tree, own, commit, arguments, say)
         runs = _rounds(base, tree, arguments, rounds, say)
     return {
         "base": f"{revision} ({commit})",
@@ -122,6 +112,48 @@ def compare(
         "ratios": dict(_ratios(*runs)),
         **machine(),
     }
+
+
+def _choose_benchmark(
+    base: Path, tree: Path, own: Path, commit: str, arguments: list[str], say: Say
+) -> str:
+    """Put the benchmarks that the engines run into their folders, and return whose they are.
+
+    Arguments:
+        base: folder with the engine of the revision and the benchmarks of the tree.
+        tree: folder with engine and benchmarks of the tree.
+        own: folder with the benchmarks of the revision, if it has any.
+        commit: short name of the revision.
+        arguments: of the benchmark.
+        say: called with lines of progress.
+
+    Raises:
+        CompareError: if the revision runs neither the tree's benchmark nor one of its own.
+    """
+    say(f"a first run on {commit}, to see whether the benchmark of the tree runs there")
+    try:
+        _run(base, arguments)
+    except CompareError as error:
+        if not own.exists():
+            raise
+        say(f"it does not: {error}")
+    else:
+        return "the working tree"
+    kept = tree / f"{BENCH}-of-tree"
+    (tree / BENCH).rename(kept)
+    for place in (base, tree):
+        shutil.rmtree(place / BENCH, ignore_errors=True)
+        shutil.copytree(own, place / BENCH)
+    say(f"a first run of the benchmark of {commit} on the tree")
+    try:
+        _run(tree, arguments)
+    except CompareError as error:
+        say(f"it does not run there ({error}); each engine runs its own benchmark")
+        shutil.rmtree(tree / BENCH)
+        kept.rename(tree / BENCH)
+        return "each engine's own"
+    say(f"both engines run the benchmark of {commit}")
+    return f"the revision ({commit})"
 
 
 def _check_out(root: Path, revision: str, place: Path) -> str:

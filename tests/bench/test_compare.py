@@ -72,9 +72,21 @@ def test_an_engine_that_cannot_run_the_benchmark_of_the_tree_has_both_run_its_ow
     needs = "import penstock; penstock.NEW\n" + BENCH.format(factor=10)
     write(tree, ENGINE.format(speed=200) + "NEW = 1\n", needs)
     result = compare("HEAD", "toy", 2, ["--fast"], tree, quiet)
-    assert result["benchmark_of"].startswith("HEAD (")
+    assert result["benchmark_of"].startswith("the revision (")
     assert result["bench"] == "toy --json --fast"
     assert result["ratios"]["words_per_second"]["base"] == 100
+
+
+def test_engines_that_cannot_run_one_benchmark_run_each_its_own(tree) -> None:
+    old = "import penstock; penstock.OLD\n" + BENCH.format(factor=1)
+    write(tree, ENGINE.format(speed=100) + "OLD = 1\n", old)
+    git(tree, "commit", "--quiet", "--all", "-m", "old names")
+    new = "import penstock; penstock.NEW\n" + BENCH.format(factor=10)
+    write(tree, ENGINE.format(speed=200) + "NEW = 1\n", new)
+    result = compare("HEAD", "toy", 2, [], tree, quiet)
+    assert result["benchmark_of"] == "each engine's own"
+    rate = result["ratios"]["words_per_second"]
+    assert (rate["base"], rate["tree"]) == (100, 2000)
 
 
 def test_what_cannot_be_compared_is_an_error_that_says_why(tree) -> None:
