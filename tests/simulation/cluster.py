@@ -23,13 +23,13 @@ import trio.testing
 from penstock.dataflow.errors import PenstockError
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.system.system import seed_scheduler
 from penstock.runtime.task import checkpoint_writer as persist
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.store import Store
 from tests.simulation.job import LEDGERS, Ledger, job_config, make_job
 from tests.simulation.processes import Killed, Machine, Process
+from tests.simulation.scheduler import seed_scheduler
 
 #: Virtual seconds after which a simulation is stuck.
 DEADLINE_SECONDS = 300.0

@@ -14,8 +14,10 @@ from typing import Any
 
 import trio
 
+from penstock.runtime.system.launcher import WorkerHandle, WorkerSpec
 from penstock.runtime.system.memory_connection import MemoryNetwork, MemoryStream
-from penstock.runtime.system.system import Handler, System, WorkerHandle, WorkerSpec
+from penstock.runtime.system.system import System
+from penstock.runtime.system.transport import ConnectionHandler
 from penstock.runtime.taskmanager.taskmanager import TaskManager
 
 #: How a process ended that was killed.
@@ -188,7 +190,9 @@ class Machine:
             raise result.error
         return result
 
-    async def listen(self, process: Process, name: str, handler: Handler, nursery: Any) -> str:
+    async def listen(
+        self, process: Process, name: str, handler: ConnectionHandler, nursery: Any
+    ) -> str:
         """Serve connections until the nursery is cancelled."""
 
         async def serve(inner: MemoryStream) -> None:
@@ -224,7 +228,7 @@ class _Transport:
         self._machine = machine
         self._process = process
 
-    async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
+    async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
         return await self._machine.listen(self._process, name, handler, nursery)
 
     async def connect(self, address: str) -> trio.abc.Stream:

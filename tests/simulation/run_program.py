@@ -16,8 +16,8 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.job_code import JobCode, pack, record_classes
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.system.system import seed_scheduler
 from tests.simulation.processes import Machine
+from tests.simulation.scheduler import seed_scheduler
 
 Build = Callable[[StreamExecutionEnvironment], None]
 Events = list[dict[str, Any]]

@@ -21,10 +21,11 @@ import trio.testing
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.source import ListEnumerator, Split
 from penstock.runtime.jobmanager import jobmanager
-from penstock.runtime.system.system import System, seed_scheduler
+from penstock.runtime.system.system import System
 from penstock.snapshot.storage.store import Store
 from tests.simulation.cluster import Fault, Outcome, Simulation
 from tests.simulation.processes import Machine
+from tests.simulation.scheduler import seed_scheduler
 from tests.sizes import sized
 
 SEEDS = sized(300, 3_000)

@@ -29,7 +29,8 @@ from penstock.dataflow.program import RunOptions, current_options, run_options
 from penstock.runtime.spark import SESSION_SETTINGS, SparkCluster, barrier_stage, preflight
 from penstock.runtime.spark.barrier_stage import BarrierStageLauncher
 from penstock.runtime.spark.cluster import JobThread
-from penstock.runtime.system.system import SocketTransport, WorkerSpec
+from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.system.transport import SocketTransport
 from tests.processes.harness import (
     Settings,
     committed,
@@ -393,7 +394,7 @@ def test_a_program_that_the_command_line_runs_does_not_choose_a_cluster(spark: S
 def test_an_attempt_that_spark_runs_again_does_nothing():
     # The rule is in the tasks themselves; Spark does not retry result stages.
     from penstock.runtime.spark.stage_worker import StagePlan, _work
-    from penstock.runtime.system.system import WorkerSpec
+    from penstock.runtime.system.launcher import WorkerSpec
 
     spec = WorkerSpec("tcp:127.0.0.1:9", b"token", 0, 1, 1.0)
     plan = StagePlan("tcp:127.0.0.1:9", b"token", (spec,))

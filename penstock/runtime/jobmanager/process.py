@@ -28,7 +28,8 @@ from penstock.runtime.control.requests import decode_job, decode_order
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
-from penstock.runtime.system.system import Signal, System, real_system
+from penstock.runtime.system.signal import Signal
+from penstock.runtime.system.system import System, real_system
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.errors import is_user_error
 from penstock.runtime.user_code.forks import watch_forks

@@ -36,13 +36,10 @@ from penstock.runtime.control import packing
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.jobmanager.process import JobServer
+from penstock.runtime.system.launcher import WorkerHandle, WorkerSpec
 from penstock.runtime.system.memory_connection import MemoryNetwork, MemoryTransport, memory_streams
-from penstock.runtime.system.system import (
-    System,
-    WorkerHandle,
-    WorkerSpec,
-    any_number_of_threads,
-)
+from penstock.runtime.system.system import System
+from penstock.runtime.system.threads import unlimited_threads
 from penstock.runtime.taskmanager.taskmanager import TaskManager
 from penstock.runtime.user_code.process_logging import LogAttributes
 
@@ -260,7 +257,7 @@ class _Systems:
             transport,
             self,
             _offload,
-            read=any_number_of_threads(),
+            read=unlimited_threads(),
             revive=self._idle.wait,
         )
 

@@ -25,7 +25,7 @@ from penstock.runtime.control.framing import MAX_FRAME, Frames
 from penstock.runtime.control.packing import build, malformed, pack, unpack
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import FIRST_RECORDS, InputChannel
-from penstock.runtime.system.system import Signal
+from penstock.runtime.system.signal import Signal
 from penstock.snapshot.protocols.events import SnapshotKind
 
 __all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]

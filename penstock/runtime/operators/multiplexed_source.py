@@ -18,7 +18,7 @@ import trio
 
 from penstock.dataflow.source import SourceReader, Split
 from penstock.runtime.operators.source_input import OffloadRead, SequentialSourceInput
-from penstock.runtime.system.system import Signal
+from penstock.runtime.system.signal import Signal
 
 __all__ = ["SourceInput", "MultiplexedSourceInput"]
 

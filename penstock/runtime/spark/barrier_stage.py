@@ -28,7 +28,8 @@ from penstock.runtime.control.packing import build, unpack
 from penstock.runtime.spark.live_session import LiveSession
 from penstock.runtime.spark.preflight import await_slots, message_of
 from penstock.runtime.spark.stage_worker import ROW, StagePlan, worker_function
-from penstock.runtime.system.system import Transport, WorkerHandle, WorkerSpec
+from penstock.runtime.system.launcher import WorkerHandle, WorkerSpec
+from penstock.runtime.system.transport import Transport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

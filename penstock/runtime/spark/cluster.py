@@ -36,7 +36,9 @@ from penstock.runtime.spark.preflight import (
     check_settings,
     require_spark,
 )
-from penstock.runtime.system.system import Offload, SocketTransport, System, Transport, real_system
+from penstock.runtime.system.system import System, real_system
+from penstock.runtime.system.threads import Offload
+from penstock.runtime.system.transport import SocketTransport, Transport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from penstock.runtime.control.framing import (
     send_blocking,
 )
 from penstock.runtime.control.packing import pack
-from penstock.runtime.system.system import WorkerSpec
+from penstock.runtime.system.launcher import WorkerSpec
 
 __all__ = ["ROW", "StagePlan", "worker_function"]
 
@@ -118,7 +118,7 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     from penstock.runtime.user_code.process_logging import ProcessLogging
 
     system = real_system(host)
-    system.heart = lambda spec: beat(spec, over)
+    system.start_heartbeat = lambda spec: beat(spec, over)
     watch_forks()
     refuse_breakpoints()
     logs = ProcessLogging(f"worker {spec.worker}", spec.worker)

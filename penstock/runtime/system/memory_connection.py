@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from penstock.runtime.system.system import Handler, Signal
+from penstock.runtime.system.signal import Signal
+from penstock.runtime.system.transport import ConnectionHandler
 
 __all__ = ["MemoryNetwork", "MemoryStream", "MemoryTransport", "memory_streams"]
 
@@ -117,7 +118,7 @@ class MemoryTransport:
         self._network = network
         self._streams: list[MemoryStream] = []
 
-    async def listen(self, name: str, handler: Handler, nursery: trio.Nursery) -> str:
+    async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
         """Serve connections in `nursery`; returns the address."""
         address = f"memory:{name}"
         self._network.listen(address, handler, nursery)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from penstock.runtime.system.system import Signal
+from penstock.runtime.system.signal import Signal
 
 __all__ = ["BarrierPriority", "PrioritizedTask"]
 

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from penstock.runtime.system.system import Signal
+from penstock.runtime.system.signal import Signal
 
 __all__ = ["WriteScheduler"]
 

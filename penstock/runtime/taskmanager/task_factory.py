@@ -59,7 +59,8 @@ from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
 from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
-from penstock.runtime.system.system import Signal, System
+from penstock.runtime.system.signal import Signal
+from penstock.runtime.system.system import System
 from penstock.runtime.task.checkpoint_writer import CheckpointResponder, CheckpointWriter
 from penstock.runtime.task.in_flight_data import BarrierRelay, InFlightRecorder
 from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener

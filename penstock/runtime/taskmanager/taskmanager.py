@@ -35,7 +35,6 @@ from penstock.dataflow.graph.compile import ChannelId
 from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
-from penstock.runtime.control import packing
 from penstock.runtime.control.failures import printable
 from penstock.runtime.control.framing import AuthenticationError, Frames, client_handshake
 from penstock.runtime.control.handshakes import Handshakes
@@ -52,8 +51,10 @@ from penstock.runtime.network.remote_channel import (
 from penstock.runtime.operators.multiplexed_source import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.runtime.system.launcher import WorkerSpec
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
-from penstock.runtime.system.system import Signal, System, WorkerSpec
+from penstock.runtime.system.signal import Signal
+from penstock.runtime.system.system import System
 from penstock.runtime.task.barrier_priority import BarrierPriority
 from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointResponder, drive
 from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
@@ -182,8 +183,8 @@ class TaskManager:
                 self._system.transport.close()
                 nursery.cancel_scope.cancel()
                 return
-            if self._system.heart is not None:
-                self._system.heart(spec)
+            if self._system.start_heartbeat is not None:
+                self._system.start_heartbeat(spec)
             nursery.start_soon(self._write, home)
             self.send(m.Hello(spec.worker, spec.attempt, self._system.pid, address))
             try:
@@ -564,14 +565,13 @@ def main() -> None:
 
     from penstock.runtime.system.system import real_system
 
-    wire = packing.unpack(sys.stdin.buffer.read())
-    address, token, worker, attempt, heartbeat, search_path, folder, host = wire
+    spec = WorkerSpec.from_wire(sys.stdin.buffer.read())
     # The JobManager ends its workers; signals meant for it or for a terminal do not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.path[:] = search_path + [path for path in sys.path if path not in search_path]
-    spec = WorkerSpec(address, token, worker, attempt, heartbeat, tuple(search_path), folder, host)
-    system = real_system(host, beside=address)
-    system.heart = beat
+    given = spec.search_path
+    sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
+    system = real_system(spec.host, beside=spec.address)
+    system.start_heartbeat = beat
     # Threads run for what leaves the loop; with the default of 5 ms each of their few lines of
     # Python would hold the loop up for as long, and wait for it as long.
     sys.setswitchinterval(0.0005)
@@ -579,7 +579,7 @@ def main() -> None:
     try:
         watch_forks()
         refuse_breakpoints()
-        logs = ProcessLogging(f"worker {worker}", worker)
+        logs = ProcessLogging(f"worker {spec.worker}", spec.worker)
         with running_as("a worker"), logs, Collector() as collector:
             trio.run(TaskManager(spec, system, collector.look, logs).run)
     except BaseException:

@@ -29,7 +29,7 @@ from penstock.runtime.jobmanager.restart_backoff import (
     MAX_REPEATS,
     RestartBackoff,
 )
-from penstock.runtime.system.system import ProcessHandle
+from penstock.runtime.system.launcher import ProcessHandle
 
 RECOVERABLE, ENVIRONMENT, NON_RECOVERABLE = Recoverability
 

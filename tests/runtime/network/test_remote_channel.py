@@ -42,7 +42,7 @@ from penstock.runtime.network.remote_channel import (
     decode_header,
     run_half,
 )
-from penstock.runtime.system.system import SocketTransport, _serve
+from penstock.runtime.system.transport import SocketTransport, _serve
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.processes import Machine
 from tests.simulation.run_program import program, run_program

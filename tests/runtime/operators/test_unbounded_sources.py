@@ -36,7 +36,8 @@ from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.minicluster.minicluster import _Systems
 from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
 from penstock.runtime.system.memory_connection import MemoryNetwork
-from penstock.runtime.system.system import Signal, real_system
+from penstock.runtime.system.signal import Signal
+from penstock.runtime.system.system import real_system
 from penstock.runtime.user_code.process_logging import LogAttributes
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import Ran, program, run_program

@@ -8,7 +8,7 @@ import trio
 from penstock import GraphError, JobError, StreamExecutionEnvironment
 from penstock.dataflow.errors import Recoverability
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
-from penstock.runtime.system.system import SocketTransport
+from penstock.runtime.system.transport import SocketTransport
 
 
 @pytest.fixture

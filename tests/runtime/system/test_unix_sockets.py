@@ -12,7 +12,7 @@ import trio
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.system import unix_sockets
-from penstock.runtime.system.system import SocketTransport
+from penstock.runtime.system.transport import SocketTransport
 from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH, UnixSockets, socket_name
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 

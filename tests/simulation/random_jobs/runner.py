@@ -18,7 +18,6 @@ from penstock.dataflow.errors import GraphError, PenstockError
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.restart_backoff import MAX_FAILURES_AT_START
-from penstock.runtime.system.system import seed_scheduler
 from penstock.snapshot.storage.store import Store
 from tests.simulation.cluster import HookedDiskFiles
 from tests.simulation.job import LEDGERS, Ledger
@@ -27,6 +26,7 @@ from tests.simulation.random_jobs.disturbance import Fault, draw_faults, draw_ki
 from tests.simulation.random_jobs.job import RandomJob, draw_job
 from tests.simulation.random_jobs.settings import draw_config, draw_modes
 from tests.simulation.run_program import program
+from tests.simulation.scheduler import seed_scheduler
 
 __all__ = ["CaseResult", "run_case"]
 

@@ -14,7 +14,7 @@ import trio.testing
 from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.system.system import Signal
+from penstock.runtime.system.signal import Signal
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
 from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.snapshot.protocols.events import SnapshotKind

@@ -32,7 +32,8 @@ from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection, WorkerLost
 from penstock.runtime.jobmanager.reporting.snapshot_delays import SnapshotDelays
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
-from penstock.runtime.system.system import Signal, WorkerSpec
+from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.system.signal import Signal
 from penstock.snapshot.coordination import coordinator as c
 from penstock.snapshot.coordination import loop_termination as t
 from penstock.snapshot.metadata.handles import OperatorHandle

@@ -10,7 +10,8 @@ import trio
 from penstock.dataflow.errors import PenstockError, Recoverability
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.framing import Frames
-from penstock.runtime.system.system import ProcessHandle, Signal, WorkerHandle, WorkerSpec
+from penstock.runtime.system.launcher import ProcessHandle, WorkerHandle, WorkerSpec
+from penstock.runtime.system.signal import Signal
 
 __all__ = ["WorkerConnection", "WorkerLost"]
 

@@ -1,0 +1,62 @@
+"""A wake-up call for one trio task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+__all__ = ["Signal"]
+
+
+class Signal:
+    """Wakes the one trio task that waits for it; stays set if none waits."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiter: trio.lowlevel.Task | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Return whether it was set since the last wait ended."""
+        return self._set
+
+    def set(self) -> None:
+        """Wake the waiting task, or let the next wait return at once."""
+        self._set = True
+        if self._waiter is not None:
+            waiter, self._waiter = self._waiter, None
+            trio.lowlevel.reschedule(waiter)
+
+    async def wait(self, until: float | None = None) -> None:
+        """Wait until it was set since the last wait, or until a time on trio's clock."""
+        if until is None:
+            await self._wait()
+        else:
+            with trio.move_on_at(until):
+                await self._wait()
+
+    async def wait_for(self, condition: Callable[[], bool], until: float | None = None) -> None:
+        """Wait until a condition holds, or until a time on trio's clock.
+
+        Arguments:
+            condition: is checked each time the signal was set.
+            until: seconds on trio's clock; None waits without a limit.
+        """
+        while not condition():
+            await self.wait(until)
+            if until is not None and trio.current_time() >= until:
+                return
+
+    async def _wait(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._set:
+
+            def abort(_: Any) -> trio.lowlevel.Abort:
+                self._waiter = None
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            self._waiter = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        self._set = False

@@ -1,0 +1,98 @@
+"""Connections of a job: Unix sockets, or TCP.
+
+`memory_connection.py` has the transport for jobs in one process.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import trio
+
+from penstock.dataflow.errors import GraphError, Recoverability
+from penstock.runtime.system.unix_sockets import UnixSockets, socket_name
+
+__all__ = ["ConnectionHandler", "SocketTransport", "Transport"]
+
+#: Serves one connection until it returns.
+ConnectionHandler = Callable[[trio.abc.Stream], Awaitable[None]]
+
+
+class Transport(Protocol):
+    """Opens connections, and listens for them."""
+
+    async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
+        """Serve connections in `nursery`; return the address to connect to."""
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        """Open a connection. Raise `OSError`."""
+
+    def close(self) -> None:
+        """Release the resources that listening has created."""
+
+
+class SocketTransport:
+    """Connects by Unix sockets in a short private folder, or by TCP.
+
+    Arguments:
+        host: an address to listen on with TCP; None uses Unix sockets.
+        bind: the address of this machine behind `host`, if that is another one.
+        beside: the address of another process of the job; Unix sockets are created in its folder.
+    """
+
+    def __init__(
+        self, host: str | None = None, bind: str | None = None, beside: str | None = None
+    ) -> None:
+        self._host = host
+        self._bind = bind or host
+        kind, _, path = (beside or "").partition(":")
+        self._sockets = UnixSockets(beside=path if kind == "unix" else None)
+
+    async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
+        """Serve connections in `nursery`; return `unix:PATH` or `tcp:HOST:PORT`."""
+        if self._host is not None:
+            try:
+                listeners = await trio.open_tcp_listeners(0, host=self._bind)
+            except OSError as error:
+                temporary = error.errno in (errno.EMFILE, errno.ENFILE, socket.EAI_AGAIN)
+                raise GraphError(
+                    f"the processes of the job cannot listen at {self._bind!r}, which `host` in "
+                    f"its settings says: {error.strerror or error}; it must be an address of "
+                    f"this machine",
+                    recoverability=None if temporary else Recoverability.NON_RECOVERABLE,
+                ) from error
+            port = listeners[0].socket.getsockname()[1]
+            nursery.start_soon(_serve, handler, listeners)
+            return f"tcp:{self._host}:{port}"
+        bound, path = self._sockets.bind(name)
+        bound.listen(256)
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
+        nursery.start_soon(_serve, handler, [listener])
+        return f"unix:{path}"
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        """Open a connection to an address that `listen` returned."""
+        kind, _, rest = address.partition(":")
+        if kind == "unix":
+            return await trio.open_unix_socket(socket_name(rest))
+        host, _, port = rest.rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
+    def close(self) -> None:
+        """Remove the folder of the sockets."""
+        self._sockets.close()
+
+
+async def _serve(handler: ConnectionHandler, listeners: list[Any]) -> None:
+    async def safely(stream: trio.abc.Stream) -> None:
+        try:
+            await handler(stream)
+        finally:
+            with trio.move_on_after(1) as scope:
+                scope.shield = True
+                await trio.aclose_forcefully(stream)
+
+    await trio.serve_listeners(safely, listeners)
