@@ -30,6 +30,7 @@ from penstock.dataflow.program import (
     RunOptions,
     run_options,
 )
+from penstock.runtime.client.stop_signals import handling_signals
 
 __all__ = ["Left", "run_job"]
 
@@ -181,11 +182,8 @@ def _terminable() -> Iterator[None]:
     def end(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with handling_signals([signal.SIGTERM], end):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _exited(exit: SystemExit, options: JobOptions, executor: MonitoredExecutor) -> int:

@@ -1,15 +1,15 @@
-"""What SIGINT and SIGTERM do to a program whose job runs: stop the job, or kill it."""
+"""Stops or kills a job when its program receives SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["StopSignals", "kill_at_second_interrupt"]
+__all__ = ["StopSignals", "handling_signals", "kill_at_second_interrupt"]
 
 _HINTS = {
     signal.SIGINT: "stopping the job; press Ctrl-C again to kill it",
@@ -22,9 +22,9 @@ class StopSignals:
 
     Arguments:
         stop: asks the job to stop; may block.
-        kill: kills it.
-        progress: is called with an event when the job is being stopped; None writes a line to
-            standard error.
+        kill: kills the job.
+        progress: called with an event when the job is being stopped; None writes a line to
+            standard error instead.
     """
 
     def __init__(
@@ -49,15 +49,14 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._handle) for number in _HINTS}
-        try:
+        with handling_signals(tuple(_HINTS), self._handle):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def end_program(self) -> None:
-        """Let the first signal do what it does to any program; nothing if there was none."""
+        """End the program as its first signal would have; do nothing if it received none.
+
+        Raises `KeyboardInterrupt` after SIGINT, and `SystemExit` after SIGTERM.
+        """
         if not self._received:
             return
         if self._received[0] == signal.SIGINT:
@@ -69,7 +68,7 @@ class StopSignals:
         if self.killed:
             self._kill()
         else:
-            # Not in the handler itself, which may have interrupted a send or a print.
+            # In a thread, since this handler may have interrupted a send or a print.
             threading.Thread(target=self._begin_to_stop, args=(number,), daemon=True).start()
 
     def _begin_to_stop(self, number: int) -> None:
@@ -82,10 +81,32 @@ class StopSignals:
 
 
 @contextmanager
-def kill_at_second_interrupt(kill: Callable[[], None]) -> Iterator[None]:
-    """Call `kill` if a Ctrl-C interrupts this block, in which a job is waited for.
+def handling_signals(numbers: Sequence[int], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Handle these signals in this block, and restore the former handlers after it.
 
-    The first one may have led to this block; then it is answered.
+    A handler that was installed from C (by a program that embeds Python) stays installed, since
+    Python cannot restore it.
+
+    Arguments:
+        numbers: the signals.
+        handler: called with the number of the signal and the interrupted frame.
+    """
+    before = {number: signal.getsignal(number) for number in numbers}
+    restorable = {number: former for number, former in before.items() if former is not None}
+    for number in restorable:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, former in restorable.items():
+            signal.signal(number, former)
+
+
+@contextmanager
+def kill_at_second_interrupt(kill: Callable[[], None]) -> Iterator[None]:
+    """Call `kill` if a Ctrl-C interrupts this block, which waits for a job to stop.
+
+    If a first Ctrl-C has led to this block, it is answered with a hint.
     """
     if isinstance(sys.exception(), KeyboardInterrupt):
         print(_HINTS[signal.SIGINT], file=sys.stderr, flush=True)

@@ -81,6 +81,22 @@ def test_a_program_ends_as_its_first_signal_says(monkeypatch, number, error, cod
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_handler_that_was_installed_from_c_stays(monkeypatch, number):
+    known, former = signal.getsignal, signal.getsignal(number)
+    # Python knows no such handler, so it could not restore it.
+    monkeypatch.setattr(signal, "getsignal", lambda n: None if n == number else known(n))
+    during = []
+
+    class Watched(Job):
+        def events(self) -> Iterator[dict[str, Any]]:
+            during.append(known(number))
+            yield STOPPED
+
+    _execute(Watched([]), monkeypatch)
+    assert during == [former] and known(number) is former
+
+
 def test_a_job_that_fails_by_itself_while_it_is_killed_shows_its_error(monkeypatch):
     failed = {"event": "failed", "family": "StoreError", "message": "the disk is full"}
     with pytest.raises(StoreError, match="the disk is full"):
