@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.dataflow.version import VERSION
+from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from penstock.connectors import (
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.program import JobExecutionResult
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
     from penstock.dataflow.stream import DataStream, FeedbackStream, IterativeStream, KeyedStream
-    from penstock.dataflow.watermarks import WatermarkStrategy
+    from penstock.dataflow.time.watermarks import WatermarkStrategy
     from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 
 __version__ = VERSION
@@ -85,7 +85,7 @@ _WHERE = {
     "penstock.dataflow.program": "JobExecutionResult",
     "penstock.dataflow.stream": "DataStream FeedbackStream IterativeStream KeyedStream",
     "penstock.dataflow.graph.type_info": "Types",
-    "penstock.dataflow.watermarks": "WatermarkStrategy",
+    "penstock.dataflow.time.watermarks": "WatermarkStrategy",
     "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
-from penstock.dataflow.version import VERSION
 from penstock.runtime.control.packing import build_from_map, pack, unpack
+from penstock.version import VERSION
 
 __all__ = [
     "Cancel",

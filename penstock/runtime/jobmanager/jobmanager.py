@@ -23,7 +23,6 @@ from penstock.dataflow.errors import GraphError, PenstockError, StoreError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
 from penstock.dataflow.sink import Committable
-from penstock.dataflow.version import VERSION
 from penstock.runtime.control.failures import describe
 from penstock.runtime.control.job_code import unpack
 from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
@@ -56,6 +55,7 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.ownership import remove_attempts, remove_parent, remove_work
 from penstock.snapshot.storage.store import Store
+from penstock.version import VERSION
 
 __all__ = ["JobManager"]
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock.dataflow.errors import GraphError, JobError, StoreError
-from penstock.dataflow.version import VERSION
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
+from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -217,7 +217,7 @@ def _question(marked: dict[str, str], packages: tuple[str, ...]) -> Callable[[An
             except ImportError:
                 missing.append(package)
         try:
-            version = importlib.import_module("penstock.dataflow.version").VERSION
+            version = importlib.import_module("penstock").__version__
         except ImportError:
             pass
         for folder, name in marked.items():

@@ -1,0 +1,1 @@
+"""Event time: watermark strategies, as far as Penstock has them."""
