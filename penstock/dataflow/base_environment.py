@@ -145,6 +145,15 @@ class BaseEnvironment(PyFlinkNames):
         self._config.in_process = in_process
         return self
 
+    def set_codegen(self, enabled: bool = True) -> Self:
+        """Inline small user functions into the engine's loops, or call each of them.
+
+        On by default. Results and errors are the same; only a profiler or a debugger in a worker
+        sees the difference. The environment variable `PENSTOCK_CODEGEN=off` switches it off, too.
+        """
+        self._config.codegen = enabled
+        return self
+
     def set_log_level(self, level: str | int) -> Self:
         """Set the level of the root logger in the job's processes, such as "INFO".
 

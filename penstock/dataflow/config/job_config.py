@@ -64,6 +64,7 @@ class JobConfig:
         stop_timeout_seconds: time that a stop waits for its final snapshot.
         log_level: of the root logger in the job's processes; None is that of the program.
         in_process: run the job inside the process of the program, for debugging and tests.
+        codegen: inline small user functions into the loops of operators.
         host: address on which the job's processes listen for each other with TCP; None uses Unix
             sockets, which only processes of this machine and user can reach.
     """
@@ -92,6 +93,7 @@ class JobConfig:
     stop_timeout_seconds: float = 30.0
     log_level: int | None = None
     in_process: bool = False
+    codegen: bool = True
     host: str | None = None
 
     def validate(self) -> None:

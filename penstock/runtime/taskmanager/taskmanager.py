@@ -34,6 +34,7 @@ from penstock.dataflow.errors import (
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
+from penstock.runtime import codegen
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import printable
 from penstock.runtime.control.framing import AuthenticationError, Frames, client_handshake
@@ -299,6 +300,8 @@ class TaskManager:
             self._system,
             codec,
         )
+        if not factory.config.codegen:
+            codegen.set_enabled(False)
         self._plan = factory.plan
         self._inputs = factory.prepare_inputs()
         self._handshakes.expect(len(deploy.addresses))
