@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from bench.counts import work as counts
 from bench.counts.jobs import SCENARIOS
 from penstock.runtime.operators.stateless import MapOperator
-from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.batch_codec import BatchCodec
 
 
 def test_the_same_work_counts_the_same_each_time() -> None:
@@ -43,7 +43,7 @@ def test_a_snapshot_is_counted_by_changed_keys() -> None:
 
 def test_bytecodes_are_told_by_function() -> None:
     found = counts.bytecodes(SCENARIOS["encode"])
-    assert {code.co_qualname for code in found} >= {Codec.encode_batch.__qualname__}
+    assert {code.co_qualname for code in found} >= {BatchCodec.encode.__qualname__}
 
 
 def test_a_figure_above_its_bound_says_from_what_to_what() -> None:
