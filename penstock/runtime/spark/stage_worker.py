@@ -28,7 +28,7 @@ from penstock.runtime.control.framing import (
     send_blocking,
 )
 from penstock.runtime.control.packing import pack
-from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec
 
 __all__ = ["ROW", "StagePlan", "worker_function"]
 
@@ -150,7 +150,7 @@ def _watch_parent(over: threading.Event) -> None:
     def watch() -> None:
         while not over.wait(PARENT_SECONDS):
             if os.getppid() != parent:
-                os._exit(3)
+                os._exit(EXIT_JOBMANAGER_LOST)
 
     threading.Thread(target=watch, daemon=True, name="parent").start()
 

@@ -100,9 +100,14 @@ class ProcessHandle:
 
     @property
     def crashed(self) -> bool:
-        """Return whether it ended by an error of its own, and not by a signal from outside."""
+        """Return whether it ended by an error of its own, such as an uncaught exception.
+
+        A signal from outside and a lost connection to the JobManager are faults of its environment.
+        """
         code = self._process.returncode
-        return code is not None and (code > 0 or -code in _FAULTS)
+        if code is None or code == EXIT_JOBMANAGER_LOST:
+            return False
+        return code > 0 or -code in _FAULTS
 
     def kill(self) -> None:
         """Send SIGKILL."""

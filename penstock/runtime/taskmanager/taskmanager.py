@@ -52,7 +52,7 @@ from penstock.runtime.network.remote_channel import (
 from penstock.runtime.operators.multiplexed_source import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System
@@ -557,7 +557,7 @@ def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
                         break
         # The loop, if it is free, ends the process in better order.
         if not ended.wait(GRACE_SECONDS):
-            os._exit(3)
+            os._exit(EXIT_JOBMANAGER_LOST)
 
     threading.Thread(target=run, daemon=True, name="heartbeat").start()
 

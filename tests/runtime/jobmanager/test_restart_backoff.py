@@ -29,7 +29,7 @@ from penstock.runtime.jobmanager.restart_backoff import (
     MAX_REPEATS,
     RestartBackoff,
 )
-from penstock.runtime.system.launcher import ProcessHandle
+from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, ProcessHandle
 
 RECOVERABLE, ENVIRONMENT, NON_RECOVERABLE = Recoverability
 
@@ -194,7 +194,14 @@ def test_without_a_strategy_the_first_failure_ends_the_job():
 
 
 @pytest.mark.parametrize(
-    ("code", "crashed"), [(1, True), (-signal.SIGSEGV, True), (-signal.SIGKILL, False), (0, False)]
+    ("code", "crashed"),
+    [
+        (1, True),
+        (-signal.SIGSEGV, True),
+        (-signal.SIGKILL, False),
+        (0, False),
+        (EXIT_JOBMANAGER_LOST, False),
+    ],
 )
 def test_a_worker_that_ends_by_itself_may_do_so_again(code: int, crashed: bool):
     class Ended:
