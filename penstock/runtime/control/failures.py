@@ -1,7 +1,12 @@
-"""Errors on their way to the JobManager and to people: as plain values, and in one sentence."""
+"""Errors on their way between processes and to people: as plain values, and in one sentence.
+
+`describe` and `recreate` are the only codec of errors. Workers send failures to the JobManager
+with it, and the JobManager sends them to its client.
+"""
 
 from __future__ import annotations
 
+import traceback
 from typing import Any, TypeVar
 
 from penstock.dataflow.errors import (
@@ -11,12 +16,16 @@ from penstock.dataflow.errors import (
     ProtocolError,
     Recoverability,
     StoreError,
+    recoverability_of,
 )
 from penstock.runtime.control.messages import Failed
+from penstock.runtime.control.packing import malformed
 
 __all__ = [
+    "ConnectionLost",
     "describe",
     "details_of",
+    "failure_message",
     "failure_of",
     "first_of",
     "pinned",
@@ -27,17 +36,27 @@ __all__ = [
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
 
+
+class ConnectionLost(JobError):
+    """A data connection between two workers has ended; often because one of them has died."""
+
+    _of_class = Recoverability.ENVIRONMENT
+
+
+#: The errors that have a message only, and those that have the fields of a `JobError`.
 _FAMILIES: dict[str, type[PenstockError]] = {
     "GraphError": GraphError,
     "StoreError": StoreError,
     "ProtocolError": ProtocolError,
 }
+_JOB_ERRORS: dict[str, type[JobError]] = {"JobError": JobError, "ConnectionLost": ConnectionLost}
 #: Longer records are cut in a sentence.
 MAX_RECORD = 100
 
 
 def describe(error: PenstockError) -> dict[str, Any]:
     """Return an error as plain values, for the other end of a connection."""
+    names = [cls.__name__ for cls in type(error).__mro__]
     if isinstance(error, JobError):
         texts = {
             "message": error.message,
@@ -46,8 +65,7 @@ def describe(error: PenstockError) -> dict[str, Any]:
             "user_traceback": error.user_traceback,
         }
         shown = {name: text and printable(text) for name, text in texts.items()}
-        return {"family": "JobError", **shown}
-    names = [cls.__name__ for cls in type(error).__mro__]
+        return {"family": next(name for name in names if name in _JOB_ERRORS), **shown}
     family = next((name for name in names if name in _FAMILIES), "JobError")
     return {"family": family, "message": printable(str(error))}
 
@@ -57,35 +75,41 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def recreate(event: dict[str, Any]) -> PenstockError:
+def recreate(described: dict[str, Any]) -> PenstockError:
     """Return the error that `describe` was given."""
-    family = _FAMILIES.get(event["family"])
+    family = _FAMILIES.get(described["family"])
     if family is not None:
-        return family(event["message"])
-    return JobError(
-        event["message"],
-        operator=event.get("operator"),
-        record=event.get("record"),
-        user_traceback=event.get("user_traceback"),
+        return family(described["message"])
+    return _JOB_ERRORS.get(described["family"], JobError)(
+        described["message"],
+        operator=described.get("operator"),
+        record=described.get("record"),
+        user_traceback=described.get("user_traceback"),
     )
+
+
+def failure_message(chain: int, subtask: int, error: BaseException) -> Failed:
+    """Return the message for the failure of a task.
+
+    Arguments:
+        chain: of the task; -1 for a failure of the worker itself.
+        subtask: of the task.
+        error: any exception. One that is not Penstock's own is a `ProtocolError` for the receiver.
+    """
+    if isinstance(error, PenstockError) and not isinstance(error, ProtocolError):
+        described = describe(error)
+    else:
+        # No user code is in its traceback, but the traceback is needed to correct the bug.
+        text = "".join(traceback.format_exception(error))
+        described = {"family": "ProtocolError", "message": printable(f"{text}\n{error}")}
+    return Failed(chain, subtask, described, recoverability_of(error).value)
 
 
 def failure_of(message: Failed) -> PenstockError:
-    """Return the error that a task of a worker failed with."""
-    text = message.message
-    if message.family == "ProtocolError" and message.user_traceback:
-        # There is no user code in it, but its traceback helps to mend it.
-        text = f"{message.user_traceback}\n{text}"
-    error = recreate(
-        {
-            "family": message.family,
-            "message": text,
-            "operator": message.operator,
-            "record": message.record,
-            "user_traceback": message.user_traceback,
-        }
-    )
-    error.recoverability = Recoverability(message.recoverability)
+    """Return the error that `failure_message` was given. Raise `ProtocolError` if malformed."""
+    with malformed("failure"):
+        error = recreate(message.error)
+        error.recoverability = Recoverability(message.recoverability)
     return error
 
 

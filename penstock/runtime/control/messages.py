@@ -223,21 +223,16 @@ class CloseLoop:
 
 @dataclass(frozen=True)
 class Failed:
-    """A task failed.
+    """A task has failed, or the worker itself if `chain` is -1.
 
     Arguments:
-        family: "JobError", "StoreError", "GraphError" or "ProtocolError".
-        message, operator, record, user_traceback: see `JobError`.
+        error: the error as plain values; see `penstock.runtime.control.failures.describe`.
         recoverability: the value of a `Recoverability`.
     """
 
     chain: int
     subtask: int
-    family: str
-    message: str
-    operator: str | None
-    record: str | None
-    user_traceback: str | None
+    error: dict[str, Any]
     recoverability: str
 
 

@@ -28,15 +28,13 @@ from penstock.dataflow.errors import (
     JobError,
     PenstockError,
     ProtocolError,
-    Recoverability,
-    recoverability_of,
 )
 from penstock.dataflow.graph.compile import ChannelId
 from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
 from penstock.runtime import codegen
 from penstock.runtime.control import messages as m
-from penstock.runtime.control.failures import printable
+from penstock.runtime.control.failures import ConnectionLost, failure_message
 from penstock.runtime.control.framing import AuthenticationError, Frames, client_handshake
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.job_code import unpack
@@ -448,7 +446,7 @@ class TaskManager:
         # Most often the other worker has died, which the JobManager sees by itself and sooner;
         # the message is for when only the connection has.
         if not self._over:
-            self._fail(JobError(reason, recoverability=Recoverability.ENVIRONMENT), None)
+            self._fail(ConnectionLost(reason), None)
 
     # ---- outcomes
 
@@ -472,20 +470,7 @@ class TaskManager:
         chain, subtask = task.id if task is not None else (-1, self._spec.worker)
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        if isinstance(error, JobError):
-            family, message = "JobError", error.message
-            operator, record, text = error.operator, error.record, error.user_traceback
-        else:
-            import traceback
-
-            family = type(error).__name__ if isinstance(error, PenstockError) else "ProtocolError"
-            message, record = str(error), None
-            operator = task.name if task is not None else None
-            text = "".join(traceback.format_exception(error))
-        operator, record, text = (t and printable(t) for t in (operator, record, text))
-        again = recoverability_of(error).value
-        message = printable(message)
-        self.send(m.Failed(chain, subtask, family, message, operator, record, text, again))
+        self.send(failure_message(chain, subtask, error))
 
     def input_ended(self, task: Task) -> None:
         """A task has processed all its input."""

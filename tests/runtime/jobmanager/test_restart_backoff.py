@@ -21,7 +21,7 @@ from penstock.dataflow.errors import (
     recoverability_of,
 )
 from penstock.runtime.control import messages as m
-from penstock.runtime.control.failures import failure_of
+from penstock.runtime.control.failures import failure_message, failure_of
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection, WorkerLost
 from penstock.runtime.jobmanager.restart_backoff import (
     DEFAULT,
@@ -73,8 +73,8 @@ def test_an_error_that_is_raised_from_itself_has_the_recoverability_of_its_class
 
 
 def test_recoverability_crosses_the_wire_from_a_worker():
-    sent = m.Failed(0, 0, "JobError", "staged file is gone", None, None, None, "non_recoverable")
-    received = m.decode(m.encode(sent))
+    error = JobError("staged file is gone", recoverability=NON_RECOVERABLE)
+    received = m.decode(m.encode(failure_message(0, 0, error)))
     assert isinstance(received, m.Failed)
     assert failure_of(received).recoverability is NON_RECOVERABLE
 

@@ -453,7 +453,6 @@ def test_a_sender_that_dies_within_a_frame_has_broken_its_connection() -> None:
         await here.send_all(b"\x00\x00\x00\x09half")
         await here.aclose()
         await run_half(half, lost.append)
-        # By "data connection" the JobManager knows that a death may be behind it.
         assert lost == ["a data connection broke: the connection ended within a frame"]
 
     trio.run(main)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from penstock.dataflow.errors import (
-    JobError,
     PenstockError,
     ProtocolError,
     Recoverability,
@@ -25,7 +24,7 @@ from penstock.dataflow.errors import (
 )
 from penstock.dataflow.sink import Committable
 from penstock.runtime.control import messages as m
-from penstock.runtime.control.failures import failure_of, first_of, pinned
+from penstock.runtime.control.failures import ConnectionLost, failure_of, first_of, pinned
 from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import build, malformed
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
@@ -559,7 +558,7 @@ class ExecutionAttempt:
 
     async def _explained(self, error: PenstockError) -> PenstockError:
         """The death of a worker, if that is behind a failure that another worker reported."""
-        broken = isinstance(error, JobError) and "data connection" in error.message
+        broken = isinstance(error, ConnectionLost)
         if not (broken or (isinstance(error, WorkerLost) and "connection" in str(error))):
             return error
         cause = error

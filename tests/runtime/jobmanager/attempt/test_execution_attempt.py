@@ -7,10 +7,11 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import JobError, PenstockError
+from penstock.runtime.control.failures import ConnectionLost
 from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 
-BROKEN = JobError("a data connection was closed by the other end")
+BROKEN = ConnectionLost("a data connection was closed by the other end")
 LOST = WorkerLost("worker 1 (pid 7) lost its connection")
 OTHER_LOST = WorkerLost("worker 0 (pid 6) lost its connection")
 KILLED = WorkerLost("worker 1 (pid 7) was killed by signal 9")
