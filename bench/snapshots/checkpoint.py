@@ -46,7 +46,8 @@ from bench.common.harness import (
 from bench.common.steadiness import Watch
 from bench.latency.paced_source import Observer, PacedSource, Slices
 from penstock import StreamExecutionEnvironment
-from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
+from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
+from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 
 __all__ = ["measure"]

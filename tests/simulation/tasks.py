@@ -18,7 +18,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.graph.compile import ChannelId, ExecutionGraph, compile_graph
+from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.graph.execution_graph import ChannelId, ExecutionGraph
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.source import Split
 from penstock.runtime.control.job_code import JobCode

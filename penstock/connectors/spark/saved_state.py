@@ -17,7 +17,8 @@ from typing import Any
 import msgpack
 
 from penstock.dataflow.errors import GraphError, StoreError
-from penstock.dataflow.graph.keys import canonical, key_group
+from penstock.dataflow.graph.key_groups import key_group
+from penstock.dataflow.graph.keys import canonical
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_serializers import RecordSerializer
 from penstock.runtime.serialization.type_registry import TypeRegistry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.graph.compile import ExecutionGraph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
 
 __all__ = ["render"]
 

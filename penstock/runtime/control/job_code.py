@@ -21,7 +21,7 @@ from typing import Any
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
 from penstock.dataflow.functions import Function
-from penstock.dataflow.graph.compile import ExecutionGraph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.runtime.serialization.class_serializers import why_unsupported
 from penstock.runtime.serialization.record_schemas import name_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.elements import Batch, EncodedBatch
 from penstock.runtime.network.spill_queue import Hold
 from penstock.runtime.serialization.record_batch import Records

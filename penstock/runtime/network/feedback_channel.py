@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.dataflow.errors import ProtocolError, StoreError
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity, Encode, RecordedEntry
 from penstock.runtime.network.elements import (
     Barrier,

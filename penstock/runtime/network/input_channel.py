@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 
 __all__ = ["FIRST_RECORDS", "ChannelListener", "InputChannel"]

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.elements import Batch, Element
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel

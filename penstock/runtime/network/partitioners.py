@@ -13,7 +13,8 @@ from operator import length_hint
 from typing import Any
 
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
+from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
+from penstock.dataflow.graph.keys import canonical
 from penstock.runtime import codegen
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.serialization.record_batch import Pending

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity, Encode, RecordedEntry
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, count_of
 from penstock.runtime.network.input_channel import ChannelListener, InputChannel

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import trio
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.control.framing import MAX_FRAME, Frames
 from penstock.runtime.control.packing import build, malformed, pack, unpack
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.functions import method_of
-from penstock.dataflow.graph.compile import ExecutionGraph, Link
+from penstock.dataflow.graph.execution_graph import ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.network.elements import Batch

@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock.dataflow.config import CheckpointingMode
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import method_of
-from penstock.dataflow.graph.compile import (
+from penstock.dataflow.graph.execution_graph import (
     Chain,
     ChainedOperator,
     ChannelId,
@@ -22,7 +22,8 @@ from penstock.dataflow.graph.compile import (
     OperatorInfo,
 )
 from penstock.dataflow.graph.job_graph import Operator, OperatorKind, Partitioning
-from penstock.dataflow.graph.keys import canonical, key_group_range
+from penstock.dataflow.graph.key_groups import key_group_range
+from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.sink import WriterContext
 from penstock.dataflow.source import ReaderContext, SourceReader
 from penstock.runtime.control.job_code import JobCode

@@ -29,7 +29,7 @@ from penstock.dataflow.errors import (
     PenstockError,
     ProtocolError,
 )
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
 from penstock.runtime import codegen

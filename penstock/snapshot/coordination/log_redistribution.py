@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.dataflow.graph.job_graph import Partitioning
-from penstock.dataflow.graph.keys import canonical, key_group, subtask_of_key_group
+from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
+from penstock.dataflow.graph.keys import canonical
 
 __all__ = ["redistribute_log"]
 

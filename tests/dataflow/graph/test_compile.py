@@ -3,7 +3,8 @@
 import pytest
 
 from penstock import GraphError, MapFunction, StreamExecutionEnvironment
-from penstock.dataflow.graph.compile import ExecutionGraph, compile_graph
+from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import Partitioning
 
 

@@ -19,8 +19,9 @@ from penstock import (
     StreamExecutionEnvironment,
 )
 from penstock.dataflow.functions import has_end_input
-from penstock.dataflow.graph.compile import ExecutionGraph, Link, compile_graph
+from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.cycles import back_edges, cyclic_components, has_cycle, unreached
+from penstock.dataflow.graph.execution_graph import ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
 
 

@@ -25,14 +25,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.graph.keys import (
-    KeyRefusedError,
-    canonical,
-    key_group,
-    key_group_range,
-    plain_keys,
-    subtask_of_key_group,
-)
+from penstock.dataflow.graph.key_groups import key_group, key_group_range, subtask_of_key_group
+from penstock.dataflow.graph.keys import KeyRefusedError, canonical, plain_keys
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.state.rocksdb.rows import RowKeys, original_key
@@ -314,7 +308,8 @@ def test_canonical_bytes_are_what_they_always_were() -> None:
 
 def test_bytes_do_not_depend_on_the_hash_seed() -> None:
     program = (
-        "from penstock.dataflow.graph.keys import canonical, key_group\n"
+        "from penstock.dataflow.graph.key_groups import key_group\n"
+        "from penstock.dataflow.graph.keys import canonical\n"
         "keys = ['a', 'word', ('word', 1.5), b'x', None, ('a', ('b',))]\n"
         "print([(canonical(k), key_group(canonical(k), 128)) for k in keys])"
     )

@@ -17,7 +17,7 @@ import trio
 import trio.testing
 
 from penstock.dataflow.errors import JobError, ProtocolError, StoreError
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput

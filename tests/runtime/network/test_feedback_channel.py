@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.dataflow.errors import ProtocolError, StoreError
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.feedback_channel import FeedbackChannel

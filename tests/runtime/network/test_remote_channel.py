@@ -16,7 +16,7 @@ from penstock import StreamExecutionEnvironment
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import ProtocolError
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.control import messages
 from penstock.runtime.control.framing import Frames, client_handshake
 from penstock.runtime.control.handshakes import HANDSHAKE_SECONDS, Handshakes

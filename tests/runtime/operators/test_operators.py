@@ -20,7 +20,7 @@ from penstock.dataflow.functions import (
     ReduceFunction,
     SinkFunction,
 )
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.sink import SinkWriter, WriterContext

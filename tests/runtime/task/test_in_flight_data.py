@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.dataflow.functions import ProcessFunction
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.network.channel_log import EdgeIdentity

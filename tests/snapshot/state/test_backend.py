@@ -13,7 +13,8 @@ import pytest
 from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import ProtocolError, StoreError
-from penstock.dataflow.graph.keys import canonical, key_group
+from penstock.dataflow.graph.key_groups import key_group
+from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, SharedMemory
 from penstock.snapshot.state.rocksdb.database import RocksStore

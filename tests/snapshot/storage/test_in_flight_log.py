@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from penstock.cli import main
 from penstock.dataflow.errors import JobError, ProtocolError, StoreError
 from penstock.dataflow.graph.job_graph import Partitioning
-from penstock.dataflow.graph.keys import canonical, key_group, key_group_range
+from penstock.dataflow.graph.key_groups import key_group, key_group_range
+from penstock.dataflow.graph.keys import canonical
 from penstock.runtime.network.spill_queue import SpillQueue
 from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import LogHandle, SnapshotBytes

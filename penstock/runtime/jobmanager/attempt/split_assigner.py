@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.dataflow.errors import GraphError, JobError, StoreError
-from penstock.dataflow.graph.compile import ExecutionGraph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.source import Split, SplitEnumerator
 from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.user_code.errors import calling

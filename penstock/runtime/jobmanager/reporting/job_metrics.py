@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.dataflow.graph.compile import ExecutionGraph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.runtime.control.messages import Metrics
 
 __all__ = ["JobMetrics"]

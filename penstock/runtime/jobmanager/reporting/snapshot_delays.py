@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.dataflow.graph.compile import ExecutionGraph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
 
 __all__ = ["SnapshotDelays"]
 

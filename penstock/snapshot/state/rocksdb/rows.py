@@ -21,7 +21,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dataflow.graph.keys import key_group, plain_keys
+from penstock.dataflow.graph.key_groups import key_group
+from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.entries import ValueCodec
 
 __all__ = ["BLOCKS", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
