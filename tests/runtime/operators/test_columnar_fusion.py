@@ -11,7 +11,7 @@ import pytest
 from penstock.connectors.append_sinks import FunctionSink
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.functions import FlatMapFunction, MapFunction, SinkFunction
-from penstock.dataflow.graph.compile import ChannelId
+from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.sink import WriterContext
 from penstock.runtime.codegen import specialize
