@@ -1,4 +1,5 @@
 """Find files in the local file system.
+
 Names that begin with `_` or `.` are *hidden*, as in Spark and Hadoop. Staged output has such a
 name, so that readers of the folder see only committed files.
 """

@@ -229,7 +229,7 @@ def test_the_folder_of_an_announced_snapshot_is_made_ahead_and_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: Counter[str] = Counter()
-    create, anchor = Store.create, Store.anchor
+    create, anchor = Store.create_folder, Store.persist_folder
     made = set[int]()
 
     def create_once(store: Store, number: int) -> Path:
@@ -242,8 +242,8 @@ def test_the_folder_of_an_announced_snapshot_is_made_ahead_and_once(
         calls["anchored"] += number in made
         anchor(store, number)
 
-    monkeypatch.setattr(Store, "create", create_once)
-    monkeypatch.setattr(Store, "anchor", note)
+    monkeypatch.setattr(Store, "create_folder", create_once)
+    monkeypatch.setattr(Store, "persist_folder", note)
     for seed in ANNOUNCED:
         made.clear()
         check(seed, Simulation(seed, faults=[]))
@@ -253,7 +253,7 @@ def test_the_folder_of_an_announced_snapshot_is_made_ahead_and_once(
 def test_a_folder_that_cannot_be_made_ahead_is_made_when_its_snapshot_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    create, tried, made_later = Store.create, set[int](), 0
+    create, tried, made_later = Store.create_folder, set[int](), 0
 
     def create_second(store: Store, number: int) -> Path:
         nonlocal made_later
@@ -264,7 +264,7 @@ def test_a_folder_that_cannot_be_made_ahead_is_made_when_its_snapshot_begins(
         made_later += number in tried
         return create(store, number)
 
-    monkeypatch.setattr(Store, "create", create_second)
+    monkeypatch.setattr(Store, "create_folder", create_second)
     # Few runs have one, so there are more of them.
     for seed in range(1, 60, 2):
         tried.clear()

@@ -31,7 +31,7 @@ def taken(root: Path, job: str = "words") -> Store:
     store.open(job)
     store.lock()
     (number,) = store.reserve_numbers(1)
-    store.create(number)
+    store.create_folder(number)
     kind = SnapshotKind.CHECKPOINT
     store.publish(Manifest(job, "l", None, SnapshotNumber(number), kind, 1, 1, "0", "f"))
     store.unlock()

@@ -42,7 +42,7 @@ from penstock.snapshot.storage.in_flight_log import (
     write_log,
 )
 from penstock.snapshot.storage.job_paths import JobPaths
-from penstock.snapshot.storage.store import MemoryStore, Store
+from penstock.snapshot.storage.store import Store
 from tests.sizes import sized
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -59,7 +59,7 @@ def make_manifest(number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> 
 
 
 def take(store: Store, number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> Path:
-    store.create(number)
+    store.create_folder(number)
     return store.publish(make_manifest(number, kind))
 
 
@@ -250,7 +250,7 @@ def test_nothing_is_changed_without_the_lock(tmp_path: Path) -> None:
     store.open("words")
     changes: list[Callable[[], object]] = [
         lambda: store.reserve_numbers(1),
-        lambda: store.create(1),
+        lambda: store.create_folder(1),
         lambda: store.publish(make_manifest(1)),
         lambda: store.discard(1),
         lambda: store.retain(1),
@@ -267,7 +267,7 @@ def test_nothing_is_changed_without_the_lock(tmp_path: Path) -> None:
 
 
 def test_one_whose_lock_was_replaced_stops(store: Store) -> None:
-    store.create(1)
+    store.create_folder(1)
     store.paths.lock.unlink()
     with pytest.raises(StoreError, match="lock was removed or replaced"):
         store.publish(make_manifest(1))
@@ -311,7 +311,7 @@ def test_counts_that_mean_nothing_are_refused(store: Store) -> None:
 
 
 def test_a_snapshot_is_complete_because_its_manifest_exists(store: Store) -> None:
-    store.create(1)
+    store.create_folder(1)
     assert store.newest() is None
     with pytest.raises(StoreError, match="no complete snapshot 1"):
         store.load(1)
@@ -329,7 +329,7 @@ def test_a_manifest_is_never_replaced(store: Store) -> None:
     assert path.read_bytes() == before
     assert names_in(path.parent) == ["manifest"]
     with pytest.raises(StoreError, match="another one has taken the job over"):
-        store.create(1)
+        store.create_folder(1)
 
 
 def test_a_folder_that_was_removed_while_the_job_ran_is_said_to_be(store: Store) -> None:
@@ -341,7 +341,7 @@ def test_a_folder_that_was_removed_while_the_job_ran_is_said_to_be(store: Store)
 def test_a_snapshot_that_could_not_be_published_is_not_there(
     store: Store, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.create(1)
+    store.create_folder(1)
 
     def fail(path: Path, *_: object) -> None:
         monkeypatch.undo()
@@ -358,7 +358,7 @@ def test_a_snapshot_that_could_not_be_published_is_not_there(
 def test_what_failed_after_the_link_is_taken_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.create(1)
+    store.create_folder(1)
     sync = FileSystem.sync
 
     def fail(self: FileSystem, path: Path) -> None:
@@ -374,7 +374,7 @@ def test_what_failed_after_the_link_is_taken_back(
 
 def test_a_listing_tells_all_and_what_is_wrong(store: Store) -> None:
     take(store, 1, SnapshotKind.SAVEPOINT)
-    store.create(2)
+    store.create_folder(2)
     take(store, 3).write_bytes(encode_manifest(make_manifest(3))[:-1])
     (store.paths.checkpoints / "notes").mkdir()
     first, second, third = store.list()
@@ -417,7 +417,7 @@ def with_log(number: int, store: Store, files: FileSystem) -> Manifest:
 
 
 def test_verifying_looks_at_the_logs_of_back_edges_too(store: Store) -> None:
-    store.create(1)
+    store.create_folder(1)
     manifest = with_log(1, store, FileSystem())
     store.verify(manifest, checksums=True)
     for name in ("000000", "000001"):
@@ -436,7 +436,7 @@ def test_verifying_looks_at_the_logs_of_back_edges_too(store: Store) -> None:
 
 def test_retention_takes_the_logs_along(store: Store) -> None:
     for number in (1, 2):
-        store.create(number)
+        store.create_folder(number)
         store.publish(with_log(number, store, FileSystem()))
     assert store.retain(1) == (1,)
     assert names_in(store.paths.checkpoints) == ["000002"]
@@ -472,7 +472,7 @@ def with_file(number: int, data: bytes, store: Store) -> Manifest:
 
 
 def test_verifying_finds_missing_short_and_altered_files(store: Store) -> None:
-    store.create(1)
+    store.create_folder(1)
     manifest = with_file(1, b"some keys", store)
     path = store.paths.task(1, "count", 0, 1) / "000007.sst"
     store.verify(manifest, checksums=True)
@@ -537,7 +537,7 @@ def test_retention_leaves_what_unconfirmed_committables_need(store: Store) -> No
 
 def test_retention_leaves_damaged_and_unfinished_ones_to_people(store: Store) -> None:
     take(store, 1).write_bytes(b"")
-    store.create(2)
+    store.create_folder(2)
     take(store, 3)
     assert store.retain(1) == ()
     assert numbers(store) == [1, 2, 3]
@@ -545,7 +545,7 @@ def test_retention_leaves_damaged_and_unfinished_ones_to_people(store: Store) ->
 
 def test_discarding_takes_whatever_there_is(store: Store) -> None:
     take(store, 1, SnapshotKind.SAVEPOINT)
-    store.create(2)
+    store.create_folder(2)
     for number in (1, 2, 3):
         store.discard(number)
     assert numbers(store) == []
@@ -553,7 +553,7 @@ def test_discarding_takes_whatever_there_is(store: Store) -> None:
 
 def test_debris_is_removed_and_nothing_else(store: Store) -> None:
     take(store, 1)
-    store.create(2)
+    store.create_folder(2)
     (store.paths.snapshot(2) / "count").mkdir()
     (store.paths.snapshot(2) / "count" / "000001.sst").write_bytes(b"x")
     (store.paths.checkpoints / "notes").mkdir()
@@ -586,7 +586,7 @@ def test_a_newest_snapshot_that_is_gone_is_not_passed_over(store: Store) -> None
 def test_a_trace_that_cannot_be_written_does_not_undo_the_snapshot(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.create(1)
+    store.create_folder(1)
     monkeypatch.setattr(FileSystem, "rename", FailingFiles("rename", errno.ENOSPC).rename)
     store.publish(make_manifest(1))
     assert store.newest() == make_manifest(1)
@@ -604,11 +604,10 @@ def test_confirmed_commits_are_recorded(store: Store) -> None:
 def test_debris_that_a_dying_worker_still_adds_to_waits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.create(1)
+    store.create_folder(1)
     for number, raises in ((errno.ENOTEMPTY, False), (errno.EACCES, True)):
         failing = FailingFiles("remove_tree", number)
-        monkeypatch.setattr(store, "_files", failing)
-        monkeypatch.setattr(failing, "holds", lambda path, token: True)
+        monkeypatch.setattr(FileSystem, "remove_tree", failing.remove_tree)
         if raises:
             with pytest.raises(StoreError, match="not permitted"):
                 store.clean_debris()
@@ -634,32 +633,37 @@ def test_a_folder_that_was_made_durable_ahead_is_not_synced_again() -> None:
     store.lock()
     times = []
     for number in store.reserve_numbers(3):
-        store.create(number)
+        store.create_folder(number)
         if number == 2:
-            store.anchor(number)
+            store.persist_folder(number)
         files.synced.clear()
         store.publish(make_manifest(number))
         times.append(files.synced.count("checkpoints"))
     assert times == [1, 0, 1]
 
 
-def test_a_folder_that_is_not_there_is_not_taken_for_durable() -> None:
-    store = MemoryStore()
+def memory_store(files: MemoryFileSystem) -> Store:
+    """Return an open and locked store in memory."""
+    store = Store(Path("/memory"), files)
     store.open("words")
     store.lock()
-    store.anchor(1)
+    return store
+
+
+def test_a_folder_that_is_not_there_is_not_taken_for_durable() -> None:
+    files = MemoryFileSystem()
+    store = memory_store(files)
+    store.persist_folder(1)
     take(store, 1)
-    store.crash()
-    store.unlock()
-    assert store.newest() == make_manifest(1)
+    files.crash()
+    assert Store(store.paths.root, files).newest() == make_manifest(1)
 
 
 def test_a_store_in_memory_behaves_like_one_on_disk() -> None:
-    store = MemoryStore()
-    store.open("words")
-    store.lock()
+    files = MemoryFileSystem()
+    store = memory_store(files)
     with pytest.raises(StoreError, match="in use"):
-        Store(store.paths.root, store.files).lock()
+        Store(store.paths.root, files).lock()
     assert store.reserve_numbers(3) == range(1, 4)
     for number in (1, 2):
         take(store, number)
@@ -670,16 +674,15 @@ def test_a_store_in_memory_behaves_like_one_on_disk() -> None:
     assert store.retain(1) == (1,)
     assert store.newest() == make_manifest(2)
     store.unlock()
-    store.crash()
+    files.crash()
     assert store.newest() == make_manifest(2)
 
 
 def run_with_faults(seed: int) -> list[str]:
     """A job's worth of snapshots on a store that fails at random; the story of it."""
-    store = MemoryStore(seed)
-    store.open("words")
-    store.lock()
-    store.files.failure_rate = 0.1
+    files = MemoryFileSystem(seed)
+    store = memory_store(files)
+    files.failure_rate = 0.1
     story, published, given = [], 0, 0
     for _ in range(20):
         try:
@@ -760,9 +763,9 @@ def live(files: MemoryFileSystem, life: Life) -> None:
     for block in range(2):
         for number in store.reserve_numbers(3):
             life.given = number
-            folder = store.create(number)
+            folder = store.create_folder(number)
             if number % 2:
-                store.anchor(number)
+                store.persist_folder(number)
             # What a worker does before it acknowledges.
             name = JobPaths.task_name("count", 0, 1)
             data = f"state {number}".encode()

@@ -416,12 +416,12 @@ class ExecutionAttempt:
         """Make a snapshot's folder ahead; what fails is tried again when it begins."""
         with contextlib.suppress(StoreError):
             await self._make_folder(number)
-            await self._job.in_store(partial(self._job.store.anchor, number))
+            await self._job.in_store(partial(self._job.store.persist_folder, number))
 
     async def _make_folder(self, number: int) -> None:
         async with self._making:
             if self._made != number:
-                await self._job.in_store(partial(self._job.store.create, number))
+                await self._job.in_store(partial(self._job.store.create_folder, number))
                 self._made = number
 
     async def _inject(self, number: int, kind: SnapshotKind) -> None:

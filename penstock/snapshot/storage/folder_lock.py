@@ -1,0 +1,88 @@
+"""Lock a job's checkpoint folder, so that one JobManager at a time changes it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+from penstock.dataflow.errors import ProtocolError, Recoverability, StoreError
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.file_errors import raising_store_error, store_error
+
+__all__ = ["FolderLock"]
+
+#: What `flock` raises where locks are not implemented or do not exclude anybody.
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+
+
+class FolderLock:
+    """A lock that a process holds until it releases it or ends.
+
+    Arguments:
+        files: the file system.
+        path: the lock file; it records which process holds the lock.
+    """
+
+    def __init__(self, files: FileSystem, path: Path) -> None:
+        self._files, self._path = files, path
+        #: What the file system gave for the lock; None while it is not held.
+        self._token: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            StoreError: if another process has it, or locks do not work on the file system.
+            ProtocolError: if it is held already.
+        """
+        if self._token is not None:
+            raise ProtocolError("the store is locked already")
+        holder = {"pid": os.getpid(), "host": os.uname().nodename}
+        try:
+            self._token = self._files.lock(self._path, json.dumps(holder).encode())
+        except BlockingIOError:
+            raise StoreError(
+                f"the folder is in use by {self._holder()}; stop that first, or use another folder",
+                self._path,
+            ) from None
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                raise StoreError(
+                    f"locks do not work on this file system ({error.strerror}), so nothing would "
+                    "keep two JobManagers apart; use a folder on a local disk",
+                    self._path,
+                ) from error
+            raise store_error("lock the checkpoint folder", self._path, error) from error
+
+    def release(self) -> None:
+        """Release the lock; does nothing if it is not held."""
+        if self._token is not None:
+            token, self._token = self._token, None
+            self._files.unlock(self._path, token)
+
+    def require(self) -> None:
+        """Raise an error unless the lock is held.
+
+        Raises:
+            ProtocolError: if it was never taken.
+            StoreError: if somebody removed or replaced the lock file.
+        """
+        if self._token is None:
+            raise ProtocolError("the store must be locked before its folder is changed")
+        with raising_store_error("look at the lock", self._path):
+            if not self._files.holds(self._path, self._token):
+                raise StoreError(
+                    "the lock was removed or replaced while this job ran, and another job may "
+                    "have taken the folder, so this one ends",
+                    self._path,
+                    recoverability=Recoverability.NON_RECOVERABLE,
+                )
+
+    def _holder(self) -> str:
+        try:
+            record = json.loads(self._files.read(self._path))
+            return f"process {record['pid']} on host {record['host']}"
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return "another process"

@@ -1,0 +1,102 @@
+"""Check and record whose checkpoint folder a folder is."""
+
+from __future__ import annotations
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
+from penstock.snapshot.storage.job_folder import make_folders, require_fit, sync_parents
+from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.json_records import create_record, read_record
+from penstock.snapshot.storage.ownership import has_identity, require_real_folders, require_unused
+from penstock.snapshot.storage.snapshot_reader import SnapshotReader
+
+__all__ = ["JobIdentity"]
+
+_LAYOUT = 1  # of the job's folder; on disk, never change what 1 means
+
+
+class JobIdentity:
+    """The files that say whose folder it is: `job`, or the snapshots if that is missing.
+
+    Arguments:
+        files: the file system.
+        paths: of the job's folder.
+        reader: reads the job's snapshots.
+    """
+
+    def __init__(self, files: FileSystem, paths: JobPaths, reader: SnapshotReader) -> None:
+        self._files, self._paths, self._reader = files, paths, reader
+
+    def establish(self, job_name: str, created_ms: int) -> None:
+        """Create the folder if there is none, and check that it belongs to the job."""
+        with raising_store_error("use the checkpoint folder", self._paths.root):
+            # Before anything is written: the folder may hold files of the user.
+            self.require_usable(job_name)
+            make_folders(self._files, self._paths.checkpoints)
+            require_fit(self._files, self._paths.root)
+            if not self._files.exists(self._paths.job):
+                sync_parents(self._files, self._paths.root)
+                # Numbers first: a folder with an identity and no numbers has lost its numbers.
+                create_record(self._files, self._paths.numbers, {"next": 1})
+                identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
+                create_record(self._files, self._paths.job, identity)
+        self._require_owner(job_name)
+
+    def require_usable(self, job_name: str) -> None:
+        """Refuse a folder that is another job's or holds other files; change nothing."""
+        with raising_store_error("use the checkpoint folder", self._paths.root):
+            require_real_folders(self._files, self._paths)
+            if has_identity(self._files, self._paths):
+                self._require_owner(job_name)
+            elif self._files.exists(self._paths.root):
+                require_unused(self._files, self._paths)
+                self._require_snapshots_of(job_name)
+
+    def require_own(self, manifest: Manifest, job_name: str) -> None:
+        """Refuse a snapshot of this folder that another job took."""
+        if manifest.job != job_name:
+            raise StoreError(
+                f"snapshot {manifest.number} in this folder is of job {manifest.job!r}, not of "
+                f"{job_name!r}; run the job under its own name, or use another folder",
+                self._paths.manifest(manifest.number),
+            )
+
+    def job_name(self) -> str:
+        """Return the name of the job; raise `StoreError` if the folder is no job's."""
+        if not self._files.exists(self._paths.job):
+            raise StoreError("this is not a job's checkpoint folder", self._paths.root)
+        with raising_store_error("read the checkpoint folder", self._paths.job):
+            identity = read_record(self._files, self._paths.job, "job", str)
+        if not isinstance(identity.get("layout"), int):
+            raise StoreError("the file is damaged; put it back from a backup", self._paths.job)
+        if identity["layout"] > _LAYOUT:
+            raise StoreError(
+                f"the folder has layout {identity['layout']}, and this Penstock knows up to "
+                f"{_LAYOUT}: upgrade Penstock",
+                self._paths.root,
+            )
+        name: str = identity["job"]
+        return name
+
+    def _require_owner(self, job_name: str) -> None:
+        owner = self.job_name()
+        if owner != job_name:
+            raise StoreError(
+                f"the folder belongs to job {owner!r}, not to {job_name!r}; use another folder",
+                self._paths.root,
+            )
+
+    def _require_snapshots_of(self, job_name: str) -> None:
+        infos = self._reader.list()
+        whole = [info.number for info in infos if info.complete]
+        if infos and not whole:
+            # The user may have folders of such names.
+            raise StoreError(
+                "the file `job` is missing, and no snapshot in the folder can be read; put it back "
+                "from a backup, or use another folder",
+                self._paths.root,
+            )
+        for number in whole:
+            self.require_own(self._reader.load(number), job_name)

@@ -1,0 +1,116 @@
+"""Remove snapshots that are no longer kept, and what crashes left behind.
+
+A snapshot's manifest is durably removed before the first of its files is.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.metadata.manifest import SnapshotKind, SnapshotNumber
+from penstock.snapshot.storage.filesystem.disk import FileSystem
+from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
+from penstock.snapshot.storage.folder_lock import FolderLock
+from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.snapshot_numbers import NumberRecord
+from penstock.snapshot.storage.snapshot_reader import SnapshotReader
+
+__all__ = ["Retention"]
+
+
+class Retention:
+    """Removes snapshots of one job; needs the folder's lock.
+
+    Arguments:
+        files: the file system.
+        paths: of the job's folder.
+        record: the record of snapshot numbers.
+        reader: reads the job's snapshots.
+        lock: of the folder.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        paths: JobPaths,
+        record: NumberRecord,
+        reader: SnapshotReader,
+        lock: FolderLock,
+    ) -> None:
+        self._files, self._paths, self._record = files, paths, record
+        self._reader, self._lock = reader, lock
+        # Each call looks at the same few snapshots, and the kind of a snapshot never changes.
+        self._kinds: dict[int, SnapshotKind] = {}
+
+    def note_kind(self, number: int, kind: SnapshotKind) -> None:
+        """Remember the kind of a snapshot, so that its manifest need not be read for it."""
+        self._kinds[number] = kind
+
+    def retain(self, keep: int, protect: AbstractSet[int]) -> tuple[int, ...]:
+        """Remove all checkpoints but the newest `keep` and those in `protect`; return which."""
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, not {keep}")
+        self._lock.require()
+        with raising_store_error("list the snapshots", self._paths.checkpoints):
+            published = self._reader.published()
+        checkpoints = [n for n in published if self._kind(n) is SnapshotKind.CHECKPOINT]
+        candidates = [number for number in checkpoints[:-keep] if number not in protect]
+        removed = tuple(n for n in candidates if self._reader.info(n).problem is None)
+        for number in removed:
+            self.discard(number)
+        return removed
+
+    def discard(self, number: int) -> None:
+        """Remove a snapshot, or the remains of one."""
+        self._lock.require()
+        folder, manifest = self._paths.snapshot(number), self._paths.manifest(number)
+        self._kinds.pop(number, None)
+        with raising_store_error(f"remove snapshot {number}", folder):
+            if self._files.exists(manifest):
+                before = max((n for n in self._reader.published() if n != number), default=0)
+                if before < number:
+                    self._record.withdraw(number, before)
+                # From here on the folder is no longer a snapshot.
+                self._files.remove(manifest)
+                self._files.sync(folder)
+            if self._files.exists(folder):
+                self._files.remove_tree(folder)
+
+    def clean_debris(self) -> tuple[SnapshotNumber, ...]:
+        """Remove snapshots without a manifest, and temporary files; return those numbers."""
+        self._lock.require()
+        removed = []
+        with raising_store_error("remove what crashes left", self._paths.checkpoints):
+            self._remove_temporary(self._paths.root)
+            lost = self._reader.lost()
+            for number in self._reader.numbers():
+                if self._reader.is_published(number):
+                    self._remove_temporary(self._paths.snapshot(number))
+                elif number != lost:  # the manifest of that one may be put back
+                    self._remove_unfinished(number)
+                    removed.append(number)
+        return tuple(removed)
+
+    def _remove_unfinished(self, number: SnapshotNumber) -> None:
+        try:
+            self._files.remove_tree(self._paths.snapshot(number))
+        except OSError as error:
+            # A worker that has not yet noticed that its attempt ended may still write there.
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
+
+    def _remove_temporary(self, folder: Path) -> None:
+        for name in self._files.names(folder):
+            if JobPaths.is_temporary(name):
+                self._files.remove(folder / name)
+
+    def _kind(self, number: SnapshotNumber) -> SnapshotKind | None:
+        """Return the kind of a published snapshot; None if its manifest is damaged."""
+        if number not in self._kinds:
+            with suppress(StoreError):
+                self._kinds[number] = self._reader.load(number).kind
+        return self._kinds.get(number)
