@@ -1,4 +1,4 @@
-"""Runs the operators of a chain over the records that its task has taken."""
+"""Run the operators of a chain over the batches of its task."""
 
 from __future__ import annotations
 
@@ -17,30 +17,51 @@ __all__ = ["ChainRunner"]
 
 
 class ChainRunner:
-    """Passes records from operator to operator, and to the partitioners that leave the chain.
+    """Pass records from operator to operator, and to the partitioners that leave the chain.
 
     Arguments:
-        root: the chain's operators.
-        codec: copies records that several consumers take.
+        root: the first operator of the chain.
+        codec: decodes batches, and copies records that several consumers take.
         end_of_input: is notified if an end-of-input hook emits into the task's own loop.
     """
 
     def __init__(self, root: ChainNode, codec: Codec, end_of_input: EndOfInputTracker) -> None:
-        self._root = root
+        self.root = root
+        #: The operators of the chain, parents first.
+        self.operators: list[RunningOperator] = [node.operator for node in root.walk()]
+        #: Whether `process` may be given `Columns`.
+        self.takes_columns = root.operator.takes_columns
+        #: Makes records of the bytes of a batch.
+        self.decode = codec.decode_columns if self.takes_columns else codec.decode_batch
         self._codec = codec
         self._end_of_input = end_of_input
         self._nodes = {node.operator: node for node in root.walk()}
 
+    @property
+    def uid(self) -> str:
+        """Return the uid of the first operator."""
+        return self.root.operator.context.uid
+
+    def open(self) -> None:
+        """Open all functions, the last of the chain first, so that each can emit."""
+        for operator in reversed(self.operators):
+            operator_at_work.set(operator.context)
+            try:
+                operator.open()
+            except BaseException as error:
+                raise to_job_error(error, operator, []) from error
+        operator_at_work.set(None)
+
     def run(self, records: Records) -> None:
         """Process records with the whole chain."""
-        self.process(self._root, records)
+        self.process(self.root, records)
 
     def emit_from(self, operator: RunningOperator, out: list[Any]) -> None:
-        """Pass on what an operator emitted without input, in an end-of-input hook."""
+        """Pass on what the end-of-input hook of an operator emitted."""
         self.emit(self._nodes[operator], out)
 
     def process(self, node: ChainNode, records: Records) -> None:
-        """Process records with an operator, and with those behind it."""
+        """Process records with an operator, and with the operators behind it."""
         operator = node.operator
         operator.records_in += len(records)
         operator_at_work.set(operator.context)
@@ -57,7 +78,7 @@ class ChainRunner:
         """Pass an operator's output to its consumers."""
         operator = node.operator
         operator.records_out += len(out)
-        # Several consumers must not see what another does to a record.
+        # No consumer may see what another one does to a record.
         copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
         for child in node.children:
             self.process(child, self._codec.copy_mutable(out) if copies else out)
@@ -67,7 +88,7 @@ class ChainRunner:
         for partitioner in node.partitioners:
             routed = self._codec.copy_mutable(out) if copies else out
             if self._end_of_input.running and partitioner in node.inner:
-                self._end_of_input.emitted = True
+                self._end_of_input.record_emission()
             try:
                 partitioner.route(routed)
             except BaseException as error:

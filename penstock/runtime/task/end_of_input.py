@@ -53,17 +53,14 @@ class EndOfInputTracker:
         #: How often the hooks have run, and whether the last run emitted into the loop.
         self.rounds = 0
         self.emitted = False
-        self._running: Iterator[HookOutput] | None = None
+        #: Whether hooks are running; the task does nothing else until they have run.
+        self.running = False
+        self._hooks: Iterator[HookOutput] = iter(())
 
     @property
     def over(self) -> bool:
         """Whether no more input comes (from outside of the loop, in a loop)."""
         return not self._awaited
-
-    @property
-    def running(self) -> bool:
-        """Whether hooks are running; the task does nothing else until they have."""
-        return self._running is not None
 
     def channel_ended(self, channel: Hashable) -> bool:
         """A channel has ended; True if the awaited input is over with that."""
@@ -84,22 +81,26 @@ class EndOfInputTracker:
         self.rounds, self.emitted = round, False
         if not self.hooked:
             return False
-        self._running = (
+        self.running = True
+        self._hooks = (
             HookOutput(operator, records)
             for operator in self._operators
             for records in operator.end_input()
         )
         return True
 
+    def record_emission(self) -> None:
+        """Note that a hook has emitted something into the task's own loop."""
+        self.emitted = True
+
     def next(self) -> HookOutput | None:
-        """What the hooks emit next; None at the end of the round."""
-        assert self._running is not None
-        output = next(self._running, None)
-        if output is None:
-            self._running = None
+        """Return what the hooks emit next, or None at the end of the round."""
+        assert self.running
+        output = next(self._hooks, None)
+        self.running = output is not None
         return output
 
     @property
-    def at_work(self) -> RunningOperator:
-        """The operator whose hook runs, for errors."""
+    def running_operator(self) -> RunningOperator:
+        """Return the operator whose hook is running; an error is reported for it."""
         return next((o for o in self._operators if o.in_end_of_input_hook), self._operators[0])

@@ -62,9 +62,14 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System
-from penstock.runtime.task.checkpoint_writer import CheckpointResponder, CheckpointWriter
+from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.in_flight_data import BarrierRelay, InFlightRecorder
-from penstock.runtime.task.task import ChainNode, SnapshotProtocol, Task, TaskListener
+from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.task.snapshot_driver import SnapshotProtocol
+from penstock.runtime.task.task import Task, TaskListener, TaskSettings
+from penstock.runtime.task.task_snapshot import CheckpointResponder
 from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OWN_INPUT
@@ -248,7 +253,7 @@ class TaskFactory:
         self,
         senders: dict[ChannelId, Sender],
         listener: TaskListener,
-        reporter: Callable[[int], CheckpointResponder],
+        responder: Callable[[int], CheckpointResponder],
         request_split: Callable[[int], None],
     ) -> list[BuiltTask]:
         """Make the tasks.
@@ -256,11 +261,11 @@ class TaskFactory:
         Arguments:
             senders: the sending halves of `outgoing`.
             listener: hears of the tasks.
-            reporter: makes, for a chain, what hears of its snapshots.
+            responder: makes, for a chain, what reports its snapshots.
             request_split: asks for a split for the source of a chain.
         """
         return [
-            self._task(chain, senders, listener, reporter(chain.id), request_split)
+            self._task(chain, senders, listener, responder(chain.id), request_split)
             for chain in self.chains
         ]
 
@@ -269,7 +274,7 @@ class TaskFactory:
         chain: Chain,
         senders: dict[ChannelId, Sender],
         listener: TaskListener,
-        reporter: CheckpointResponder,
+        responder: CheckpointResponder,
         request_split: Callable[[int], None],
     ) -> BuiltTask:
         wake, persist = self.signals[chain.id]
@@ -303,30 +308,32 @@ class TaskFactory:
             lineage=self.lineage,
             attempt=self.attempt,
             backends=backends,
-            reporter=reporter,
+            responder=responder,
             paths=self.paths,
             clock=self.system.clock,
             write_scheduler=self._write_scheduler,
             inline_threshold=self.config.inline_threshold,
         )
+        operators = [node.operator for node in root.walk()]
+        end_of_input = EndOfInputTracker(gate.channels, self._outside(chain), operators)
         task = Task(
             id=(chain.id, self.slot),
             name=chain.name,
-            root=root,
+            chain=ChainRunner(root, self.codec, end_of_input),
             gate=gate,
             outputs=outputs,
             protocol=self._protocol(gate),
             checkpoint_writer=checkpoint_writer,
-            codec=self.codec,
+            end_of_input=end_of_input,
             listener=listener,
-            clock=self.system.clock,
-            timer=self.system.timer,
+            settings=TaskSettings(
+                clock=self.system.clock,
+                timer=self.system.timer,
+                buffer_timeout=self.config.buffer_timeout_seconds,
+                target_seconds=self.config.buffer_debloat_target_seconds,
+                keep_state=self.keep,
+            ),
             source_input=source_input,
-            outside=self._outside(chain),
-            backends=backends,
-            buffer_timeout=self.config.buffer_timeout_seconds,
-            target=self.config.buffer_debloat_target_seconds,
-            keep_state=self.keep,
             in_flight=self._in_flight(chain.root.operator),
         )
         self._tasks.append(task)

@@ -54,10 +54,11 @@ from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System
+from penstock.runtime.task.background_work import drive
 from penstock.runtime.task.barrier_priority import BarrierPriority
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointResponder, drive
 from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
+from penstock.runtime.task.task_snapshot import Acknowledgement, CheckpointResponder
 from penstock.runtime.taskmanager.gc_tuning import Collector, memory
 from penstock.runtime.taskmanager.task_factory import BuiltTask, TaskFactory
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints

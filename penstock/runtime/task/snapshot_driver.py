@@ -1,0 +1,230 @@
+"""Drive the snapshot protocol of a task: deliver events to it, and execute its commands.
+
+The protocol is pure (`penstock.snapshot.protocols`). This is where its commands block channels,
+capture state, send barriers and take logs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Protocol
+
+from penstock.runtime.network.elements import Barrier
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.in_flight_data import REPLAY_BYTES, InFlightRecorder
+from penstock.runtime.task.state_capture import StateCapture
+from penstock.runtime.task.task_outputs import TaskOutputs
+from penstock.snapshot.protocols.events import (
+    AlignmentTimedOut,
+    BarrierAnnounced,
+    BarrierArrived,
+    BarrierSent,
+    BlockChannel,
+    Broadcast,
+    Command,
+    CopyState,
+    DropLog,
+    EndLog,
+    Event,
+    Halt,
+    Overtake,
+    Resume,
+    SnapshotAborted,
+    SnapshotCompleted,
+    SnapshotKind,
+    StartAlignmentTimer,
+    StartLog,
+    UnblockChannels,
+)
+
+__all__ = ["SnapshotDriver", "SnapshotProtocol"]
+
+
+class SnapshotProtocol(Protocol):
+    """Decides what a task does about barriers; see `penstock.snapshot.protocols`."""
+
+    def handle(self, event: Event) -> list[Command]:
+        """Return the commands for an event, to be executed in this order."""
+
+
+class SnapshotDriver:
+    """The snapshots of one task.
+
+    Arguments:
+        protocol: the snapshot protocol of this task.
+        gate: the task's input channels.
+        outputs: the task's output channels.
+        writer: makes captured state durable.
+        capture: captures the task's state.
+        end_of_input: no snapshot is taken while end-of-input hooks run.
+        clock: seconds.
+        in_flight: logs records that barriers overtake; None if no barrier overtakes records.
+    """
+
+    def __init__(
+        self,
+        protocol: SnapshotProtocol,
+        gate: InputGate,
+        outputs: TaskOutputs,
+        writer: CheckpointWriter,
+        capture: StateCapture,
+        end_of_input: EndOfInputTracker,
+        clock: Callable[[], float],
+        in_flight: InFlightRecorder | None,
+    ) -> None:
+        self.protocol = protocol
+        self._gate = gate
+        self._outputs = outputs
+        self._writer = writer
+        self._capture = capture
+        self._end_of_input = end_of_input
+        self._clock = clock
+        self._in_flight = in_flight
+        #: Events that the protocol has not handled yet. It handles one after the other.
+        self.events: deque[Event] = deque()
+        self._notifying = False
+        #: When the alignment of a snapshot times out, with the number of the snapshot.
+        self.timer: tuple[float, int] | None = None
+        #: Whether the protocol has halted the task: it emits nothing that no input causes.
+        self.halted = False
+        self._kinds: dict[int, SnapshotKind] = {}
+        #: The newest snapshot whose barrier has arrived and whose state is not captured, and when
+        #: that barrier arrived.
+        self._aligning: tuple[int, float] | None = None
+        #: The newest snapshot whose state is captured.
+        self.last_snapshot = 0
+        #: Whether a final barrier has passed, behind which a source emits nothing.
+        self.final_barrier_passed = False
+        for channel in gate.recorded.values():
+            channel.report_barriers(self.barrier_announced)
+
+    @property
+    def busy(self) -> bool:
+        """Return whether no state can be captured now.
+
+        That is so while hooks run, or logs are replayed: what they are about to emit is in no state
+        and in no log. What is left of a short replay can be logged again.
+        """
+        if self._end_of_input.running:
+            return True
+        can_log_again = self._in_flight is not None and self._gate.replay_bytes <= REPLAY_BYTES
+        return self._gate.replaying and not can_log_again
+
+    # ---- what happens
+
+    def inject(self, barrier: Barrier) -> None:
+        """Begin a snapshot at this task, which reads a source."""
+        self._kinds[barrier.number] = barrier.kind
+        self.notify(BarrierArrived(None, barrier.number))
+
+    def barrier_arrived(self, channel: Hashable, barrier: Barrier) -> None:
+        """Handle a barrier that was taken from a channel."""
+        self._record_barrier(barrier)
+        align = barrier.kind is not SnapshotKind.CHECKPOINT
+        self.notify(BarrierArrived(channel, barrier.number, align))
+
+    def barrier_announced(self, channel: Hashable, barrier: Barrier) -> None:
+        """Handle a barrier that is in a channel, maybe behind records."""
+        self._record_barrier(barrier)
+        self.events.append(BarrierAnnounced(channel, barrier.number, barrier.urgent))
+        if self._in_flight is None:
+            self.notify()
+        else:
+            self._in_flight.relay(self.notify)
+        self._gate.wake()
+
+    def abort(self, number: int) -> None:
+        """Give up a snapshot."""
+        self.notify(SnapshotAborted(number))
+        self._writer.abort(number)
+
+    def complete(self, number: int) -> None:
+        """Note that a snapshot is complete."""
+        self._writer.complete(number)
+        self.notify(SnapshotCompleted(number))
+
+    def check_timer(self) -> None:
+        """Notify the protocol if the alignment of a snapshot has timed out."""
+        if self.timer is not None and self._clock() >= self.timer[0]:
+            (_, number), self.timer = self.timer, None
+            self.notify(AlignmentTimedOut(number))
+
+    def notify(self, event: Event | None = None) -> None:
+        """Deliver an event to the protocol and execute its commands.
+
+        Events that are raised meanwhile are queued, and so are all events while the task is busy.
+        """
+        if event is not None:
+            self.events.append(event)
+        if self._notifying or self.busy:
+            return
+        self._notifying = True
+        try:
+            while self.events:
+                for command in self.protocol.handle(self.events.popleft()):
+                    self._execute(command)
+        finally:
+            self._notifying = False
+
+    def _record_barrier(self, barrier: Barrier) -> None:
+        self._kinds.setdefault(barrier.number, barrier.kind)
+        if barrier.number > max(self.last_snapshot, self._aligning[0] if self._aligning else 0):
+            self._aligning = (barrier.number, self._clock())
+
+    # ---- commands
+
+    def _execute(self, command: Command) -> None:
+        gate, writer = self._gate, self._writer
+        match command:
+            case BlockChannel(channel):
+                gate.channels[channel].block()  # type: ignore[index]
+            case UnblockChannels(channels):
+                for channel in channels:
+                    gate.channels[channel].unblock()  # type: ignore[index]
+            case CopyState(number):
+                self._copy_state(number)
+            case StartLog(number, channels):
+                recorded = (gate.recorded[channel] for channel in channels)  # type: ignore[index]
+                keep = self._capture.keep_state
+                writer.start_log(number, [channel.start_log(number, keep) for channel in recorded])
+            case EndLog(number):
+                writer.end_log(number)
+            case DropLog(number):
+                for recorded_channel in gate.recorded.values():
+                    recorded_channel.drop_log()
+                writer.abort(number)
+            case Broadcast(number):
+                barrier = Barrier(number, self._kind(number))
+                sent = partial(self.notify, BarrierSent(number))
+                self._outputs.broadcast(barrier, sent if self._in_flight is not None else None)
+            case Overtake(number):
+                assert self._in_flight is not None
+                barrier = Barrier(number, self._kind(number), urgent=True)
+                overtaken = self._in_flight.overtake(self._outputs.channels, barrier)
+                writer.start_log(number, overtaken)
+            case StartAlignmentTimer(number):
+                assert self._in_flight is not None
+                self.timer = (self._clock() + self._in_flight.timeout, number)
+            case Halt():
+                self.halted = True
+            case Resume():
+                self.halted = False
+                gate.wake()
+
+    def _kind(self, number: int) -> SnapshotKind:
+        self._kinds = {n: kind for n, kind in self._kinds.items() if n >= number}
+        return self._kinds.get(number, SnapshotKind.CHECKPOINT)
+
+    def _copy_state(self, number: int) -> None:
+        aligned_seconds = 0.0
+        if self._aligning is not None and self._aligning[0] == number:
+            aligned_seconds = self._clock() - self._aligning[1]
+        self._aligning, self.last_snapshot = None, number
+        kind = self._kinds[number]
+        self._writer.add(self._capture.capture(number, kind, aligned_seconds))
+        if kind is SnapshotKind.FINAL:
+            self.final_barrier_passed = True

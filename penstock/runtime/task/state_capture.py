@@ -1,0 +1,95 @@
+"""Capture the state of a task at a barrier."""
+
+from __future__ import annotations
+
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.operators.endpoints import SinkOperator
+from penstock.runtime.operators.multiplexed_source import SourceInput
+from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.in_flight_data import InFlightRecorder
+from penstock.runtime.task.slice_runner import SliceRunner
+from penstock.runtime.task.task_snapshot import TaskSnapshot
+from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.snapshot.protocols.events import SnapshotKind
+from penstock.snapshot.state import KeyedBackend
+
+__all__ = ["StateCapture"]
+
+
+class StateCapture:
+    """All that a task's part of a snapshot is made of.
+
+    Capturing is quick and happens between two slices. The checkpoint writer writes what was
+    captured, while records flow again.
+
+    Arguments:
+        chain: the operators, whose sinks have staged output.
+        backends: keyed state by operator uid.
+        gate: the input channels.
+        source_input: the source's splits, if the chain begins with a source.
+        end_of_input: whether the end-of-input hooks have run.
+        slices: the batch in processing.
+        in_flight: logs that batch, if barriers may overtake records.
+        keep_state: whether the snapshot holds state; if not, it only commits output.
+    """
+
+    def __init__(
+        self,
+        chain: ChainRunner,
+        backends: dict[str, KeyedBackend],
+        gate: InputGate,
+        source_input: SourceInput | None,
+        end_of_input: EndOfInputTracker,
+        slices: SliceRunner,
+        in_flight: InFlightRecorder | None,
+        keep_state: bool,
+    ) -> None:
+        self._chain = chain
+        self._backends = backends
+        self._gate = gate
+        self._source_input = source_input
+        self._end_of_input = end_of_input
+        self._slices = slices
+        self._in_flight = in_flight
+        self.keep_state = keep_state
+
+    def capture(self, number: int, kind: SnapshotKind, aligned_seconds: float) -> TaskSnapshot:
+        """Return the task's part of a snapshot.
+
+        Arguments:
+            number: of the snapshot.
+            kind: of the snapshot.
+            aligned_seconds: time since the first barrier of the snapshot.
+        """
+        end, uid = self._end_of_input, self._chain.uid
+        channels = self._gate.channels.values()
+        snapshot = TaskSnapshot(
+            number,
+            kind,
+            uid,
+            end.hooked,
+            ended=end.rounds,
+            emitted=end.emitted,
+            outside_ended=end.over if end.in_loop else None,
+            aligned_seconds=aligned_seconds,
+            blocked_seconds=[channel.blocked_seconds for channel in channels],
+        )
+        if self.keep_state:
+            snapshot.captures.update(
+                (uid, backend.capture(number)) for uid, backend in self._backends.items()
+            )
+            if self._source_input is not None:
+                snapshot.small[uid] = self._source_input.snapshot()
+        for operator in self._chain.operators:
+            if isinstance(operator, SinkOperator):
+                operator_at_work.set(operator.context)
+                staged = operator.prepare(number)
+                if staged is not None:
+                    snapshot.staged[operator.context.uid] = staged
+        operator_at_work.set(None)
+        if self._in_flight is not None:
+            # The barrier came in the middle of a batch, or of a replay.
+            replay = [(channel, batch.records) for channel, batch in self._gate.rest_of_replay()]
+            snapshot.logs.extend(self._in_flight.in_hand([self._slices.unprocessed(), *replay]))
+        return snapshot

@@ -1,0 +1,87 @@
+"""All output channels of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from penstock.runtime.network.elements import Element
+from penstock.runtime.network.output_channel import OutputChannel, seal_due
+
+__all__ = ["TaskOutputs"]
+
+
+class TaskOutputs:
+    """Send what a task emits, as far as its receivers have room, and measure how long it waits.
+
+    Arguments:
+        channels: the output channels, over all links.
+        clock: seconds.
+        buffer_timeout: the longest time that a record waits in a buffer, in seconds.
+        on_waited: called when there is room again, with the seconds that the output has waited.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[OutputChannel],
+        clock: Callable[[], float],
+        buffer_timeout: float,
+        on_waited: Callable[[float], None],
+    ) -> None:
+        self.channels = channels
+        #: Seal the batches that are full, and those that have waited for the buffer timeout.
+        self.seal_due = partial(seal_due, channels, clock, buffer_timeout)
+        self._clock = clock
+        self._on_waited = on_waited
+        self._on_sent: Callable[[], None] | None = None
+        self._blocked_since: float | None = None
+        self._blocked_seconds = 0.0
+
+    @property
+    def blocked(self) -> bool:
+        """Return whether something waits for room."""
+        return self._blocked_since is not None
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Return the time for which output has waited for room, until now, in seconds."""
+        since = self._blocked_since
+        return self._blocked_seconds + (0.0 if since is None else self._clock() - since)
+
+    def push(self) -> bool:
+        """Send what is sealed as far as credits allow; return False if some of it must wait."""
+        clear = True
+        for channel in self.channels:
+            if channel.waiting and not channel.push():
+                clear = False
+        if clear:
+            if self._blocked_since is not None:
+                waited, self._blocked_since = self._clock() - self._blocked_since, None
+                self._blocked_seconds += waited
+                if waited > 0:
+                    self._on_waited(waited)
+            if self._on_sent is not None:
+                on_sent, self._on_sent = self._on_sent, None
+                on_sent()
+        elif self._blocked_since is None:
+            self._blocked_since = self._clock()
+        return clear
+
+    def seal(self) -> None:
+        """Make batches of all that is in the buffers."""
+        for channel in self.channels:
+            if channel.buffer:
+                channel.seal()
+
+    def broadcast(self, element: Element, on_sent: Callable[[], None] | None = None) -> None:
+        """Send a marker on all channels, behind everything that was emitted.
+
+        Arguments:
+            element: the marker.
+            on_sent: called when it has left the task on all channels.
+        """
+        for channel in self.channels:
+            channel.mark(element)
+        if on_sent is not None:
+            self._on_sent = on_sent
+        self.push()

@@ -1,0 +1,153 @@
+"""Make one task snapshot durable: keyed state, sinks' staged output, and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.errors import PenstockError, Recoverability, recoverability_of
+from penstock.dataflow.sink import Committable
+from penstock.runtime.network.channel_log import InFlightLog
+from penstock.runtime.task.background_work import Offload, Pause, drive
+from penstock.runtime.task.task_snapshot import TaskSnapshot
+from penstock.runtime.user_code.errors import calling
+from penstock.snapshot.metadata.handles import OperatorHandle
+from penstock.snapshot.storage.in_flight_log import LogPart, write_log
+from penstock.snapshot.storage.job_paths import JobPaths
+
+__all__ = ["TaskSnapshotWriter"]
+
+
+class TaskSnapshotWriter:
+    """Writes the task snapshots of one subtask.
+
+    An error that only this snapshot has fails the snapshot. One that every later snapshot would
+    have, too, is raised and fails the task.
+
+    Arguments:
+        subtask: index of the subtask.
+        lineage: of the run's snapshots.
+        attempt: number of the execution attempt.
+        paths: where the files of snapshots are.
+        clock: seconds.
+        inline_threshold: a log up to this size travels in the manifest, in bytes.
+    """
+
+    def __init__(
+        self,
+        subtask: int,
+        lineage: str,
+        attempt: int,
+        paths: JobPaths,
+        clock: Callable[[], float],
+        inline_threshold: int,
+    ) -> None:
+        self._subtask, self._lineage, self._attempt = subtask, lineage, attempt
+        self._paths = paths
+        self._clock = clock
+        self._inline_threshold = inline_threshold
+
+    def folder(self, number: int, uid: str) -> Path:
+        """Return the folder for the files of an operator's keyed state."""
+        return self._paths.task(number, uid, self._subtask, self._attempt)
+
+    async def write_state(
+        self, snapshot: TaskSnapshot, offload: Offload, pause: Pause
+    ) -> list[Committable]:
+        """Write the captured state, and make durable what sinks staged, which is returned.
+
+        Staged output is made durable even if the state could not be written: the next snapshot
+        must hold it.
+
+        Raises:
+            JobError: staged output cannot be made durable. It is lost then, so the task must fail,
+                and the output is produced again.
+        """
+        began = self._clock()
+        for uid, small in snapshot.small.items():
+            snapshot.add_handle(OperatorHandle(uid, self._subtask, None, small))
+        try:
+            await self._write_keyed_state(snapshot, offload, pause)
+        except (PenstockError, OSError) as error:
+            over = all(capture.over for capture in snapshot.captures.values())
+            if not over or recoverability_of(error) is Recoverability.NON_RECOVERABLE:
+                raise
+            snapshot.fail(error)
+        committables = [
+            Committable(self._lineage, uid, self._subtask, snapshot.number, self._attempt, payload)
+            for uid, finish in snapshot.staged.items()
+            for payload in await _make_durable(uid, finish, offload)
+        ]
+        snapshot.add_write_seconds(self._clock() - began)
+        return committables
+
+    async def _write_keyed_state(
+        self, snapshot: TaskSnapshot, offload: Offload, pause: Pause
+    ) -> None:
+        for uid, capture in snapshot.captures.items():
+            steps = capture.write(self.folder(snapshot.number, uid))
+            written = await drive(steps, offload, pause)
+            if written is not None:
+                keyed, size = written
+                small = snapshot.small.get(uid)
+                snapshot.add_handle(OperatorHandle(uid, self._subtask, keyed, small), size)
+
+    async def write_logs(self, snapshot: TaskSnapshot, offload: Offload, pause: Pause) -> int:
+        """Write the logs of a snapshot, and return their size in bytes."""
+        began = self._clock()
+        log_bytes = 0
+        try:
+            if snapshot.problem is None and not snapshot.aborted:
+                for place, log in enumerate(snapshot.logs):
+                    if log.keep and log.records:
+                        log_bytes += await self._write_log(snapshot, place, log, offload, pause)
+        except (PenstockError, OSError) as error:
+            if recoverability_of(error) is Recoverability.NON_RECOVERABLE:
+                raise
+            snapshot.fail(error)
+        finally:
+            snapshot.release_logs()
+        snapshot.add_write_seconds(self._clock() - began)
+        return log_bytes
+
+    async def _write_log(
+        self, snapshot: TaskSnapshot, place: int, log: InFlightLog, offload: Offload, pause: Pause
+    ) -> int:
+        edge = log.edge
+        parts: list[LogPart] = []
+        for part in log.parts():
+            if part is None:
+                await pause()
+            else:
+                parts.append(part)
+        # Named after this task and not after the consumer: what a barrier has overtaken belongs to
+        # a consumer in another task.
+        folder = self._paths.log(
+            snapshot.number, snapshot.root, self._subtask, self._attempt, place
+        )
+        steps = write_log(
+            parts,
+            producer=edge.producer,
+            input=edge.input,
+            source=log.source,
+            partitioning=edge.partitioning,
+            records=log.records,
+            folder=folder,
+            inline_threshold=self._inline_threshold,
+        )
+        handle, size = await drive(steps, offload, pause)
+        snapshot.add_log_handle(edge.consumer, log.target, handle, size)
+        written: int = handle.size
+        return written
+
+
+async def _make_durable(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:
+    """Return the payloads of what a sink staged, when it is durable."""
+
+    def call() -> list[Any]:
+        with calling(f"sink {uid}", "output could not be staged"):
+            return finish()
+
+    payloads: list[Any] = await offload(call)
+    return payloads
