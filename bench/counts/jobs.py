@@ -39,8 +39,8 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
-from penstock.runtime.task.checkpoint_writer import Acknowledgement
 from penstock.runtime.task.task import Task
+from penstock.runtime.task.task_snapshot import Acknowledgement
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths

@@ -23,7 +23,7 @@ import trio.testing
 from penstock.dataflow.errors import PenstockError
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.task import checkpoint_writer as persist
+from penstock.runtime.task import background_work
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.store import Store
@@ -165,9 +165,9 @@ class Simulation:
         """Run to the end of the job."""
         seed_scheduler(self.seed)
         # Snapshots come too often for work ahead of them; every other run does it all the same.
-        least = 0.0 if self.seed % 2 else persist.LEAST_LEAD_SECONDS
+        least = 0.0 if self.seed % 2 else background_work.LEAST_LEAD_SECONDS
         try:
-            with patch.object(persist, "LEAST_LEAD_SECONDS", least):
+            with patch.object(background_work, "LEAST_LEAD_SECONDS", least):
                 self._run_somewhere()
         finally:
             del LEDGERS[self.seed]

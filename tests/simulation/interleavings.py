@@ -18,7 +18,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.network.channel_log import ChannelLog
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.spill_queue import Hold, SpillQueue
-from penstock.runtime.task.checkpoint_writer import TaskSnapshot
+from penstock.runtime.task.task_snapshot import TaskSnapshot
 from tests.simulation.lineage import Program, Totals
 from tests.simulation.tasks import (
     PLAIN,
@@ -123,7 +123,7 @@ class Search:
     def _check(self, cluster: Cluster) -> None:
         """Every snapshot that was completed is feasible, and restored comes to the same."""
         for task in cluster.tasks.values():
-            task._protocol.validate()  # type: ignore[attr-defined]
+            task.snapshots.protocol.validate()  # type: ignore[attr-defined]
         for snapshot in cluster.snapshots:
             content = tuple(_part(handle) for _, handle in sorted(snapshot.handles.items()))
             if content in self.explored.snapshots:
@@ -198,15 +198,15 @@ def _part(handle: Any) -> Any:
 
 
 def _task(task: Recording) -> Any:
-    source_input, gate, protocol = task.source_input, task.gate, task._protocol
+    source_input, gate, protocol = task.source_input, task.gate, task.snapshots.protocol
     end = task.end_of_input
     return (
         None if source_input is None else (repr(source_input.snapshot()), source_input.ended),
-        (task.ended, task.paused, task._sizer.slice),
-        tuple(task._inbox),
-        tuple(task._rest[task._at :]),
+        (task.ended, task.snapshots.final_barrier_passed, task.slices.sizer.slice),
+        tuple(task._mailbox),
+        tuple(task.slices.unprocessed()[1]),
         (frozenset(end._awaited), end.rounds, end.emitted, end.running),
-        tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outputs),
+        tuple((*map(shown, o._sealed), "|", *o.buffer) for o in task.outputs.channels),
         tuple(getattr(r, "_next", 0) for node in task.root.walk() for r in node.partitioners),
         tuple(channel.id for channel in gate._ready),
         tuple(channel.id for channel in gate._ready_back),
@@ -218,7 +218,7 @@ def _task(task: Recording) -> Any:
             frozenset(protocol.blocked),  # type: ignore[attr-defined]
             frozenset(getattr(protocol, "marked", ())),
         ),
-        tuple(_task_snapshot(cut) for cut in task.checkpoint_writer._cuts),
+        tuple(_task_snapshot(cut) for cut in task.checkpoint_writer._snapshots),
         tuple(_task_snapshot(cut) for cut in task.checkpoint_writer._logging),
         tuple((*sorted(task.taken[uid]), "|", *sorted(task.given[uid])) for uid in task.taken),
         task.extra(),

@@ -30,10 +30,12 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
+from penstock.runtime.task.background_work import drive
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, drive
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
+from penstock.runtime.task.task_snapshot import Acknowledgement, TaskSnapshot
 from penstock.runtime.taskmanager import task_factory
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.coordination import loop_termination as t
@@ -65,37 +67,47 @@ class Violation(AssertionError):
 class RecordingRunner(ChainRunner):
     """Keeps what each operator of its task has taken in, and given out."""
 
-    def __init__(self, task: Recording, codec: Codec) -> None:
-        super().__init__(task.root, codec, task.end_of_input)
-        self._task = task
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        uids = [operator.context.uid for operator in self.operators]
+        self.taken: dict[str, list[Any]] = {uid: [] for uid in uids}
+        self.given: dict[str, list[Any]] = {uid: [] for uid in uids}
 
     def process(self, node: Any, records: list[Any]) -> None:
-        self._task.taken[node.operator.context.uid] += records
+        self.taken[node.operator.context.uid] += records
         super().process(node, records)
 
     def emit(self, node: Any, out: list[Any]) -> None:
-        self._task.given[node.operator.context.uid] += out
+        self.given[node.operator.context.uid] += out
         super().emit(node, out)
 
 
 class Recording(Task):
     """A task with one more state: what each of its operators has taken in, and given out."""
 
+    chain: RecordingRunner
+    checkpoint_writer: RecordingWriter
+
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        uids = [operator.context.uid for operator in self.operators]
-        self.taken: dict[str, list[Any]] = {uid: [] for uid in uids}
-        self.given: dict[str, list[Any]] = {uid: [] for uid in uids}
-        self._chain = RecordingRunner(self, arguments["codec"])
-
-    def _copy_state(self, number: int) -> None:
-        super()._copy_state(number)
-        seen = {uid: [sorted(self.taken[uid]), sorted(self.given[uid])] for uid in self.taken}
-        self.checkpoint_writer._cuts[-1].small[self.root.operator.context.uid + SEEN] = seen
+        self.taken, self.given = self.chain.taken, self.chain.given
+        self.checkpoint_writer.chain = self.chain
 
     def extra(self) -> Any:
         """What else there is that its future depends on; of mutants."""
         return None
+
+
+class RecordingWriter(CheckpointWriter):
+    """Adds to each snapshot what the operators of its task have taken in, and given out."""
+
+    chain: RecordingRunner
+
+    def add(self, snapshot: TaskSnapshot) -> None:
+        chain = self.chain
+        seen = {uid: [sorted(chain.taken[uid]), sorted(chain.given[uid])] for uid in chain.taken}
+        snapshot.small[chain.uid + SEEN] = seen
+        super().add(snapshot)
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,8 @@ class Kit:
         """Have factories build with these."""
         own = {
             "Task": self.task,
+            "ChainRunner": RecordingRunner,
+            "CheckpointWriter": RecordingWriter,
             "AlignedProtocol": self.aligned,
             "AlignedCyclicProtocol": self.aligned_cyclic,
             "FeedbackChannel": self.back_edge,
@@ -342,7 +356,7 @@ class Cluster:
             for one in built:
                 assert isinstance(one.task, Recording)
                 if mode.files:
-                    one.task.checkpoint_writer._inline_threshold = 0
+                    one.task.checkpoint_writer._writer._inline_threshold = 0
                 self.tasks[one.task.id] = one.task
         self.tasks = dict(sorted(self.tasks.items()))
         self.down = {self._line(id): deque() for id in self.tasks}
@@ -415,7 +429,7 @@ class Cluster:
         """Whether a step of this task would change anything."""
         task = self.tasks[id]
         waits = buffered = False
-        for output in task.outputs:
+        for output in task.outputs.channels:
             if output._sealed:
                 if output.has_credit():
                     return True
@@ -424,17 +438,17 @@ class Cluster:
                 buffered = True
         if waits:
             return False
-        gate = task.gate
+        gate, source_ended = task.gate, task.ended or task.snapshots.final_barrier_passed
         return bool(
             buffered
             or gate._ready
             or gate._ready_back
-            or task._rest
-            or task._inbox
+            or task.slices.batch
+            or task._mailbox
             or gate.replaying
-            or (task.source_input is not None and not task.ended and not task.paused)
+            or (task.source_input is not None and not source_ended)
             or task.end_of_input.running
-            or (task.ended and task._events)
+            or (task.ended and task.snapshots.events)
             or task.extra() is not None
         )
 
@@ -470,7 +484,7 @@ class Cluster:
                 self._watch(t.SnapshotEnded(self.number))
         if not self.mode.lazy:
             for task in self.tasks.values():
-                if task.checkpoint_writer._cuts or task.checkpoint_writer._logging:
+                if task.checkpoint_writer._snapshots or task.checkpoint_writer._logging:
                     self._write(task)
         self._begin_at_once()
 
@@ -585,7 +599,7 @@ class Cluster:
                 for output in partitioner.outputs
                 for record in (*output.buffer, *filter(_is_batch, output._sealed))
             ]
-            if held or spilled or inner or task._rest or task.end_of_input.running:
+            if held or spilled or inner or task.slices.batch or task.end_of_input.running:
                 raise Violation(f"loop {loop} is closed while {id} has work")
             if not task.end_of_input.over:
                 raise Violation(f"loop {loop} is closed before the outside of {id} has ended")
@@ -646,7 +660,7 @@ class Cluster:
             for channel in task.gate.channels.values():
                 if len(channel) or channel.blocked:
                     raise Violation(f"{id} waits for ever; blocked: {channel.blocked}")
-            if any(output.waiting or output.buffer for output in task.outputs):
+            if any(output.waiting or output.buffer for output in task.outputs.channels):
                 raise Violation(f"{id} waits for room for ever")
             if (self.mode.closes or task.source_input is not None) and not task.ended:
                 raise Violation(f"{id} has not ended")

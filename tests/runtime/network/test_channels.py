@@ -48,7 +48,8 @@ from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.batch_sizing import BatchSizer
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter, TaskSnapshot
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.task_snapshot import Acknowledgement, TaskSnapshot
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
 
@@ -729,7 +730,7 @@ class Persisted:
             lineage="l",
             attempt=2,
             backends={},
-            reporter=self.reports,
+            responder=self.reports,
             paths=JobPaths(Path("/nowhere")),
             clock=Clock(),
         )

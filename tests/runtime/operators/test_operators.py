@@ -35,8 +35,11 @@ from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter
-from penstock.runtime.task.task import ChainNode, Task
+from penstock.runtime.task.end_of_input import EndOfInputTracker
+from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.task.task import Task, TaskSettings
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.state import KeyedBackend
@@ -392,22 +395,23 @@ def task_of(root: ChainNode, outputs: list[OutputChannel]) -> tuple[Task, Any]:
         lineage="l",
         attempt=0,
         backends={},
-        reporter=_Silent(),
+        responder=_Silent(),
         paths=JobPaths(Path("/nowhere")),
         clock=lambda: 0.0,
     )
+    operators = [node.operator for node in root.walk()]
+    end_of_input = EndOfInputTracker(gate.channels, None, operators)
     task = Task(
         id=(0, 0),
         name="chain",
-        root=root,
+        chain=ChainRunner(root, CODEC, end_of_input),
         gate=gate,
         outputs=outputs,
         protocol=AlignedProtocol(gate.channels),
         checkpoint_writer=checkpoint_writer,
-        codec=CODEC,
+        end_of_input=end_of_input,
         listener=_Silent(),
-        clock=lambda: 0.0,
-        timer=lambda: 0.0,
+        settings=TaskSettings(clock=lambda: 0.0, timer=lambda: 0.0),
     )
     return task, channel
 

@@ -29,9 +29,13 @@ from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.runtime.task.checkpoint_writer import Acknowledgement, CheckpointWriter
+from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, BarrierRelay, InFlightRecorder
-from penstock.runtime.task.task import ChainNode, Task
+from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.task.task import Task, TaskSettings
+from penstock.runtime.task.task_snapshot import Acknowledgement
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
@@ -127,10 +131,12 @@ class Stage:
             source_input = SequentialSourceInput(Numbers(), self.clock, lambda: None, lambda: None)
         operator = make_operator(kind, function, None, context)
         own = EdgeIdentity("here", "here", OWN_INPUT, "rebalance", "here")
+        root = ChainNode(operator, [], [ForwardPartitioner([output])])
+        end_of_input = EndOfInputTracker(gate.channels, None, [operator])
         self.task = Task(
             id=(0, 0),
             name="here",
-            root=ChainNode(operator, [], [ForwardPartitioner([output])]),
+            chain=ChainRunner(root, CODEC, end_of_input),
             gate=gate,
             outputs=[output],
             protocol=UnalignedProtocol(gate.channels, align_first=self.timeout > 0),
@@ -139,19 +145,18 @@ class Stage:
                 lineage="l",
                 attempt=0,
                 backends={},
-                reporter=self,
+                responder=self,
                 paths=JobPaths(self.tmp_path),
                 clock=self.clock,
                 inline_threshold=1 << 20,
             ),
-            codec=CODEC,
+            end_of_input=end_of_input,
             listener=self,
-            clock=self.clock,
-            timer=lambda: 0.0,
+            settings=TaskSettings(clock=self.clock, timer=lambda: 0.0),
             source_input=source_input,
             in_flight=InFlightRecorder(BarrierRelay(), 0, self.timeout, own, encode, True),
         )
-        self.task._sizer.slice = 2
+        self.task.slices.sizer.slice = 2
         self.task.open()
 
     # ---- what the task tells
@@ -273,7 +278,7 @@ def test_a_log_holds_records_as_they_were_when_they_were_taken(stage: Stage) -> 
 
 
 def output(stage: Stage) -> LocalOutputChannel:
-    [found] = stage.task.outputs
+    [found] = stage.task.outputs.channels
     assert isinstance(found, LocalOutputChannel)
     return found
 
@@ -388,7 +393,7 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
             pass
     handle = stage.acknowledged[-1].handles[0]
     assert [split[0] for split in handle.small] == ["dealt before"]
-    while task._inbox:
+    while task._mailbox:
         stage.step()
     assert task.source_input is not None
     splits = [split[0] for split in task.source_input.snapshot()]
@@ -484,7 +489,7 @@ def test_a_task_that_has_aligned_for_too_long_makes_its_cut_at_once(tmp_path: Pa
     first.put(Barrier(1))
     stage.drain()
     first.put(Batch([1]))
-    assert stage.task._wake_at() == 1.0
+    assert stage.task.wake_at() == 1.0
     stage.clock.now = 1.0
     stage.step()
     assert stage.sent()[0] == ("urgent", 1)

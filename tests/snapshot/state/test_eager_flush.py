@@ -15,7 +15,8 @@ from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.system.signal import Signal
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter, TaskSnapshot
+from penstock.runtime.task.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.task_snapshot import TaskSnapshot
 from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import backend as backend_module
@@ -535,7 +536,7 @@ def checkpoint_writer_of(backend, write_scheduler=None):
         lineage="l",
         attempt=1,
         backends={"uid": backend},
-        reporter=Mock(),
+        responder=Mock(),
         paths=Mock(),
         clock=time.monotonic,
         write_scheduler=write_scheduler or quiet_while(lambda: True),
@@ -568,7 +569,7 @@ def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
 
     backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
     checkpoint_writer = checkpoint_writer_of(backend, quiet_while(lambda: waiting))
-    checkpoint_writer.idle = True
+    checkpoint_writer.set_idle(True)
     trio.run(work)
     assert slices == [0]
 
@@ -577,7 +578,7 @@ def busy_with(backend):
     """The checkpoint writer of a task that is never idle, and its clock."""
     now = [0.0]
     checkpoint_writer = checkpoint_writer_of(backend, quiet_while(lambda: False))
-    checkpoint_writer._clock = lambda: now[0]
+    checkpoint_writer._lead_time._clock = lambda: now[0]
     return checkpoint_writer, now
 
 
@@ -596,9 +597,9 @@ def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer(
     assert not checkpoint_writer.has_work()
     checkpoint_writer.prepare(7, 0.15)
     backend.announce_snapshot.assert_called_once_with(
-        7, 0.15, checkpoint_writer._paths.task.return_value
+        7, 0.15, checkpoint_writer._writer._paths.task.return_value
     )
-    checkpoint_writer._paths.task.assert_called_once_with(7, "uid", 0, 1)
+    checkpoint_writer._writer._paths.task.assert_called_once_with(7, "uid", 0, 1)
     assert checkpoint_writer.has_work()
     trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     # 0.15 seconds, and 0.1 by which it may be late.
@@ -620,7 +621,7 @@ def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_ann
         backend.wants_preparation = False
     assert backend.prepare_checkpoint.call_count == backend.compute_checksum.call_count == 1
     checkpoint_writer.add(TaskSnapshot(1, SnapshotKind.CHECKPOINT, "uid"))
-    assert not checkpoint_writer._is_due()
+    assert not checkpoint_writer._lead_time.snapshot_is_due()
 
 
 def test_records_go_before_the_next_slice_of_a_snapshot():
@@ -640,7 +641,7 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
     trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
     assert slices == [0, 1, 2]
     write_scheduler.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
-    assert checkpoint_writer._reporter.acknowledge.call_count == 1
+    assert checkpoint_writer._responder.acknowledge.call_count == 1
 
     # But not if those of the task itself can't go on before it is written.
     backend.over_memory_limit = True
@@ -664,7 +665,7 @@ def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
         return call()
 
     assert not checkpoint_writer.has_work()
-    checkpoint_writer.idle = True
+    checkpoint_writer.set_idle(True)
     assert checkpoint_writer.has_work()
     trio.run(checkpoint_writer.work, offload, trio.lowlevel.checkpoint)
     assert asked.call_count == 3
