@@ -64,7 +64,7 @@ class Aims:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._ready = False
-        self._attempt: Any = None
+        self._workers: Any = None
         #: Index of the aim of this attempt. Each has its own, or a second kill could fall into
         #: the moment before the first is noticed.
         self._mine = self._next()
@@ -156,43 +156,44 @@ class Aims:
         self._mine = None
         pid = os.getpid()
         if self._aims[index][1] == "worker":
-            pid = self._attempt._workers[0].handle.pid
+            pid = self._workers.pids[0]
         self._strike(index, pid, details)
 
     def _watch_jobmanager(self) -> None:
         from penstock.connectors.file_sink import FileCommitter
-        from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
-        from penstock.runtime.jobmanager.jobmanager import JobManager
+        from penstock.runtime.jobmanager.attempt.checkpoint_driver import CheckpointDriver
+        from penstock.runtime.jobmanager.reporting.job_history import JobHistory
+        from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
 
-        def start(call: Callable, attempt: Any) -> None:
-            self._attempt, self._mine = attempt, self._next()
-            call(attempt)
+        def start(call: Callable, driver: Any) -> None:
+            self._workers, self._mine = driver._workers, self._next()
+            call(driver)
 
-        def completed(call: Callable, job: Any, snapshot: dict[str, Any]) -> None:
-            call(job, snapshot)
+        def completed(call: Callable, history: Any, snapshot: dict[str, Any]) -> None:
+            call(history, snapshot)
             self._ready = self._ready or snapshot["log_records"] > 0
 
-        def acknowledged(call: Callable, attempt: Any, message: Any) -> None:
-            call(attempt, message)
-            flight = attempt._flights.get(message.number)
-            missing = attempt._coordinator.tasks - attempt._coordinator.acknowledged
-            if flight is not None and message.log_records and missing:
+        def acknowledged(call: Callable, driver: Any, message: Any) -> None:
+            call(driver, message)
+            pending = driver._pending.get(message.number)
+            missing = driver._coordinator.tasks - driver._coordinator.acknowledged
+            if pending is not None and message.log_records and missing:
                 records = message.log_records
                 self._in_jobmanager("acknowledged", number=message.number, records=records)
 
-        async def publish(call: Callable, job: Any, number: int, *rest: Any, **more: Any) -> None:
-            await call(job, number, *rest, **more)
-            self._in_jobmanager("published", number=number)
+        async def publish(call: Callable, publisher: Any, snapshot: Any, **more: Any) -> None:
+            await call(publisher, snapshot, **more)
+            self._in_jobmanager("published", number=snapshot.number)
 
         def commit(call: Callable, committer: Any, committables: list[Any]) -> None:
             call(committer, committables)
             if committables:
                 self._in_jobmanager("committing", number=committables[-1].snapshot)
 
-        _wrap(ExecutionAttempt, "_start", start)
-        _wrap(JobManager, "completed", completed)
-        _wrap(ExecutionAttempt, "_acknowledged", acknowledged)
-        _wrap(JobManager, "publish", publish)
+        _wrap(CheckpointDriver, "start", start)
+        _wrap(JobHistory, "add_snapshot", completed)
+        _wrap(CheckpointDriver, "acknowledged", acknowledged)
+        _wrap(SnapshotPublisher, "publish", publish)
         _wrap(FileCommitter, "publish", commit)
 
 

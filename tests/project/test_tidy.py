@@ -61,7 +61,7 @@ def test_records_and_state_are_never_pickled(path: Path):
     allowed = {
         "penstock/runtime/control/job_code.py",
         "penstock/runtime/control/code_pickler.py",
-        "penstock/runtime/jobmanager/jobmanager.py",
+        "penstock/runtime/jobmanager/attempt/deployment.py",
         "penstock/runtime/taskmanager/taskmanager.py",
     }
     if _name(path) not in allowed:

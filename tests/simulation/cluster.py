@@ -221,7 +221,7 @@ class Simulation:
                     self.job.blob,
                     self.machine.system(process),
                     JobSettings(resume=resume),
-                    lambda event: self._observe(process, event),
+                    lambda event: self._observe(process, event.to_wire()),
                     lambda root: Store(root, self.files, trio.current_time),
                 )
                 try:

@@ -16,6 +16,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.control.job_code import JobCode, pack, record_classes
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
+from penstock.runtime.jobmanager.reporting.job_events import JobEvent
 from tests.simulation.processes import Machine
 from tests.simulation.scheduler import seed_scheduler
 
@@ -40,6 +41,10 @@ class Ran:
     events: Events = field(default_factory=list)
     crashes: list[BaseException] = field(default_factory=list)
     hung: bool = False
+
+    def observe(self, event: JobEvent) -> None:
+        """Add an event, as a client gets it."""
+        self.events.append(event.to_wire())
 
 
 def program(build: Build, config: JobConfig) -> bytes:
@@ -88,7 +93,7 @@ def run_program(
 
             async def run() -> None:
                 system = machine.system(process)
-                job = JobManager(blob, system, options or JobSettings(), ran.events.append)
+                job = JobManager(blob, system, options or JobSettings(), ran.observe)
                 if script is not None:
                     nursery.start_soon(watched, script, job)
                 try:

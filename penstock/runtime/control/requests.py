@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any
 
 from penstock.dataflow.errors import PenstockError, ProtocolError
@@ -18,6 +19,7 @@ __all__ = [
     "Cancel",
     "JobRequest",
     "ListJobs",
+    "Order",
     "Refused",
     "Request",
     "Submit",
@@ -25,6 +27,7 @@ __all__ = [
     "decode_order",
     "decode_request",
     "encode_job",
+    "encode_order",
     "encode_request",
     "versions",
 ]
@@ -85,6 +88,13 @@ class JobRequest:
     options: dict[str, Any]
 
 
+class Order(Enum):
+    """An order of a client to a running job."""
+
+    STOP = "stop"
+    SAVEPOINT = "savepoint"
+
+
 def versions() -> list[str]:
     """Return the versions of Python and Penstock; both ends need the same to ship code."""
     major, minor = sys.version_info[:2]
@@ -123,12 +133,17 @@ def decode_job(data: bytes) -> JobRequest:
     return build_from_map(JobRequest, _map(data))
 
 
-def decode_order(data: bytes) -> str:
-    """Return what a client asks a running job for: "stop" or "savepoint", or `ProtocolError`."""
-    order = _map(data).get("do")
-    if order not in ("stop", "savepoint"):
-        raise ProtocolError(f"malformed request: {data[:40]!r}")
-    return str(order)
+def encode_order(order: Order) -> bytes:
+    """Return an order to a running job as bytes."""
+    return pack({"do": order.value})
+
+
+def decode_order(data: bytes) -> Order:
+    """Return the order of a client to a running job. Raises `ProtocolError`."""
+    try:
+        return Order(_map(data).get("do"))
+    except ValueError as error:
+        raise ProtocolError(f"malformed request: {data[:40]!r}") from error
 
 
 def _kind(name: Any) -> type[Request]:

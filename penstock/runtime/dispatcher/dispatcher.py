@@ -29,14 +29,16 @@ from penstock.dataflow.errors import PenstockError, ProtocolError, StoreError
 from penstock.runtime.control.failures import sentence_of
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshakes import Handshakes
-from penstock.runtime.control.packing import malformed, pack, pack_event, unpack_event
+from penstock.runtime.control.packing import malformed, pack_event, unpack_event
 from penstock.runtime.control.requests import (
     Cancel,
     ListJobs,
+    Order,
     Refused,
     Request,
     Submit,
     decode_request,
+    encode_order,
 )
 from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
 from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
@@ -156,7 +158,7 @@ class Dispatcher:
             names = ", ".join(self._running)
             self._say(f"stopping the running jobs ({names}); a second signal kills them")
         for job in list(self._running.values()):
-            await self._ask(job, "stop")
+            await self._order(job, Order.STOP)
         for job in list(self._running.values()):
             await job.ended.wait()
         # Give followers a moment to hear how their jobs ended.
@@ -254,16 +256,16 @@ class Dispatcher:
         if now:
             job.process.kill()
         else:
-            await self._ask(job, "stop")
+            await self._order(job, Order.STOP)
         await job.ended.wait()
         await self._reply(frames, {"event": "cancelled", **asdict(job.record)})
 
     # ---- jobs
 
-    async def _ask(self, job: _Job, what: str) -> None:
+    async def _order(self, job: _Job, order: Order) -> None:
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             async with job.sending:
-                await job.frames.send(pack({"do": what}))
+                await job.frames.send(encode_order(order))
 
     async def _run(self, job: _Job, request: bytes) -> None:
         """See a job through: send it its code, take its events, wait for its process."""

@@ -1,9 +1,9 @@
-"""The JobManager as a process of its own, talking to the client that started it.
+"""The process of a JobManager, and its connection to the client that started it.
 
-Started by `child_command` with the argument FD, where FD is one end of a socket pair whose
-other end the client holds; nobody else can reach it. Frames of msgpack go both ways: first the
-job, then `{"do": "stop"}` and the like from the client and events from the JobManager. When the
-client is gone, the job is stopped in order and stays resumable.
+It is started by `child_command` with the argument FD: one end of a socket pair whose other end
+the client holds. No other process can reach it. Frames of msgpack go both ways: the client sends
+the job and then orders such as `{"do": "stop"}`, and the JobManager sends events. When the client
+is gone, the job is stopped in order and can be resumed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,20 @@ from penstock.dataflow.job_process import running_as
 from penstock.runtime.control.failures import describe
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import build_from_map, pack_event
-from penstock.runtime.control.requests import decode_job, decode_order
+from penstock.runtime.control.requests import JobRequest, Order, decode_job, decode_order
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
+from penstock.runtime.jobmanager.reporting.job_events import (
+    Committed,
+    JobEvent,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobStatus,
+    SnapshotAborted,
+    SnapshotCompleted,
+    WorkersStarted,
+)
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System, real_system
@@ -37,16 +48,17 @@ from penstock.runtime.user_code.process_logging import LogAttributes, ProcessLog
 
 __all__ = ["JobServer", "main"]
 
+#: The time between two reports of the status.
 STATUS_SECONDS = 0.5
-#: So long the end of a job waits for a client that lives to hear of it.
-TELL_SECONDS = 60.0
-#: And for so long, if it is told to stop meanwhile.
-LEAVE_SECONDS = 5.0
-#: A job whose client is gone, and that has not ended for so long, names its processes.
+#: The time that a client has at the end of the job to receive all events.
+FLUSH_SECONDS = 60.0
+#: The same, from a request to stop that comes meanwhile.
+FLUSH_AFTER_STOP_SECONDS = 5.0
+#: The time after which a job whose client is gone prints its processes.
 ORPHAN_SECONDS = 3.0
-#: A client that is so many events behind misses those that later ones make up for.
+#: A client that is this number of events behind misses events that later ones make up for.
 MAX_BEHIND = 10_000
-_PASSING = ("snapshot", "committed", "aborted")
+_SUPERSEDED = (SnapshotCompleted, Committed, SnapshotAborted)
 
 
 class JobServer:
@@ -55,9 +67,10 @@ class JobServer:
     Arguments:
         frames: the connection to the client.
         make_system: makes the job's system, given the address on which it is to listen.
-        signals: whether SIGTERM and SIGINT of this process stop the job; not where the process
-            is somebody else's, such as a Spark driver.
+        signals: whether SIGTERM and SIGINT stop the job; not in a process that does not belong
+            to the job alone, such as a Spark driver.
         logs: the logging of the process; None leaves it alone.
+        make_job: makes the JobManager, with the arguments of `JobManager`.
     """
 
     def __init__(
@@ -66,103 +79,103 @@ class JobServer:
         make_system: Callable[[str | None], System] = real_system,
         signals: bool = True,
         logs: LogAttributes | None = None,
+        make_job: Callable[..., JobManager] = JobManager,
     ) -> None:
         self._frames = frames
         self._make_system = make_system
         self._signals = signals
         self._logs = logs
+        self._make_job = make_job
         self._log: JobLog | None = None
+        self._job: JobManager | None = None
         self._outbox: list[dict[str, Any]] = []
         self._client_gone = False
         self._ended = False
-        self._workers: list[int] = []
+        self._worker_pids: list[int] = []
         self._signal = Signal()
-        self._job: JobManager | None = None
         self._stop_scope = trio.CancelScope()
-        self._telling = trio.CancelScope()
+        self._flushing = trio.CancelScope()
 
-    def observe(self, event: dict[str, Any]) -> None:
-        """Send an event to the client."""
+    def observe(self, event: JobEvent) -> None:
+        """Send an event to the client, and log it."""
         if self._log is not None:
-            self._log.take(event)
-        if event["event"] == "workers":
-            self._workers = event["pids"]
+            self._log.record(event)
+        if isinstance(event, WorkersStarted):
+            self._worker_pids = event.pids
         if self._client_gone:
             return
-        if len(self._outbox) >= MAX_BEHIND and event["event"] in _PASSING:
+        if len(self._outbox) >= MAX_BEHIND and isinstance(event, _SUPERSEDED):
             return
-        self._outbox.append(event)
-        self._ended = self._ended or event["event"] in ("finished", "failed")
+        self._outbox.append(event.to_wire())
+        self._ended = self._ended or isinstance(event, JobFinished | JobFailed)
         self._signal.set()
 
     async def run(self) -> int:
-        """Run the job that the client sends; returns the exit code."""
-        request = await self._frames.receive()
-        if request is None:
+        """Run the job that the client sends; return the exit code."""
+        frame = await self._frames.receive()
+        if frame is None:
             return 2
         try:
-            job = decode_job(request)
-            options = build_from_map(JobSettings, job.options)
+            request = decode_job(frame)
+            settings = build_from_map(JobSettings, request.options)
         except ProtocolError as error:
-            await self._frames.send(pack_event({"event": "failed", **describe(error)}))
+            await self._frames.send(pack_event(JobFailed(describe(error)).to_wire()))
             return 2
-        sys.path[:] = job.search_path + [p for p in sys.path if p not in job.search_path]
-        code = 1
+        search_path = request.search_path
+        sys.path[:] = search_path + [p for p in sys.path if p not in search_path]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
-            try:
-                system = self._make_system(job.host)
-                self._job = JobManager(job.code, system, options, self.observe)
-                if self._logs is not None:
-                    self._logs.configure(self._job.code.logging)
-                self._log = JobLog(self._job.config.name, options.shown)
-                self.observe(
-                    {"event": "started", "pid": os.getpid(), "operators": self._operators()}
-                )
-                nursery.start_soon(self._listen, nursery)
-                if self._signals:
-                    nursery.start_soon(self._watch_signals, nursery)
-                nursery.start_soon(self._tell_status)
-                with self._stop_scope:
-                    outcome = await self._job.run()
-                    self.observe({"event": "finished", **vars(outcome)})
-                    code = 0
-                if self._stop_scope.cancelled_caught:
-                    seconds = self._job.config.stop_timeout_seconds
-                    raise JobError(
-                        f"the job was stopped, but its last snapshot was not done within "
-                        f"{seconds:g} s; it can be resumed from the one before"
-                    )
-            except PenstockError as error:
-                self.observe({"event": "failed", **describe(error), "report": self._report()})
-            except BaseException as error:
-                if not is_user_error(error):
-                    raise
-                import traceback
-
-                text = "".join(traceback.format_exception(error))
-                self.observe(
-                    {
-                        "event": "failed",
-                        "family": "ProtocolError",
-                        "message": f"{text}\nthe JobManager failed",
-                        "report": self._report(),
-                    }
-                )
-            self._telling.deadline = trio.current_time() + TELL_SECONDS
-            with self._telling:
-                while self._outbox:
-                    await trio.sleep(0.005)
-                await trio.sleep(0.005)
+            code = await self._run_job(request, settings, nursery)
+            await self._flush()
             nursery.cancel_scope.cancel()
         return code
 
-    def _operators(self) -> list[list[str]]:
-        assert self._job is not None
-        return [[info.uid, info.name] for info in self._job.plan.operators]
+    async def _run_job(
+        self, request: JobRequest, settings: JobSettings, nursery: trio.Nursery
+    ) -> int:
+        """Run the job, and report how it ended; return the exit code."""
+        try:
+            system = self._make_system(request.host)
+            job = self._make_job(request.code, system, settings, self.observe)
+            self._job = job
+            if self._logs is not None:
+                self._logs.configure(job.code.logging)
+            self._log = JobLog(job.config.name, settings.shown)
+            operators = [[info.uid, info.name] for info in job.plan.operators]
+            self.observe(JobStarted(os.getpid(), operators))
+            nursery.start_soon(self._listen, job, nursery)
+            if self._signals:
+                nursery.start_soon(self._watch_signals, job, nursery)
+            nursery.start_soon(self._report_status, job)
+            with self._stop_scope:
+                self.observe(JobFinished(await job.run()))
+                return 0
+            raise JobError(
+                f"the job was stopped, but its last snapshot was not done within "
+                f"{job.config.stop_timeout_seconds:g} s; it can be resumed from the one before"
+            )
+        except PenstockError as error:
+            self.observe(JobFailed(describe(error), self._report()))
+        except BaseException as error:
+            if not is_user_error(error):
+                raise
+            import traceback
+
+            text = "".join(traceback.format_exception(error))
+            told = {"family": "ProtocolError", "message": f"{text}\nthe JobManager failed"}
+            self.observe(JobFailed(told, self._report()))
+        return 1
 
     def _report(self) -> dict[str, Any]:
         return vars(self._job.outcome()) if self._job is not None else {}
+
+    async def _flush(self) -> None:
+        """Wait until the client has received all events, but not for long."""
+        self._flushing.deadline = trio.current_time() + FLUSH_SECONDS
+        with self._flushing:
+            while self._outbox:
+                await trio.sleep(0.005)
+            await trio.sleep(0.005)
 
     async def _write(self) -> None:
         try:
@@ -172,77 +185,65 @@ class JobServer:
                     del self._outbox[0]
                 await self._signal.wait()
         except (trio.BrokenResourceError, OSError):
-            # Nobody is left to tell; the end must not wait for it.
+            # The end of the job must not wait for a client that is gone.
             self._client_gone = True
             self._outbox.clear()
 
-    async def _listen(self, nursery: trio.Nursery) -> None:
+    async def _listen(self, job: JobManager, nursery: trio.Nursery) -> None:
+        """Carry out the orders of the client; stop the job when the client is gone."""
         while True:
             order = None
-            # A malformed request ends the connection, as if the client were gone.
+            # A malformed order ends the connection, as if the client were gone.
             with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                 frame = await self._frames.receive()
                 order = None if frame is None else decode_order(frame)
-            assert self._job is not None
-            if order == "savepoint":
-                self._job.savepoint()
+            if order is Order.SAVEPOINT:
+                job.savepoint()
             else:
-                self._stop(nursery)
+                self._stop(job, nursery)
             if order is None:
-                nursery.start_soon(self._report_orphan)
+                nursery.start_soon(self._report_orphan, job)
                 return
 
-    async def _report_orphan(self) -> None:
-        """Name the processes that are left for a while, where a function does not return."""
-        assert self._job is not None
+    async def _report_orphan(self, job: JobManager) -> None:
+        """Print the processes of a job that does not end although its client is gone."""
         await trio.sleep(ORPHAN_SECONDS)
         if not self._ended:
-            seconds = self._job.config.stop_timeout_seconds
             text = (
-                f"the program of job {self._job.config.name!r} is gone, and the job ends within "
-                f"{seconds:g} s; it is in the JobManager (pid {os.getpid()}) and in the workers "
-                f"(pids {', '.join(map(str, self._workers))})"
+                f"the program of job {job.config.name!r} is gone, and the job ends within "
+                f"{job.config.stop_timeout_seconds:g} s; it is in the JobManager "
+                f"(pid {os.getpid()}) and in the workers "
+                f"(pids {', '.join(map(str, self._worker_pids))})"
             )
             print(text, file=sys.stderr, flush=True)
 
-    async def _watch_signals(self, nursery: trio.Nursery) -> None:
+    async def _watch_signals(self, job: JobManager, nursery: trio.Nursery) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
-                self._stop(nursery)
+                self._stop(job, nursery)
 
-    def _stop(self, nursery: trio.Nursery) -> None:
-        assert self._job is not None
-        self._job.stop()
+    def _stop(self, job: JobManager, nursery: trio.Nursery) -> None:
+        job.stop()
         if self._ended:
-            # The client may be one that does not read, and nobody else waits for this process.
-            self._telling.deadline = min(
-                self._telling.deadline, trio.current_time() + LEAVE_SECONDS
-            )
-        nursery.start_soon(self._stop_in_time)
+            # The client may be one that does not read, and only it waits for this process.
+            limit = trio.current_time() + FLUSH_AFTER_STOP_SECONDS
+            self._flushing.deadline = min(self._flushing.deadline, limit)
+        nursery.start_soon(self._stop_in_time, job.config.stop_timeout_seconds)
 
-    async def _stop_in_time(self) -> None:
-        assert self._job is not None
-        await trio.sleep(self._job.config.stop_timeout_seconds)
+    async def _stop_in_time(self, seconds: float) -> None:
+        await trio.sleep(seconds)
         self._stop_scope.cancel()
 
-    async def _tell_status(self) -> None:
-        assert self._job is not None
+    async def _report_status(self, job: JobManager) -> None:
         while True:
             await trio.sleep(STATUS_SECONDS)
             if self._ended:
-                # What tells the end is the last that a client hears.
+                # The end of the job is the last event that a client receives.
                 return
-            if self._outbox:
-                # A client that does not read shall not have to read all of them before the end.
-                continue
-            self.observe(
-                {
-                    "event": "status",
-                    "operators": self._job.metrics.operators(),
-                    "loops": self._job.metrics.loops(),
-                    "busy_workers": self._job.busy_workers(),
-                }
-            )
+            # A client that reads slowly must not have to read all of them before the end.
+            if not self._outbox:
+                metrics = job.metrics
+                self.observe(JobStatus(metrics.operators(), metrics.loops(), job.busy_workers()))
 
 
 async def _serve(descriptor: int) -> int:
@@ -252,8 +253,8 @@ async def _serve(descriptor: int) -> int:
 
 
 def main() -> None:
-    """Serve the client at the other end of the descriptor that is the only argument."""
-    # What was imported is not gone through again at each full pass for cycles.
+    """Serve the client at the other end of the socket whose descriptor is the only argument."""
+    # The garbage collector need not scan the imported modules at each full collection.
     gc.freeze()
     watch_forks()
     refuse_breakpoints()

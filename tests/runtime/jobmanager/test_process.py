@@ -12,15 +12,15 @@ import trio.testing
 
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.requests import JobRequest, encode_job
-from penstock.runtime.jobmanager import process as jobprocess
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.process import (
-    LEAVE_SECONDS,
+    FLUSH_AFTER_STOP_SECONDS,
+    FLUSH_SECONDS,
     ORPHAN_SECONDS,
     STATUS_SECONDS,
-    TELL_SECONDS,
     JobServer,
 )
+from penstock.runtime.jobmanager.reporting.job_events import WorkersStarted
 
 RUN_SECONDS = 40 * STATUS_SECONDS
 
@@ -36,6 +36,7 @@ class Job:
 
     def __init__(self, *_: Any) -> None:
         self.plan = SimpleNamespace(operators=[])
+        self.code = SimpleNamespace(logging=None)
         self.config = SimpleNamespace(name="counts", stop_timeout_seconds=600.0)
         self.metrics = SimpleNamespace(operators=list, loops=list)
         self.stops = 0
@@ -54,12 +55,16 @@ class Job:
 class Client:
     """Sends a job and reads what is said, but only when it is told to."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobprocess, "JobManager", Job)
+    def __init__(self) -> None:
         # What is sent waits for who reads, as it does where the buffers of a socket are full.
         here, there = trio.testing.lockstep_stream_pair()
         self.frames = Frames(here)
-        self.server = JobServer(Frames(there), lambda host: None, signals=False)  # type: ignore
+        self.server = JobServer(
+            Frames(there),
+            lambda host: None,
+            signals=False,
+            make_job=Job,  # type: ignore
+        )
         self.ended_at = 0.0
 
     async def begin(self, nursery: trio.Nursery) -> None:
@@ -83,15 +88,13 @@ def run(main: Any) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_client_that_stood_still_hears_the_end_and_not_all_that_was_before(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    client = Client(monkeypatch)
+def test_a_client_that_stood_still_hears_the_end_and_not_all_that_was_before():
+    client = Client()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             await client.begin(nursery)
-            await trio.sleep(RUN_SECONDS + TELL_SECONDS / 2)
+            await trio.sleep(RUN_SECONDS + FLUSH_SECONDS / 2)
             said = await client.read()
             assert [event["event"] for event in said] == ["started", "finished"]
             assert said[-1]["records"] == 7
@@ -99,8 +102,8 @@ def test_a_client_that_stood_still_hears_the_end_and_not_all_that_was_before(
     run(main)
 
 
-def test_a_client_that_reads_hears_how_the_job_does(monkeypatch: pytest.MonkeyPatch):
-    client = Client(monkeypatch)
+def test_a_client_that_reads_hears_how_the_job_does():
+    client = Client()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -115,9 +118,9 @@ def test_a_client_that_reads_hears_how_the_job_does(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_client_that_never_reads_does_not_hold_the_process_for_ever(
-    stopped: bool, monkeypatch: pytest.MonkeyPatch
+    stopped: bool,
 ):
-    client = Client(monkeypatch)
+    client = Client()
 
     async def main() -> None:
         began = trio.current_time()
@@ -127,7 +130,7 @@ def test_a_client_that_never_reads_does_not_hold_the_process_for_ever(
             if stopped:
                 await client.frames.send(msgpack.packb({"do": "stop"}))
         waited = client.ended_at - began - RUN_SECONDS
-        most = 1.0 + LEAVE_SECONDS if stopped else TELL_SECONDS
+        most = 1.0 + FLUSH_AFTER_STOP_SECONDS if stopped else FLUSH_SECONDS
         assert most <= waited < most + 1.0
 
     run(main)
@@ -135,15 +138,15 @@ def test_a_client_that_never_reads_does_not_hold_the_process_for_ever(
 
 @pytest.mark.parametrize("runs", [ORPHAN_SECONDS / 2, ORPHAN_SECONDS * 2])
 def test_a_job_that_outlives_its_client_for_long_names_its_processes(
-    runs: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: float, capsys: pytest.CaptureFixture[str]
 ):
-    client = Client(monkeypatch)
+    client = Client()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             await client.begin(nursery)
             await trio.sleep(RUN_SECONDS - runs)
-            client.server.observe({"event": "workers", "pids": [70, 71]})
+            client.server.observe(WorkersStarted([70, 71]))
             await client.frames.aclose()
 
     run(main)

@@ -15,7 +15,17 @@ from click.testing import CliRunner
 from penstock import MapFunction, ProcessFunction, StreamExecutionEnvironment
 from penstock.cli import main
 from penstock.cli.options import JobOptions
-from penstock.dataflow.errors import GraphError
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.runtime.jobmanager.job_settings import JobOutcome
+from penstock.runtime.jobmanager.reporting.job_events import (
+    JobFinished,
+    JobStarted,
+    Restarting,
+    Resumed,
+    SnapshotAborted,
+    SnapshotCompleted,
+    WorkersStarted,
+)
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.process_logging import (
@@ -223,14 +233,14 @@ def test_the_life_of_a_job_is_logged():
     stream = configured("%(levelname)s %(message)s")
     logging.root.setLevel(logging.DEBUG)
     log = JobLog("words")
-    log.take({"event": "started", "pid": 7})
-    log.take({"event": "resumed", "number": 4})
-    log.take({"event": "workers", "pids": [8, 9]})
-    log.take({"event": "snapshot", "number": 5, "duration_ms": 12.3})
-    log.take({"event": "aborted", "number": 6, "reason": "the disk is full"})
-    log.take({"event": "restarting"})
-    log.take({"event": "workers", "pids": [10, 11]})
-    log.take({"event": "finished", "stopped": True})
+    log.record(JobStarted(7, []))
+    log.record(Resumed(4, "", 0))
+    log.record(WorkersStarted([8, 9]))
+    log.record(SnapshotCompleted({"number": 5, "duration_ms": 12.3}))
+    log.record(SnapshotAborted(6, "the disk is full"))
+    log.record(Restarting(JobError("it broke"), 0.1))
+    log.record(WorkersStarted([10, 11]))
+    log.record(JobFinished(JobOutcome(True, [], [], [], "", [], [], {})))
     assert stream.getvalue().splitlines() == [
         "INFO job 'words' starts (pid 7)",
         "INFO job 'words' resumes from snapshot 4",
@@ -244,7 +254,7 @@ def test_the_life_of_a_job_is_logged():
 
 def test_a_snapshot_whose_abortion_the_client_shows_is_no_second_warning():
     stream = configured("%(levelname)s %(message)s")
-    JobLog("words", shown=True).take({"event": "aborted", "number": 6, "reason": "no space"})
+    JobLog("words", shown=True).record(SnapshotAborted(6, "no space"))
     assert stream.getvalue() == "INFO snapshot 6 was aborted: no space\n"
 
 

@@ -285,7 +285,7 @@ class _Run:
             blob,
             self._machine.system(self._process),
             JobSettings(resume="newest" if resume else None),
-            self._observe,
+            lambda event: self._observe(event.to_wire()),
             lambda root: Store(root, files, trio.current_time),
         )
         try:

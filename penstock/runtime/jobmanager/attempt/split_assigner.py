@@ -7,16 +7,17 @@ from collections import deque
 from contextlib import AbstractContextManager
 from typing import Any
 
-from penstock.dataflow.errors import GraphError, JobError, StoreError
+from penstock.dataflow.errors import JobError, StoreError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.source import Split, SplitEnumerator
 from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.jobmanager.snapshots.restored_snapshot import rescaled
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.plain_values import require_plain
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["SplitAssigner", "input_positions", "parallelism_of", "rescaled"]
+__all__ = ["SplitAssigner"]
 
 #: What the error of an enumerator means for the job.
 FAILED = "the source could not assign its splits"
@@ -184,26 +185,3 @@ class SplitAssigner:
 
     def _calling(self, chain: int) -> AbstractContextManager[None]:
         return calling(self._sources[chain][0].name, FAILED)
-
-
-def parallelism_of(manifest: Manifest, uid: str) -> int:
-    """The parallelism of an operator in a snapshot; `GraphError` if the snapshot lacks it."""
-    for entry in manifest.operators:
-        if entry.uid == uid:
-            return entry.parallelism
-    raise GraphError(f"the snapshot knows no operator with the uid {uid!r}")
-
-
-def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
-    """Whether an operator had another parallelism in a snapshot."""
-    return parallelism_of(manifest, uid) != parallelism
-
-
-def input_positions(manifest: Manifest) -> str:
-    """Return what two snapshots have in common exactly if no input was read between them."""
-    readers = sorted(
-        (handle.uid, handle.subtask, repr(handle.small))
-        for handle in manifest.handles
-        if handle.uid in manifest.enumerators
-    )
-    return repr((sorted(manifest.enumerators.items()), readers))

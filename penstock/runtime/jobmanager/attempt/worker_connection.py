@@ -17,9 +17,18 @@ __all__ = ["WorkerConnection", "WorkerLost"]
 
 
 class WorkerLost(PenstockError):
-    """A worker died, lost its connection, or has been silent for too long."""
+    """A worker died, lost its connection, or has been silent for too long.
+
+    Arguments:
+        message: which worker, and how it was lost.
+        disconnected: only its connection has ended; its process may have died.
+    """
 
     _of_class = Recoverability.ENVIRONMENT
+
+    def __init__(self, message: str, *, disconnected: bool = False) -> None:
+        super().__init__(message)
+        self.disconnected = disconnected
 
 
 @dataclass
@@ -63,9 +72,10 @@ class WorkerConnection:
                         await self.frames.send(frame)
                 await self._signal.wait()
 
-    def lost(self, how: str) -> WorkerLost:
-        """Return the error for a worker of which nothing more is heard."""
-        return WorkerLost(f"worker {self.spec.worker} (pid {self.handle.pid}) {how}")
+    def lost(self, how: str, *, disconnected: bool = False) -> WorkerLost:
+        """Return the error for a worker that was lost, and how."""
+        text = f"worker {self.spec.worker} (pid {self.handle.pid}) {how}"
+        return WorkerLost(text, disconnected=disconnected)
 
     async def died(self) -> WorkerLost:
         """Wait for the end of the process, and return the error for it."""

@@ -6,7 +6,17 @@ Restarts are not logged here: the client reports them (`restart_reports.py`).
 from __future__ import annotations
 
 import logging
-from typing import Any
+
+from penstock.runtime.jobmanager.reporting.job_events import (
+    JobEvent,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    Resumed,
+    SnapshotAborted,
+    SnapshotCompleted,
+    WorkersStarted,
+)
 
 __all__ = ["JobLog"]
 
@@ -18,7 +28,7 @@ class JobLog:
 
     Arguments:
         name: of the job.
-        shown: the client shows the progress in the same place, and snapshots that are aborted.
+        shown: the client shows the progress, and aborted snapshots, in the same place.
     """
 
     def __init__(self, name: str, shown: bool = False) -> None:
@@ -26,25 +36,25 @@ class JobLog:
         self._aborted_level = logging.INFO if shown else logging.WARNING
         self._attempts = 0
 
-    def take(self, event: dict[str, Any]) -> None:
+    def record(self, event: JobEvent) -> None:
         """Log an event if it is one of the job's life."""
-        match event["event"]:
-            case "started":
-                logger.info("job %r starts (pid %d)", self._name, event["pid"])
-            case "resumed":
-                logger.info("job %r resumes from snapshot %d", self._name, event["number"])
-            case "workers":
+        match event:
+            case JobStarted():
+                logger.info("job %r starts (pid %d)", self._name, event.pid)
+            case Resumed():
+                logger.info("job %r resumes from snapshot %d", self._name, event.number)
+            case WorkersStarted():
                 self._attempts += 1
-                pids = ", ".join(map(str, event["pids"]))
+                pids = ", ".join(map(str, event.pids))
                 logger.info("attempt %d runs on workers (pids %s)", self._attempts, pids)
-            case "snapshot":
-                ms = event["duration_ms"]
-                logger.debug("snapshot %d is complete after %.0f ms", event["number"], ms)
-            case "aborted":
+            case SnapshotCompleted(figures):
+                number, ms = figures["number"], figures["duration_ms"]
+                logger.debug("snapshot %d is complete after %.0f ms", number, ms)
+            case SnapshotAborted():
                 text = "snapshot %d was aborted: %s"
-                logger.log(self._aborted_level, text, event["number"], event["reason"])
-            case "finished":
-                how = "was stopped" if event["stopped"] else "has finished"
+                logger.log(self._aborted_level, text, event.number, event.reason)
+            case JobFinished():
+                how = "was stopped" if event.stopped else "has finished"
                 logger.info("job %r %s", self._name, how)
-            case "failed":
+            case JobFailed():
                 logger.info("job %r has failed", self._name)

@@ -24,8 +24,8 @@ class JobMetrics:
         self._operators: dict[tuple[str, int], tuple[int, int]] = {}
         self._before: dict[str, tuple[int, int]] = {}
         self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
-        #: Per task: the last snapshot that it has copied its state for.
-        self.cuts: dict[tuple[int, int], int] = {}
+        #: Per task: the last snapshot that it has captured its state for.
+        self.captured: dict[tuple[int, int], int] = {}
         #: Per back-edge link and channel: queued records, bytes on disk.
         self._back_edges: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
         #: Per link: the most records queued that were seen, and the most bytes on disk.
@@ -41,9 +41,9 @@ class JobMetrics:
             self._attempt, self._tasks, self._back_edges = attempt, {}, {}
         for uid, subtask, records_in, records_out in metrics.operators:
             self._operators[uid, subtask] = (records_in, records_out)
-        for chain, subtask, busy, blocked, queued, cut in metrics.tasks:
+        for chain, subtask, busy, blocked, queued, captured in metrics.tasks:
             self._tasks[chain, subtask] = (busy, blocked, queued)
-            self.cuts[chain, subtask] = cut
+            self.captured[chain, subtask] = captured
         for link, source, target, queued, spilled, peak in metrics.back_edges:
             channels = self._back_edges.setdefault(link, {})
             channels[source, target] = (queued, spilled)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.runtime.jobmanager.reporting.job_events import SnapshotDelayed
 
 __all__ = ["SnapshotDelays"]
 
@@ -28,28 +28,28 @@ class SnapshotDelays:
         self._number, self._reports = -1, 0
 
     def report(
-        self, number: int, seconds: float, missing: Iterable[Task], cuts: Mapping[Task, int]
-    ) -> dict[str, Any] | None:
+        self, number: int, seconds: float, missing: Iterable[Task], captured: Mapping[Task, int]
+    ) -> SnapshotDelayed | None:
         """Return an event if it is time for one.
 
         Arguments:
             number: of the snapshot.
             seconds: for how long it has been under way.
             missing: the tasks that have not acknowledged it.
-            cuts: the last snapshot that each task has copied its state for.
+            captured: the last snapshot that each task has captured its state for.
         """
         if number != self._number:
             self._number, self._reports = number, 0
         if seconds < REPORT_SECONDS * (self._reports + 1):
             return None
         self._reports = int(seconds / REPORT_SECONDS)
-        waiting = self._waiting(number, sorted(missing), cuts)
-        return {"event": "delayed", "number": number, "seconds": seconds, "waiting": waiting}
+        waiting = self._waiting(number, sorted(missing), captured)
+        return SnapshotDelayed(number, seconds, waiting)
 
-    def _waiting(self, number: int, missing: list[Task], cuts: Mapping[Task, int]) -> str:
+    def _waiting(self, number: int, missing: list[Task], captured: Mapping[Task, int]) -> str:
         if not missing:
             return "the manifest to be written"
-        without = [task for task in missing if cuts.get(task, -1) < number]
+        without = [task for task in missing if captured.get(task, -1) < number]
         if not without:
             return f"{self._named(missing)} to write its state"
         # A barrier that has not left one task has not come to the next either.

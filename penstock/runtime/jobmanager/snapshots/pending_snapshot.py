@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,22 @@ class PendingSnapshot:
     write_seconds: float = 0.0
     log_records: int = 0
     log_bytes: int = 0
+
+    def add_handles(
+        self, handles: Iterable[OperatorHandle], uids: Collection[str], subtask: int
+    ) -> None:
+        """Add the handles that a task has acknowledged.
+
+        Arguments:
+            handles: of the task.
+            uids: of the operators of the task.
+            subtask: of the task.
+        """
+        for handle in handles:
+            # Records that the task's barrier overtook on their way to another task. They come
+            # after the records that the other task itself had logged of the same channel.
+            own = handle.subtask == subtask and handle.uid in uids
+            (self.handles if own else self.overtaken).append(handle)
 
     def add(self, message: m.Acknowledge, committables: Iterable[Committable]) -> None:
         """Add what a task has acknowledged, but for its handles."""

@@ -13,10 +13,16 @@ from penstock.connectors import GeneratorSource
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.graph.compile import compile_graph
+from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.messages import Metrics
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.process import MAX_BEHIND, JobServer
 from penstock.runtime.jobmanager.reporting import job_history
+from penstock.runtime.jobmanager.reporting.job_events import (
+    Committed,
+    JobFinished,
+    SnapshotCompleted,
+)
 from penstock.runtime.jobmanager.reporting.job_history import KEPT, JobHistory
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
 from tests.simulation.run_program import program, run_program
@@ -91,13 +97,10 @@ def test_metrics_of_attempts_that_are_over_are_added_up():
 
 
 def test_a_client_that_does_not_read_holds_up_a_bounded_number_of_events():
-    server = JobServer.__new__(JobServer)
-    server._client_gone, server._ended, server._outbox = False, False, []
-    server._log = None
-    server._signal = trio.Event()  # type: ignore[assignment]
+    server = JobServer(Frames(trio.testing.memory_stream_pair()[0]))
     for number in range(3 * MAX_BEHIND):
-        server.observe({"event": "snapshot", **figures(number)})
-        server.observe({"event": "committed"})
-    server.observe({"event": "finished"})
+        server.observe(SnapshotCompleted(figures(number)))
+        server.observe(Committed())
+    server.observe(JobFinished(JobOutcome(False, [], [], [], "", [], [], {})))
     assert len(server._outbox) == MAX_BEHIND + 1
-    assert server._outbox[-1] == {"event": "finished"}
+    assert server._outbox[-1]["event"] == "finished"

@@ -38,7 +38,7 @@ def test_a_report_names_the_first_task_without_the_barrier(delays: SnapshotDelay
     event = delays.report(7, 12.4, missing, {(slow, 0): 7, (slow, 1): 6})
     assert event is not None
     said: list[str] = []
-    Lines(said.append)(event)
+    Lines(said.append)(event.to_wire())
     assert said == [
         "snapshot 7 has been under way for 12 s: waiting for the barrier at "
         "'slow → out' (subtask 1)"
@@ -55,14 +55,14 @@ def test_a_barrier_waits_where_all_tasks_before_have_it(
     event = delays.report(7, 10, missing, {})
     assert event is not None
     name = delays._plan.chains[ids[chains - 1]].name
-    assert event["waiting"] == f"the barrier at {name!r} (subtask 0) and at 1 more"
+    assert event.waiting == f"the barrier at {name!r} (subtask 0) and at 1 more"
 
 
 def test_a_task_that_has_the_barrier_is_writing(delays: SnapshotDelays) -> None:
     task = all_tasks(delays)[-1]
     event = delays.report(7, 10, [task], {task: 7})
     assert event is not None
-    assert event["waiting"] == f"'slow → out' (subtask {task[1]}) to write its state"
+    assert event.waiting == f"'slow → out' (subtask {task[1]}) to write its state"
     event = delays.report(7, 20, [], {})
     assert event is not None
-    assert event["waiting"] == "the manifest to be written"
+    assert event.waiting == "the manifest to be written"

@@ -77,7 +77,7 @@ async def crash_at_the_third_commit(job: JobManager, machine: Machine, events: E
             process.kill()
             raise Killed
 
-    process.on_kill.append(job.store.unlock)
+    process.on_kill.append(job.store.files.unlock)
     ledger.on_commit = on_commit
     await process.ended.wait()
     ledger.on_commit = lambda _: None

@@ -1,0 +1,321 @@
+"""Drives the snapshots of one attempt: executes what the coordinator decides.
+
+The coordinator (`penstock.snapshot.coordination.coordinator`) and the loop termination detector
+(`penstock.snapshot.coordination.loop_termination`) decide without I/O. This module sends barriers
+to the workers, gathers their acknowledgements, and has manifests written. All methods but the
+background work run in the loop of the attempt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from penstock.dataflow.errors import PenstockError, Recoverability, StoreError
+from penstock.dataflow.sink import Committable
+from penstock.runtime.control import messages as m
+from penstock.runtime.control.packing import build, malformed
+from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
+from penstock.runtime.jobmanager.attempt.deployment import Deployment
+from penstock.runtime.jobmanager.attempt.split_server import SplitServer
+from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
+from penstock.runtime.jobmanager.reporting.job_events import (
+    Committed,
+    JobEvent,
+    SnapshotAborted,
+    SnapshotCompleted,
+)
+from penstock.runtime.jobmanager.reporting.snapshot_delays import SnapshotDelays
+from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
+from penstock.runtime.jobmanager.snapshots.snapshot_publisher import SnapshotPublisher
+from penstock.runtime.system.signal import Signal
+from penstock.snapshot.coordination import coordinator as c
+from penstock.snapshot.coordination import loop_termination as t
+from penstock.snapshot.metadata.handles import OperatorHandle
+from penstock.snapshot.protocols.events import SnapshotKind
+
+__all__ = ["CheckpointDriver"]
+
+#: The files of aborted snapshots are removed with the next complete one, or when this number of
+#: snapshots was aborted after it.
+MAX_ABORTED = 500
+#: The time between two ticks at most, and at least.
+MAX_TICK_SECONDS, MIN_TICK_SECONDS = 1.0, 0.0005
+
+Task = tuple[int, int]
+
+
+class CheckpointDriver:
+    """Drives the snapshots of one attempt, once its tasks are started.
+
+    Arguments:
+        deployment: of the attempt.
+        numbers: reserved snapshot numbers.
+        publisher: publishes snapshots and commits their output.
+        workers: run the tasks.
+        splits: the enumerators, whose state is a part of each snapshot.
+        loop: of the attempt.
+        observe: called with each event of interest.
+        clock: seconds.
+        captured: per task, the last snapshot that it has captured its state for.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        numbers: range,
+        publisher: SnapshotPublisher,
+        workers: WorkerPool,
+        splits: SplitServer,
+        loop: AttemptLoop,
+        observe: Callable[[JobEvent], None],
+        clock: Callable[[], float],
+        captured: Mapping[Task, int],
+    ) -> None:
+        plan = deployment.plan
+        self._deployment = deployment
+        self._numbers = numbers
+        self._publisher = publisher
+        self._workers = workers
+        self._splits = splits
+        self._loop = loop
+        self._observe = observe
+        self._clock = clock
+        self._captured = captured
+        self._feedback_loops = t.LoopTerminationDetector(
+            t.Loop(
+                index,
+                frozenset(task for task in plan.tasks() if task[0] in chains),
+                plan.has_end_input(index),
+            )
+            for index, chains in enumerate(plan.loops)
+        )
+        self._pending: dict[int, PendingSnapshot] = {}
+        self._aborted: list[int] = []
+        self._delays = SnapshotDelays(plan)
+        self._rescheduled = Signal()
+        self._stopping = False
+        #: Whether a restart may mend what the last snapshot failed with.
+        self._recoverability = Recoverability.ENVIRONMENT
+
+    # ---- requests and messages
+
+    def start(self) -> None:
+        """Begin to take snapshots; the first interval starts now."""
+        deployment, config, now = self._deployment, self._deployment.config, self._clock()
+        self._coordinator = c.Coordinator(
+            deployment.plan.tasks(),
+            now=now,
+            interval=deployment.interval,
+            timeout=config.checkpoint_timeout_seconds,
+            min_pause=config.min_pause_seconds,
+            tolerable_failures=config.tolerable_failures,
+            numbers=self._numbers,
+            announce=deployment.keep,
+        )
+        self._coordinate(c.Tick(now))
+        self._loop.spawn(self._watch_clock)
+
+    def stop(self) -> None:
+        """Take a last snapshot, and finish the attempt with it."""
+        self._stopping = True
+        self._loop.post(partial(self._coordinate, c.StopRequested()))
+
+    def savepoint(self) -> None:
+        """Take a snapshot that retention never removes."""
+        self._loop.post(partial(self._coordinate, c.SavepointRequested()))
+
+    def acknowledged(self, message: m.Acknowledge) -> None:
+        """Add what a task has acknowledged. Raises `ProtocolError`."""
+        pending = self._pending.get(message.number)
+        if pending is None:
+            return
+        with malformed("acknowledgement"):
+            handles = [OperatorHandle.from_wire(wire) for wire in message.handles]
+            committables = [build(Committable, wire) for wire in message.committables]
+            status = None if message.loop is None else build(t.LoopStatus, message.loop)
+        chain = self._deployment.plan.chains[message.chain]
+        uids = {node.operator.uid for node in chain.root.walk()}
+        pending.add_handles(handles, uids, message.subtask)
+        pending.add(message, committables)
+        self._publisher.types.record_written(message.types)
+        task: Task = (message.chain, message.subtask)
+        if status is not None:
+            self._watch_feedback_loops(t.StatusReported(task, message.number, status))
+        self._coordinate(c.Acknowledged(task, message.number))
+
+    def declined(self, task: Task, number: int, reason: str) -> None:
+        """Abort a snapshot in which a task cannot take part."""
+        self._recoverability = Recoverability.ENVIRONMENT
+        self._coordinate(c.Declined(task, number, reason))
+
+    def input_ended(self, task: Task) -> None:
+        """Note that a task has processed all of its input."""
+        self._coordinate(c.TaskInputEnded(task))
+
+    def outside_ended(self, task: Task) -> None:
+        """Note that the input of a loop's task from outside of the loop has ended."""
+        self._watch_feedback_loops(t.ExternalInputEnded(task))
+
+    # ---- time
+
+    async def _watch_clock(self) -> None:
+        """Send the coordinator a tick when it needs one, and at regular times."""
+        while True:
+            now = self._clock()
+            due = self._coordinator.next_tick()
+            latest = now + MAX_TICK_SECONDS
+            wake = latest if due is None else max(min(latest, due), now + MIN_TICK_SECONDS)
+            await self._rescheduled.wait(wake)
+            self._loop.post(self._tick)
+
+    def _tick(self) -> None:
+        self._coordinate(c.Tick(self._clock()))
+        self._report_delay()
+
+    def _report_delay(self) -> None:
+        """Report the snapshot in flight if it has been in flight for long."""
+        number = self._coordinator.number
+        pending = None if number is None else self._pending.get(number)
+        if pending is None:
+            return
+        seconds = self._clock() - pending.began
+        acknowledged = self._coordinator.acknowledged
+        missing = [task for task in self._deployment.plan.tasks() if task not in acknowledged]
+        event = self._delays.report(pending.number, seconds, missing, self._captured)
+        if event is not None:
+            self._observe(event)
+
+    # ---- decisions
+
+    def _coordinate(self, event: c.CoordinatorEvent) -> None:
+        """Pass an event to the coordinator, and execute its commands."""
+        commands = self._coordinator.handle(event)
+        if not isinstance(event, c.Tick):
+            self._rescheduled.set()  # its next tick may be due earlier now
+        for command in commands:
+            self._execute(command)
+
+    def _execute(self, command: c.CoordinatorCommand) -> None:
+        spawn, workers = self._loop.spawn, self._workers
+        match command:
+            case c.PrepareSnapshot(number, seconds):
+                workers.send_all(m.Prepare(number, seconds))
+                spawn(self._publisher.store.prepare_folder, number)
+            case c.InjectBarriers(number, kind):
+                now, wall_ms = self._clock(), int(time.time() * 1000)
+                self._pending[number] = PendingSnapshot(number, kind, now, wall_ms)
+                spawn(self._inject, number, kind)
+            case c.PublishSnapshot(number):
+                spawn(self._publish, self._pending[number])
+            case c.CompleteSnapshot(number):
+                self._complete(number)
+                self._watch_feedback_loops(t.SnapshotEnded(number))
+            case c.FinishJob(number):
+                self._complete(number, final=True)
+            case c.AbortSnapshot(number, reason):
+                self._abort(number, reason)
+                self._watch_feedback_loops(t.SnapshotEnded(number))
+            case c.ReserveNumbers():
+                spawn(self._reserve)
+            case c.FailAttempt(reason):
+                self._loop.fail(StoreError(reason, recoverability=self._recoverability))
+
+    def _watch_feedback_loops(self, event: t.LoopEvent) -> None:
+        """Pass an event to the detector of its end, and execute its commands."""
+        for command in self._feedback_loops.handle(event):
+            match command:
+                case t.RunEndOfInputHooks(index, round):
+                    self._workers.send_all(m.EndInput(index, round))
+                case t.TerminateLoop(index):
+                    self._workers.send_all(m.CloseLoop(index))
+                case t.RequestCheckpoint(delay):
+                    self._coordinate(c.Tick(self._clock()))  # the delay counts from it
+                    self._coordinate(c.CheckpointRequested(delay))
+
+    # ---- one snapshot
+
+    async def _inject(self, number: int, kind: SnapshotKind) -> None:
+        try:
+            await self._publisher.store.make_folder(number)
+        except PenstockError as error:
+            declined = c.Declined("the store", number, str(error))
+            self._loop.post(partial(self._snapshot_failed, error, declined))
+            return
+        async with self._splits.paused():
+            pending = self._pending.get(number)
+            if pending is None:
+                return  # it was aborted meanwhile
+            try:
+                pending.enumerators = self._splits.snapshot()
+            except PenstockError as error:
+                self._loop.post_failure(error)
+                return
+            self._workers.send_all(m.Inject(number, kind.value))
+
+    async def _publish(self, pending: PendingSnapshot) -> None:
+        # A final snapshot that began before the last input ended lacks the records that came
+        # behind its barrier.
+        ended = self._coordinator.ended == self._coordinator.tasks
+        finished = pending.kind is SnapshotKind.FINAL and ended and not self._stopping
+        number = self._deployment.number
+        try:
+            await self._publisher.publish(pending, attempt=number, finished=finished)
+        except PenstockError as error:
+            failed = c.PublishFailed(pending.number, str(error))
+            self._loop.post(partial(self._snapshot_failed, error, failed))
+        else:
+            self._loop.post(partial(self._coordinate, c.Published(pending.number)))
+
+    def _snapshot_failed(self, error: PenstockError, event: c.CoordinatorEvent) -> None:
+        """Abort a snapshot, or fail the attempt if no later snapshot could succeed either."""
+        self._recoverability = error.recoverability
+        if self._recoverability is Recoverability.NON_RECOVERABLE:
+            self._loop.fail(error)
+        else:
+            self._coordinate(event)
+
+    def _complete(self, number: int, final: bool = False) -> None:
+        pending = self._pending.pop(number)
+        self._workers.send_all(m.Complete(number))
+        if self._deployment.keep:
+            # One that holds no state only commits output.
+            figures = pending.figures(self._clock(), self._deployment.ordinal)
+            self._observe(SnapshotCompleted(figures))
+        aborted, self._aborted = self._aborted, []
+        self._loop.spawn(self._commit, aborted, final)
+
+    async def _commit(self, aborted: list[int], final: bool) -> None:
+        """Commit the output of a complete snapshot, and remove what is no longer needed."""
+        publisher = self._publisher
+        try:
+            await publisher.commits.commit()
+            self._observe(Committed())
+            await publisher.tidy(aborted)
+            if publisher.store.keep:
+                store = publisher.store.files
+                await publisher.store.call(partial(self._splits.retain, store))
+        except PenstockError as error:
+            self._loop.post_failure(error)
+            return
+        if final:
+            self._loop.post(self._loop.finish)
+
+    def _abort(self, number: int, reason: str) -> None:
+        self._pending.pop(number, None)
+        self._aborted.append(number)
+        if len(self._aborted) >= 2 * MAX_ABORTED:
+            old = self._aborted[:MAX_ABORTED]
+            del self._aborted[:MAX_ABORTED]
+            self._loop.spawn(self._publisher.store.discard, old)
+        self._workers.send_all(m.Abort(number))
+        self._observe(SnapshotAborted(number, reason))
+
+    async def _reserve(self) -> None:
+        try:
+            numbers = await self._publisher.store.reserve_numbers()
+        except PenstockError as error:
+            self._loop.post_failure(error)
+        else:
+            self._loop.post(partial(self._coordinate, c.NumbersReserved(numbers)))

@@ -1,0 +1,50 @@
+"""Attributes a failure of an attempt to the death of a worker, if that is behind it.
+
+When a worker dies, others notice it first: their data connections break, or the control
+connection ends before the process has been reaped. The death itself is reported a little later,
+and says more: the signal, or the exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from penstock.dataflow.errors import PenstockError
+from penstock.runtime.control.failures import ConnectionLost
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
+
+__all__ = ["root_cause"]
+
+#: The time in which the death of a worker must be reported to be taken for the cause.
+ATTRIBUTION_SECONDS = 2.0
+
+
+async def root_cause(
+    failure: PenstockError, next_failure: Callable[[], Awaitable[PenstockError | None]]
+) -> PenstockError:
+    """Return the death that caused a failure; the failure itself if none is reported.
+
+    Arguments:
+        failure: the first failure of the attempt.
+        next_failure: waits for the next event, and returns what it failed with, if it did.
+    """
+    if not _is_broken_connection(failure):
+        return failure
+    cause = failure
+    with trio.move_on_after(ATTRIBUTION_SECONDS):
+        while True:
+            later = await next_failure()
+            if isinstance(later, WorkerLost):
+                if not _is_broken_connection(later):
+                    return later
+                # It names the worker, at least.
+                cause = cause if isinstance(cause, WorkerLost) else later
+    return cause
+
+
+def _is_broken_connection(failure: PenstockError) -> bool:
+    if isinstance(failure, WorkerLost):
+        return failure.disconnected
+    return isinstance(failure, ConnectionLost)

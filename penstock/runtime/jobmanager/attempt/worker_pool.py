@@ -1,0 +1,221 @@
+"""The workers of one attempt: starts them, watches them, and exchanges messages with them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import trio
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.runtime.control import messages as m
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.handshakes import Handshakes
+from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
+from penstock.runtime.jobmanager.attempt.deployment import Deployment
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection
+from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.system.system import System
+
+__all__ = ["WorkerPool"]
+
+#: The time that a worker may take to start and connect.
+START_SECONDS = 60.0
+#: The time that workers may take to close their functions at the end.
+SHUTDOWN_SECONDS = 30.0
+#: A worker whose heartbeats come, but whose task loop has not reported for this time, is busy.
+BUSY_SECONDS = 3.0
+#: The time between two looks at the heartbeats.
+HEARTBEAT_CHECK_SECONDS = 1.0
+
+
+class WorkerPool:
+    """The workers of one attempt.
+
+    Arguments:
+        deployment: of the attempt.
+        system: starts processes and serves connections.
+        loop: of the attempt; the loss of a worker ends it.
+        receive: called in the loop with each message of a worker, and the worker's slot.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        system: System,
+        loop: AttemptLoop,
+        receive: Callable[[int, m.Message], None],
+    ) -> None:
+        self._deployment = deployment
+        self._system = system
+        self._loop = loop
+        self._receive = receive
+        self._tasks = frozenset(deployment.plan.tasks())
+        self._token = secrets.token_bytes(32)
+        self._handshakes = Handshakes(self._token)
+        # Each worker has two connections: one for messages, one for the heartbeat of its thread.
+        self._handshakes.expect(2 * deployment.plan.slots)
+        self._workers: dict[int, WorkerConnection] = {}
+        self._launched = trio.Event()
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Start the workers, and watch them from now on. Raises `OSError`."""
+        number, code = self._deployment.number, self._deployment.code
+        transport, launcher = self._system.transport, self._system.launcher
+        address = await transport.listen(f"jm.{number}", self._serve, nursery)
+        for slot in range(self._deployment.plan.slots):
+            spec = WorkerSpec(
+                address,
+                self._token,
+                slot,
+                number,
+                code.config.heartbeat_seconds,
+                code.search_path,
+                code.folder,
+                code.config.host,
+            )
+            handle = await launcher.launch(spec)
+            worker = WorkerConnection(handle, spec, heard=self._system.clock())
+            self._workers[slot] = worker
+            self._loop.spawn(self._watch_process, worker)
+        self._launched.set()
+        self._loop.spawn(self._watch_heartbeats)
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        return [worker.handle.pid for worker in self._workers.values()]
+
+    def connected(self, slot: int, address: str) -> list[str] | None:
+        """Note where a worker listens; return all addresses once all workers are connected."""
+        self._workers[slot].address = address
+        addresses = [worker.address for _, worker in sorted(self._workers.items())]
+        known = [address for address in addresses if address]
+        return known if len(known) == len(addresses) else None
+
+    def ready(self, slot: int) -> bool:
+        """Note that a worker is ready; return whether all are."""
+        self._workers[slot].ready = True
+        return all(worker.ready for worker in self._workers.values())
+
+    def reported(self, slot: int) -> None:
+        """Note that the task loop of a worker has reported."""
+        self._workers[slot].reported = self._system.clock()
+
+    def busy(self) -> list[int]:
+        """Return the slots of workers that live, and whose task loop has not reported for long."""
+        now = self._system.clock()
+        return [
+            slot
+            for slot, worker in self._workers.items()
+            if worker.reported and now - worker.reported > BUSY_SECONDS
+        ]
+
+    def send(self, slot: int, message: m.Message) -> None:
+        """Send a message to one worker."""
+        self._workers[slot].send(message)
+
+    def send_all(self, message: m.Message) -> None:
+        """Send a message to all workers."""
+        for worker in self._workers.values():
+            worker.send(message)
+
+    def send_each(self, messages: Sequence[m.Message]) -> None:
+        """Send each worker the message at the place of its slot."""
+        for slot, message in enumerate(messages):
+            self.send(slot, message)
+
+    def kill(self) -> None:
+        """End all workers at once."""
+        for worker in self._workers.values():
+            worker.handle.kill()
+
+    async def shut_down(self) -> None:
+        """Let the workers end by themselves: they close functions and flush what they print."""
+        self.send_all(m.Shutdown())
+        with trio.move_on_after(SHUTDOWN_SECONDS):
+            for worker in self._workers.values():
+                await worker.handle.wait()
+
+    # ---- watching
+
+    async def _watch_process(self, worker: WorkerConnection) -> None:
+        self._loop.post_failure(await worker.died())
+
+    async def _watch_heartbeats(self) -> None:
+        """Report workers that have sent neither a message nor a heartbeat for too long."""
+        config, clock = self._deployment.config, self._system.clock
+        while True:
+            wake = clock() + HEARTBEAT_CHECK_SECONDS
+            await trio.sleep_until(wake)
+            now = clock()
+            for worker in self._workers.values():
+                limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
+                if now > wake + config.heartbeat_seconds:
+                    # This process stood still itself, and could receive nothing meanwhile.
+                    worker.heard = min(now, worker.heard + now - wake)
+                elif now - worker.heard > limit:
+                    missing = "has sent no heartbeat" if worker.address else "has not connected"
+                    self._loop.post_failure(worker.lost(f"{missing} for {limit:g} s"))
+
+    # ---- connections
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
+        """Serve a connection of a worker: for its messages, or for the heartbeat of its thread."""
+        frames = await self._handshakes.admit(stream)
+        if frames is None:
+            return
+        slot: int | None = None
+        how, disconnected = "lost its connection", True
+        try:
+            while (frame := await frames.receive()) is not None:
+                message = m.decode(frame)
+                if isinstance(message, m.Heartbeat):
+                    self._note_heartbeat(message)
+                    continue
+                if slot is None:
+                    slot = await self._admit(message, frames)
+                    if slot is None:
+                        return
+                self._workers[slot].heard = self._system.clock()
+                self._loop.post(partial(self._handle, slot, message))
+        except ProtocolError as error:
+            how, disconnected = f"sent a message that cannot be understood: {error}", False
+        except (trio.BrokenResourceError, OSError):
+            pass
+        if slot is not None:
+            self._loop.post_failure(self._workers[slot].lost(how, disconnected=disconnected))
+
+    def _note_heartbeat(self, message: m.Heartbeat) -> None:
+        if message.attempt == self._deployment.number and message.worker in self._workers:
+            self._workers[message.worker].heard = self._system.clock()
+
+    async def _admit(self, message: m.Message, frames: Frames) -> int | None:
+        """Return the slot of a worker that sends its first message; None fences it off.
+
+        Workers of an older attempt are fenced off. Raises `ProtocolError` if there is no such slot.
+        """
+        if not isinstance(message, m.Hello) or message.attempt != self._deployment.number:
+            return None
+        # A worker may connect before all are launched.
+        await self._launched.wait()
+        worker = self._workers.get(message.worker)
+        if worker is None:
+            raise ProtocolError(f"there is no worker {message.worker}")
+        worker.frames = frames
+        self._loop.spawn(worker.write)
+        return message.worker
+
+    def _handle(self, slot: int, message: m.Message) -> None:
+        self._check_task(slot, message)
+        self._receive(slot, message)
+
+    def _check_task(self, slot: int, message: m.Message) -> None:
+        """Refuse a message about a task that its worker does not run, with a `ProtocolError`."""
+        chain, subtask = getattr(message, "chain", -1), getattr(message, "subtask", slot)
+        # A failure may be the worker's and no task's.
+        if subtask != slot or (chain != -1 and (chain, subtask) not in self._tasks):
+            raise ProtocolError(
+                f"worker {slot} sent a {type(message).__name__} of a task that it does not run"
+            )

@@ -1,0 +1,254 @@
+"""Decides what a run of a job starts from, and checks that its program fits the snapshot.
+
+The decisions themselves are in `penstock.snapshot.coordination.restore_decision`. This module
+reads the facts for them from the store, and makes the job's folder ready. It blocks on files.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.dataflow.errors import GraphError, StoreError
+from penstock.dataflow.graph.compile import compile_graph
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
+from penstock.dataflow.sink import Sink
+from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.jobmanager.job_settings import JobSettings
+from penstock.runtime.jobmanager.reporting.job_events import (
+    JobEvent,
+    Note,
+    RecordClassesKnown,
+    Resumed,
+)
+from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
+from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
+from penstock.runtime.jobmanager.snapshots.restored_output import take_over_output
+from penstock.runtime.jobmanager.snapshots.restored_snapshot import RestoredSnapshot
+from penstock.runtime.jobmanager.snapshots.snapshot_publisher import operator_entries
+from penstock.snapshot.coordination.compatibility import Difference, require_compatible
+from penstock.snapshot.coordination.graph_compatibility import compare_graph, edges_in_flight
+from penstock.snapshot.coordination.restore_decision import (
+    NEWEST,
+    Decision,
+    Fork,
+    FreshStart,
+    Refuse,
+    RestoreNewest,
+    decide_resume,
+)
+from penstock.snapshot.metadata.handles import OWN_INPUT
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.storage.adopted_files import adopt
+from penstock.snapshot.storage.job_paths import JobPaths
+from penstock.snapshot.storage.ownership import remove_work
+from penstock.snapshot.storage.store import Store
+
+__all__ = ["RestorePlan", "RestorePlanner"]
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """The start of a run.
+
+    Arguments:
+        plan: the execution graph; records in flight may need other channels than a fresh start.
+        types: the record classes, numbered as in the snapshot.
+        lineage: of the snapshots of the run.
+        parent: the lineage and the number of the snapshot that the lineage was forked from.
+        restored: the snapshot to start from; None starts from the beginning of the input.
+        own: the snapshot is of this lineage.
+        adopted: the job's folder holds the files of a parent's snapshot.
+        notes: remarks for the person who started the job.
+    """
+
+    plan: ExecutionGraph
+    types: RecordClasses
+    lineage: str
+    parent: tuple[str, int] | None
+    restored: RestoredSnapshot | None
+    own: bool
+    adopted: bool
+    notes: tuple[str, ...]
+
+    def events(self) -> Iterator[JobEvent]:
+        """Return the events that report the start to the client."""
+        yield from map(Note, self.notes)
+        yield RecordClassesKnown(self.types.to_wire())
+        if self.restored is not None:
+            manifest = self.restored.manifest
+            yield Resumed(manifest.number, manifest.lineage, self.restored.log_records)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The snapshot that the client asks for.
+
+    Arguments:
+        wanted: None, "newest", a number, or the path of a snapshot in another folder.
+        manifest: of the snapshot, if it was read already.
+        store: the store that has it.
+    """
+
+    wanted: str | int | Path | None
+    manifest: Manifest | None
+    store: Store
+
+
+class RestorePlanner:
+    """Plans the start of one run.
+
+    Arguments:
+        code: the job.
+        plan: what its graph was compiled to, for a fresh start.
+        settings: whether and how the client asks to resume.
+        store: of the job's own folder, opened and locked.
+        sinks: the sink of each uid.
+        commits: takes the output of the restored snapshot that is still to be published.
+    """
+
+    def __init__(
+        self,
+        code: JobCode,
+        plan: ExecutionGraph,
+        settings: JobSettings,
+        store: Store,
+        sinks: Mapping[str, Sink],
+        commits: PendingCommits,
+    ) -> None:
+        self._code = code
+        self._plan = plan
+        self._settings = settings
+        self._store = store
+        self._sinks = sinks
+        self._commits = commits
+        self._types = RecordClasses(code.types)
+
+    def plan(self) -> RestorePlan:
+        """Decide what to start from, and make the job's folder ready for it.
+
+        Raises `GraphError` if the request or the program does not fit the snapshot, `StoreError`
+        if the snapshot is missing or damaged.
+        """
+        notes = self._notes_about_sources()
+        choice = self._choose()
+        decision = self._decide(choice)
+        restored: RestoredSnapshot | None = None
+        parent: tuple[str, int] | None = None
+        match decision:
+            case Refuse(reason):
+                raise GraphError(f"{reason} [{self._store.paths.root}]")
+            case FreshStart(lineage):
+                pass
+            case RestoreNewest(manifest, lineage):
+                parent = manifest.parent
+                restored = RestoredSnapshot(manifest, self._store.paths)
+                notes += self._restore(manifest, self._store)
+            case Fork(manifest, lineage, parent, later):
+                self._require_forkable(manifest)
+                restored = RestoredSnapshot(manifest, choice.store.paths)
+                notes += self._restore(manifest, choice.store)
+                if later:
+                    numbers = ", ".join(map(str, later))
+                    notes.append(
+                        f"output of the later snapshots {numbers} exists and will be produced again"
+                    )
+        self._store.clean_debris()
+        remove_work(self._store.paths)
+        adopted = restored is not None and choice.store is not self._store
+        if restored is not None and adopted:
+            own = adopt(restored.manifest, choice.store.paths, self._store.paths)
+            restored = RestoredSnapshot(restored.manifest, own)
+        return RestorePlan(
+            plan=self._plan,
+            types=self._types,
+            lineage=lineage,
+            parent=parent,
+            restored=restored,
+            own=isinstance(decision, RestoreNewest),
+            adopted=adopted,
+            notes=tuple(notes),
+        )
+
+    def _notes_about_sources(self) -> list[str]:
+        return [
+            f"{operator.name!r} cannot be read again from a position: "
+            "after a failure, records of it may be lost"
+            for operator in self._code.graph.operators
+            if operator.kind is OperatorKind.SOURCE and not operator.function.rewindable
+        ]
+
+    def _choose(self) -> _Choice:
+        """Find the snapshot that the client asks for. Raises `StoreError` if it is missing."""
+        request, store = self._settings.resume, self._store
+        if isinstance(request, str) and request != NEWEST:
+            path = Path(self._code.folder) / request
+            paths, number = JobPaths.locate(path)
+            if paths.root != store.paths.root or number is None:
+                other = Store(paths.root)
+                manifest = other.newest() if number is None else other.load(number)
+                if manifest is None:
+                    raise StoreError("there is no snapshot to resume from", path)
+                return _Choice(path, manifest, other)
+            request = int(number)
+        manifest = None
+        if isinstance(request, int):
+            published = {info.number for info in store.list() if info.published}
+            manifest = store.load(request) if request in published else None
+        return _Choice(request, manifest, store)
+
+    def _decide(self, choice: _Choice) -> Decision:
+        store = self._store
+        return decide_resume(
+            choice.wanted,
+            store.list(),
+            store.newest() if choice.wanted == NEWEST else None,
+            fresh_lineage=secrets.token_hex(8),
+            fork=self._settings.fork,
+            chosen=choice.manifest,
+            chosen_infos=choice.store.list() if isinstance(choice.wanted, Path) else (),
+        )
+
+    def _require_forkable(self, manifest: Manifest) -> None:
+        for entry in manifest.operators:
+            sink = self._sinks.get(entry.uid)
+            if sink is not None and sink.needs_all_output:
+                raise GraphError(
+                    f"the sink {entry.uid!r} publishes the whole output of a job at its end, and a "
+                    f"fork would lack what was put out up to snapshot {manifest.number}: start the "
+                    f"job afresh, or go on from its newest snapshot without --fork"
+                )
+
+    def _restore(self, manifest: Manifest, store: Store) -> list[str]:
+        """Check that the program fits a snapshot, and take over its output; return notes."""
+        config, dropped = self._code.config, self._settings.allow_dropped
+        # Records in flight need a channel to come back to, also between operators that could be
+        # chained now: at another parallelism, or without `disable_chaining()`.
+        self._plan = compile_graph(self._code.graph, config, unchained=edges_in_flight(manifest))
+        if store is self._store:
+            store.require_own(manifest, config.name)
+        differences = self._differences(manifest)
+        require_compatible(differences, allow_dropped=dropped)
+        store.verify(manifest, checksums=True)
+        self._types.restore(manifest)
+        return take_over_output(self._commits, manifest, store, self._store, allow_dropped=dropped)
+
+    def _differences(self, manifest: Manifest) -> list[Difference]:
+        """Return what differs between the program and a snapshot."""
+        chains = self._plan.chains
+        edges = [
+            (link.producer, link.consumer, link.input, link.partitioning)
+            for link in self._plan.links
+        ]
+        # Records that a source had read and not emitted go back to the source.
+        sources = [chain.root.operator.uid for chain in chains if chain.is_source]
+        edges += [(uid, uid, OWN_INPUT, Partitioning.REBALANCE) for uid in sources]
+        hooks = [
+            [node.operator.uid for node in chain.root.walk() if node.operator.has_end_input]
+            for chain in chains
+        ]
+        differences = compare_graph(manifest, operator_entries(self._plan), edges, hooks)
+        return differences + self._types.differences(manifest)

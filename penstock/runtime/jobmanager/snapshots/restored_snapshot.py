@@ -1,0 +1,81 @@
+"""The snapshot from which the tasks of an attempt start, and their shares of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.storage.job_paths import JobPaths
+
+__all__ = ["RestoredSnapshot", "input_positions", "rescaled"]
+
+
+@dataclass(frozen=True)
+class RestoredSnapshot:
+    """A snapshot that is restored.
+
+    Arguments:
+        manifest: of the snapshot.
+        paths: of the job folder that has its files.
+    """
+
+    manifest: Manifest
+    paths: JobPaths
+
+    @property
+    def log_records(self) -> int:
+        """Return the number of records in the logs of the snapshot."""
+        return sum(log.records for handle in self.manifest.handles for log in handle.logs)
+
+    def handles_for(self, plan: ExecutionGraph, slot: int) -> dict[str, list[Any]]:
+        """Return what each task of a slot restores, by "chain:subtask".
+
+        For each handle it is a list of the snapshot's folder, the handle in its wire form, and
+        whether the operator's parallelism has changed.
+        """
+        folder = str(self.paths.snapshot(self.manifest.number))
+        result: dict[str, list[Any]] = {}
+        for chain in plan.chains:
+            if slot >= chain.parallelism:
+                continue
+            mine: list[Any] = []
+            for node in chain.root.walk():
+                info = node.operator
+                handles = [h for h in self.manifest.handles if h.uid == info.uid]
+                if not handles:
+                    continue
+                changed = rescaled(self.manifest, info.uid, info.parallelism)
+                if changed:
+                    # The JobManager assigns the splits that had begun; keyed state is spread by
+                    # key group, and logs record by record.
+                    handles = [replace(h, small=None) for h in handles]
+                else:
+                    handles = [h for h in handles if h.subtask == slot]
+                mine += [[folder, handle.to_wire(), changed] for handle in handles]
+            if mine:
+                result[f"{chain.id}:{slot}"] = mine
+        return result
+
+
+def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
+    """Return whether an operator had another parallelism in a snapshot.
+
+    Raises `GraphError` if the snapshot has no operator with this uid.
+    """
+    for entry in manifest.operators:
+        if entry.uid == uid:
+            return entry.parallelism != parallelism
+    raise GraphError(f"the snapshot knows no operator with the uid {uid!r}")
+
+
+def input_positions(manifest: Manifest) -> str:
+    """Return a text that two snapshots share only if no input was read between them."""
+    readers = sorted(
+        (handle.uid, handle.subtask, repr(handle.small))
+        for handle in manifest.handles
+        if handle.uid in manifest.enumerators
+    )
+    return repr((sorted(manifest.enumerators.items()), readers))

@@ -1,0 +1,187 @@
+"""Publishes the snapshots of one run of a job, commits their output, and applies retention."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable, Sequence
+from functools import partial
+
+import trio
+
+from penstock.dataflow.config import JobConfig
+from penstock.dataflow.errors import StoreError
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.runtime.jobmanager.snapshots.job_store import JobStore
+from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
+from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
+from penstock.runtime.jobmanager.snapshots.record_classes import RecordClasses
+from penstock.runtime.jobmanager.snapshots.restored_snapshot import (
+    RestoredSnapshot,
+    input_positions,
+)
+from penstock.snapshot.metadata.committables import needed_numbers, pending_committables
+from penstock.snapshot.metadata.manifest import (
+    FORMAT,
+    Manifest,
+    OperatorEntry,
+    SnapshotNumber,
+)
+from penstock.snapshot.storage.ownership import remove_parent
+from penstock.version import VERSION
+
+__all__ = ["SnapshotPublisher", "operator_entries"]
+
+
+class SnapshotPublisher:
+    """Publishes the snapshots of one run.
+
+    Arguments:
+        config: of the job.
+        store: takes the snapshots, if it keeps any.
+        commits: what the snapshots stage for sinks.
+        plan: the execution graph.
+        types: the record classes.
+        lineage, parent: of the snapshots.
+        own: the run goes on in a lineage that had snapshots already.
+        adopted: the job's folder holds the files of a parent's snapshot.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        store: JobStore,
+        commits: PendingCommits,
+        plan: ExecutionGraph,
+        types: RecordClasses,
+        *,
+        lineage: str,
+        parent: tuple[str, int] | None,
+        own: bool,
+        adopted: bool,
+    ) -> None:
+        self.store = store
+        self.commits = commits
+        self.types = types
+        self.lineage = lineage
+        #: The newest snapshot of this run.
+        self.newest: Manifest | None = None
+        #: The last snapshot was taken at the end of all input.
+        self.finished = False
+        self._config = config
+        self._plan = plan
+        self._parent = parent
+        self._own = own
+        self._adopted = adopted
+        #: Snapshots with lower numbers are not of this run, as long as it has restored none.
+        self._since = 0
+        self._tidying = trio.Lock()
+
+    def begin(self, first_number: int) -> None:
+        """Note the first number that an attempt may use."""
+        if not self._own:
+            self._since = self._since or first_number
+
+    async def publish(self, snapshot: PendingSnapshot, *, attempt: int, finished: bool) -> None:
+        """Make the manifest of a snapshot durable, and its committables pending.
+
+        Arguments:
+            snapshot: every task has acknowledged it.
+            attempt: the number of the attempt.
+            finished: it was taken at the end of all input.
+
+        Raises:
+            StoreError: if the manifest cannot be written.
+        """
+        if self.store.keep:
+            manifest = Manifest(
+                job=self._config.name,
+                lineage=self.lineage,
+                parent=self._parent,
+                number=SnapshotNumber(snapshot.number),
+                kind=snapshot.kind,
+                created_ms=snapshot.wall_ms,
+                attempt=attempt,
+                version=VERSION,
+                fingerprint=self._plan.fingerprint,
+                operators=tuple(operator_entries(self._plan)),
+                handles=(*snapshot.handles, *snapshot.overtaken),
+                enumerators=snapshot.enumerators,
+                committables=self.commits.for_manifest(snapshot.committables),
+                types=self.types.schemas(),
+                sizes=snapshot.size,
+                finished=finished,
+                format=FORMAT,
+            )
+            await self.store.call(partial(self.store.files.publish, manifest))
+            self.newest = manifest
+        self.finished = finished
+        self.commits.add(snapshot.committables)
+
+    async def tidy(self, aborted: Sequence[int]) -> None:
+        """Remove the snapshots that retention no longer keeps, and the files of aborted ones."""
+        if not self.store.keep:
+            return
+        store = self.store.files
+        async with self._tidying:
+            protect = needed_numbers(self.commits.pending)
+            for number in aborted:
+                await self.store.call(partial(store.discard, number))
+            await self.store.call(partial(store.retain, self._config.retained, protect))
+            if self._adopted:
+                # The run has a snapshot of its own now.
+                self._adopted = False
+                await self.store.call(partial(remove_parent, store.paths))
+
+    async def restore_newest(self) -> RestoredSnapshot | None:
+        """Publish what is pending, and return the newest snapshot of this run, if there is one."""
+        await self.commits.commit()
+        if not self.store.keep:
+            return None
+        # The files of an aborted snapshot keep their space, also after compaction. Recovery is
+        # more urgent: what cannot be removed yet is tried again at the next restart.
+        with contextlib.suppress(StoreError):
+            await self.store.call(self.store.files.clean_debris)
+        newest: Manifest | None = await self.store.call(self._newest_own)
+        if newest is None:
+            return None
+        self._own = True
+        self.commits.add(pending_committables(newest))
+        await self.commits.commit()
+        return RestoredSnapshot(newest, self.store.files.paths)
+
+    def _newest_own(self) -> Manifest | None:
+        """Return the newest snapshot of the lineage, with its files checked."""
+        newest = self.store.files.newest(self._since)
+        if newest is None or newest.lineage != self.lineage:
+            return None
+        self.store.files.verify(newest)
+        return newest
+
+    def progress(self, rewindable: bool, restarts: int) -> Hashable:
+        """Return a value that changes as long as the job reads on, as far as snapshots hold it.
+
+        Arguments:
+            rewindable: all sources can be read again from a position.
+            restarts: the number of restarts so far.
+        """
+        if not self.store.keep:
+            return None if rewindable else restarts
+        if self.newest is None or not rewindable:
+            return self.newest and self.newest.number
+        return input_positions(self.newest)
+
+
+def operator_entries(plan: ExecutionGraph) -> list[OperatorEntry]:
+    """Return the operators of an execution graph as a manifest records them."""
+    return [
+        OperatorEntry(
+            info.uid,
+            info.name,
+            info.kind.value,
+            info.parallelism,
+            plan.max_parallelism,
+            stateful=info.kind.keyed or info.kind is OperatorKind.SOURCE,
+        )
+        for info in plan.operators
+    ]
