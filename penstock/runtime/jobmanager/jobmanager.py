@@ -26,10 +26,10 @@ from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.reporting.job_events import (
     GivingUp,
     JobEvent,
+    JobSnapshotCompleted,
     Note,
     Restarted,
     Restarting,
-    SnapshotCompleted,
 )
 from penstock.runtime.jobmanager.reporting.job_history import JobHistory
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
@@ -155,7 +155,7 @@ class JobManager:
         )
 
     def _observe(self, event: JobEvent) -> None:
-        if isinstance(event, SnapshotCompleted):
+        if isinstance(event, JobSnapshotCompleted):
             self._history.add_snapshot(event.figures)
         self._observe_event(event)
 

@@ -32,10 +32,10 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     JobEvent,
     JobFailed,
     JobFinished,
+    JobSnapshotAborted,
+    JobSnapshotCompleted,
     JobStarted,
     JobStatus,
-    SnapshotAborted,
-    SnapshotCompleted,
     WorkersStarted,
 )
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
@@ -58,7 +58,7 @@ FLUSH_AFTER_STOP_SECONDS = 5.0
 ORPHAN_SECONDS = 3.0
 #: A client that is this number of events behind misses events that later ones make up for.
 MAX_BEHIND = 10_000
-_SUPERSEDED = (SnapshotCompleted, Committed, SnapshotAborted)
+_SUPERSEDED = (JobSnapshotCompleted, Committed, JobSnapshotAborted)
 
 
 class JobServer:

@@ -19,11 +19,11 @@ from penstock.dataflow.errors import GraphError, JobError
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.reporting.job_events import (
     JobFinished,
+    JobSnapshotAborted,
+    JobSnapshotCompleted,
     JobStarted,
     Restarting,
     Resumed,
-    SnapshotAborted,
-    SnapshotCompleted,
     WorkersStarted,
 )
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
@@ -236,8 +236,8 @@ def test_the_life_of_a_job_is_logged():
     log.record(JobStarted(7, []))
     log.record(Resumed(4, "", 0))
     log.record(WorkersStarted([8, 9]))
-    log.record(SnapshotCompleted({"number": 5, "duration_ms": 12.3}))
-    log.record(SnapshotAborted(6, "the disk is full"))
+    log.record(JobSnapshotCompleted({"number": 5, "duration_ms": 12.3}))
+    log.record(JobSnapshotAborted(6, "the disk is full"))
     log.record(Restarting(JobError("it broke"), 0.1))
     log.record(WorkersStarted([10, 11]))
     log.record(JobFinished(JobOutcome(True, [], [], [], "", [], [], {})))
@@ -254,7 +254,7 @@ def test_the_life_of_a_job_is_logged():
 
 def test_a_snapshot_whose_abortion_the_client_shows_is_no_second_warning():
     stream = configured("%(levelname)s %(message)s")
-    JobLog("words", shown=True).record(SnapshotAborted(6, "no space"))
+    JobLog("words", shown=True).record(JobSnapshotAborted(6, "no space"))
     assert stream.getvalue() == "INFO snapshot 6 was aborted: no space\n"
 
 

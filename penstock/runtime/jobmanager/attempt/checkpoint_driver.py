@@ -23,8 +23,8 @@ from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
 from penstock.runtime.jobmanager.reporting.job_events import (
     Committed,
     JobEvent,
-    SnapshotAborted,
-    SnapshotCompleted,
+    JobSnapshotAborted,
+    JobSnapshotCompleted,
 )
 from penstock.runtime.jobmanager.reporting.snapshot_delays import SnapshotDelays
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
@@ -282,7 +282,7 @@ class CheckpointDriver:
         if self._deployment.keep:
             # One that holds no state only commits output.
             figures = pending.figures(self._clock(), self._deployment.ordinal)
-            self._observe(SnapshotCompleted(figures))
+            self._observe(JobSnapshotCompleted(figures))
         aborted, self._aborted = self._aborted, []
         self._loop.spawn(self._commit, aborted, final)
 
@@ -310,7 +310,7 @@ class CheckpointDriver:
             del self._aborted[:MAX_ABORTED]
             self._loop.spawn(self._publisher.store.discard, old)
         self._workers.send_all(m.Abort(number))
-        self._observe(SnapshotAborted(number, reason))
+        self._observe(JobSnapshotAborted(number, reason))
 
     async def _reserve(self) -> None:
         try:

@@ -28,9 +28,9 @@ __all__ = [
     "Restarted",
     "Restarting",
     "Resumed",
-    "SnapshotAborted",
-    "SnapshotCompleted",
-    "SnapshotDelayed",
+    "JobSnapshotAborted",
+    "JobSnapshotCompleted",
+    "JobSnapshotDelayed",
     "WorkersStarted",
 ]
 
@@ -117,7 +117,7 @@ class AttemptRunning(JobEvent):
 
 
 @dataclass(frozen=True)
-class SnapshotCompleted(JobEvent):
+class JobSnapshotCompleted(JobEvent):
     """A snapshot that holds state is complete.
 
     Arguments:
@@ -140,7 +140,7 @@ class Committed(JobEvent):
 
 
 @dataclass(frozen=True)
-class SnapshotAborted(JobEvent):
+class JobSnapshotAborted(JobEvent):
     """A snapshot was aborted."""
 
     NAME: ClassVar[str] = "aborted"
@@ -149,7 +149,7 @@ class SnapshotAborted(JobEvent):
 
 
 @dataclass(frozen=True)
-class SnapshotDelayed(JobEvent):
+class JobSnapshotDelayed(JobEvent):
     """A snapshot has been in flight for long.
 
     Arguments:

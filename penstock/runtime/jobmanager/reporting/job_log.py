@@ -11,10 +11,10 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     JobEvent,
     JobFailed,
     JobFinished,
+    JobSnapshotAborted,
+    JobSnapshotCompleted,
     JobStarted,
     Resumed,
-    SnapshotAborted,
-    SnapshotCompleted,
     WorkersStarted,
 )
 
@@ -47,10 +47,10 @@ class JobLog:
                 self._attempts += 1
                 pids = ", ".join(map(str, event.pids))
                 logger.info("attempt %d runs on workers (pids %s)", self._attempts, pids)
-            case SnapshotCompleted(figures):
+            case JobSnapshotCompleted(figures):
                 number, ms = figures["number"], figures["duration_ms"]
                 logger.debug("snapshot %d is complete after %.0f ms", number, ms)
-            case SnapshotAborted():
+            case JobSnapshotAborted():
                 text = "snapshot %d was aborted: %s"
                 logger.log(self._aborted_level, text, event.number, event.reason)
             case JobFinished():

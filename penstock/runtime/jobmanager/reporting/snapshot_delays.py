@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.runtime.jobmanager.reporting.job_events import SnapshotDelayed
+from penstock.runtime.jobmanager.reporting.job_events import JobSnapshotDelayed
 
 __all__ = ["SnapshotDelays"]
 
@@ -29,7 +29,7 @@ class SnapshotDelays:
 
     def report(
         self, number: int, seconds: float, missing: Iterable[Task], captured: Mapping[Task, int]
-    ) -> SnapshotDelayed | None:
+    ) -> JobSnapshotDelayed | None:
         """Return an event if it is time for one.
 
         Arguments:
@@ -44,7 +44,7 @@ class SnapshotDelays:
             return None
         self._reports = int(seconds / REPORT_SECONDS)
         waiting = self._waiting(number, sorted(missing), captured)
-        return SnapshotDelayed(number, seconds, waiting)
+        return JobSnapshotDelayed(number, seconds, waiting)
 
     def _waiting(self, number: int, missing: list[Task], captured: Mapping[Task, int]) -> str:
         if not missing:

@@ -21,7 +21,7 @@ from penstock.runtime.jobmanager.reporting import job_history
 from penstock.runtime.jobmanager.reporting.job_events import (
     Committed,
     JobFinished,
-    SnapshotCompleted,
+    JobSnapshotCompleted,
 )
 from penstock.runtime.jobmanager.reporting.job_history import KEPT, JobHistory
 from penstock.runtime.jobmanager.reporting.job_metrics import JobMetrics
@@ -99,7 +99,7 @@ def test_metrics_of_attempts_that_are_over_are_added_up():
 def test_a_client_that_does_not_read_holds_up_a_bounded_number_of_events():
     server = JobServer(Frames(trio.testing.memory_stream_pair()[0]))
     for number in range(3 * MAX_BEHIND):
-        server.observe(SnapshotCompleted(figures(number)))
+        server.observe(JobSnapshotCompleted(figures(number)))
         server.observe(Committed())
     server.observe(JobFinished(JobOutcome(False, [], [], [], "", [], [], {})))
     assert len(server._outbox) == MAX_BEHIND + 1
