@@ -72,11 +72,11 @@ def jobmanager(
     import trio
 
     from penstock.runtime.dispatcher.dispatcher import Dispatcher
-    from penstock.runtime.dispatcher.job_registry import StateFolder
+    from penstock.runtime.dispatcher.state_folder import StateFolder
 
     level = log_level or "INFO"
-    daemon = Dispatcher(StateFolder(directory), port, host or "127.0.0.1", say, level)
-    trio.run(daemon.run)
+    dispatcher = Dispatcher(StateFolder(directory), port, host or "127.0.0.1", say, level)
+    trio.run(dispatcher.run)
 
 
 @click.command(cls=JobCommand, short_help="Hand a job to the running service.")
@@ -180,7 +180,7 @@ class _Connection:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        from penstock.runtime.dispatcher.job_registry import StateFolder
+        from penstock.runtime.dispatcher.state_folder import StateFolder
 
         folder = StateFolder(directory)
         contact = folder.contact()

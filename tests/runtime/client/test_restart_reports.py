@@ -18,8 +18,9 @@ from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.restart_reports import RestartReports
 from penstock.runtime.control.failures import describe, recreate
 from penstock.runtime.control.restart_texts import RestartTexts
-from penstock.runtime.dispatcher.dispatcher import Dispatcher, _Job
-from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
+from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
+from penstock.runtime.dispatcher.job_runner import JobRunner
+from penstock.runtime.dispatcher.state_folder import StateFolder
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'job.py', line 3\nKeyError: 'b'\n"
 ERROR = JobError("KeyError in operator 'Map'", operator="Map", record="7", user_traceback=TRACEBACK)
@@ -123,13 +124,13 @@ def test_a_program_reports_the_restarts_of_its_job(
 def test_a_submitted_job_that_is_restarted_shows_its_last_error(tmp_path: Path):
     folder = StateFolder(tmp_path / "home")
     folder.open()
-    daemon = Dispatcher(folder)
+    registry = JobRegistry(folder.jobs)
     record = JobRecord("1", "job")
-    job: Any = _Job(record, None, None)  # type: ignore[arg-type]
-    daemon._take(job, restarting())
+    runner = JobRunner(record, registry, None, None)  # type: ignore[arg-type]
+    runner.record_event(restarting())
     assert record.error == "KeyError in operator 'Map' (record: 7)"
     assert record.restarts == 1
-    assert "File 'job.py', line 3" in folder.log("1").read_text()
-    daemon._take(job, {"event": "finished", "stopped": False})
+    assert "File 'job.py', line 3" in registry.log("1").read_text()
+    runner.record_event({"event": "finished", "stopped": False})
     assert record.error is None
     folder.close()

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from penstock.cli import main
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.dispatcher.job_registry import JobRecord, StateFolder
+from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
+from penstock.runtime.dispatcher.state_folder import StateFolder
 from penstock.runtime.system.unix_sockets import MAX_SOCKET_PATH
 from tests.processes.harness import PATIENCE, gone, wait_until
 
@@ -310,7 +311,7 @@ def test_a_link_in_the_state_folder_is_not_followed(tmp_path, name):
     def use():
         folder.open()
         folder.contact()
-        folder.open_log("1").close()
+        JobRegistry(folder.jobs).open_log("1").close()
 
     if name == "socket":
         use()
@@ -325,13 +326,13 @@ def test_a_link_in_the_state_folder_is_not_followed(tmp_path, name):
 def test_files_of_the_service_are_read_and_written_as_before_where_nothing_is_a_link(tmp_path):
     folder = StateFolder(tmp_path / "home")
     folder.open()
-    token = folder.new_token()
+    registry, token = JobRegistry(folder.jobs), folder.new_token()
     folder.publish_address("unix:/x")
     assert folder.contact() == ("unix:/x", token)
     for text in (b"a", b"b"):
-        with folder.open_log("1") as log:
+        with registry.open_log("1") as log:
             log.write(text)
-    assert folder.log("1").read_bytes() == b"ab"
+    assert registry.log("1").read_bytes() == b"ab"
     folder.close()
 
 
@@ -357,10 +358,13 @@ def test_the_state_folder_is_the_users_own_unless_told_otherwise(tmp_path, monke
 def test_a_damaged_record_is_passed_over_and_its_number_not_given_again(tmp_path):
     folder = StateFolder(tmp_path / "home")
     folder.open()
-    folder.save(JobRecord("3", "numbers", worker_pids=[5]))
-    folder.save(JobRecord("2", "numbers", "finished"))
+    registry = JobRegistry(folder.jobs)
+    registry.save(JobRecord("3", "numbers", worker_pids=[5]))
+    registry.save(JobRecord("2", "numbers", "finished"))
     (folder.jobs / "8.json").write_text("{")
-    records, free = folder.load()
+    registry.load()
+    records = {record.id: record for record in registry.records}
+    free = int(registry.create("numbers", "/").id)
     folder.close()
     assert {id: record.state for id, record in records.items()} == {"2": "finished", "3": "lost"}
     assert list(records) == ["2", "3"]

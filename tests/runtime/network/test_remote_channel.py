@@ -31,7 +31,7 @@ from penstock.runtime.control.requests import (
     versions,
 )
 from penstock.runtime.dispatcher.dispatcher import Dispatcher
-from penstock.runtime.dispatcher.job_registry import StateFolder
+from penstock.runtime.dispatcher.state_folder import StateFolder
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.network.input_channel import InputChannel
@@ -288,7 +288,7 @@ def test_the_job_service_outlives_frames_that_make_no_sense(tcp: bool, tmp_path:
     async def main() -> None:
         folder = StateFolder(tmp_path / "home")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Dispatcher(folder, 0 if tcp else None, say=said.append).run)
+            nursery.start_soon(Dispatcher(folder, 0 if tcp else None, report=said.append).run)
             with trio.fail_after(60):
                 while not said:
                     await trio.sleep(0.01)

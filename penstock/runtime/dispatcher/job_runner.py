@@ -1,0 +1,175 @@
+"""Runs one submitted job in a JobManager process. (Flink: `JobManagerRunner`.)"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import time
+from typing import Any
+
+import trio
+
+from penstock.dataflow.errors import PenstockError, ProtocolError
+from penstock.runtime.control.failures import sentence_of
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.packing import malformed, pack_event, unpack_event
+from penstock.runtime.control.requests import Order, encode_order
+from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
+from penstock.runtime.dispatcher.job_registry import JobRecord, JobRegistry
+from penstock.runtime.system.children import child_command
+from penstock.runtime.user_code.process_logging import LEVEL_VARIABLE, log_line
+
+__all__ = ["JobRunner"]
+
+#: A follower that is this number of events behind is cut off.
+MAX_BEHIND = 10_000
+
+
+class JobRunner:
+    """A running job: its process, the connection to it, and the clients that follow it.
+
+    Arguments:
+        record: of the job; kept up to date.
+        registry: takes the record and the log.
+        process: of the JobManager.
+        frames: the connection to the JobManager.
+    """
+
+    def __init__(
+        self, record: JobRecord, registry: JobRegistry, process: trio.Process, frames: Frames
+    ) -> None:
+        self.record = record
+        self.ended = trio.Event()
+        self._registry = registry
+        self._process = process
+        self._frames = frames
+        self._followers: list[trio.MemorySendChannel[bytes]] = []
+        #: Held while a frame is sent; the job's code may take a while.
+        self._sending = trio.Lock()
+        self._outcome: str | None = None
+        #: The record has changed since it was saved.
+        self._changed = False
+        self._restarts = RestartTexts()
+
+    @classmethod
+    async def start(cls, record: JobRecord, registry: JobRegistry, log_level: str) -> JobRunner:
+        """Start the JobManager process of a job. Raises `OSError`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                with registry.open_log(record.id) as log:
+                    process = await trio.lowlevel.open_process(
+                        child_command("penstock.runtime.jobmanager.process", str(theirs.fileno())),
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[theirs.fileno()],
+                        # A Ctrl-C at the terminal must reach the dispatcher alone, which stops
+                        # its jobs in order.
+                        start_new_session=True,
+                        cwd=record.folder,
+                        env={**os.environ, LEVEL_VARIABLE: log_level},
+                    )
+            except BaseException:
+                ours.close()
+                raise
+        record.pid = process.pid
+        frames = Frames(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+        registry.add(record)
+        return cls(record, registry, process, frames)
+
+    async def run(self, request: bytes) -> None:
+        """Send the job to its JobManager, and receive events until the process has ended."""
+        record = self.record
+        broken = ""
+        try:
+            async with self._sending:
+                await self._frames.send(request)
+            while (frame := await self._frames.receive()) is not None:
+                event = unpack_event(frame)
+                with malformed("event"):
+                    self.record_event(event)
+                self._publish(frame)
+        except ProtocolError as error:
+            broken = f", and its connection was closed: {error}"
+        except (PenstockError, trio.BrokenResourceError, OSError):
+            pass  # it has ended, or is about to
+        # Without a client the process stops its job, with a last snapshot.
+        await self._frames.aclose()
+        code = await self._process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        how += broken
+        if self._outcome is None:
+            record.error = f"its JobManager process {how}"
+            self._log(logging.ERROR, record.error)
+        record.state = self._outcome or ("killed" if code < 0 else "failed")
+        record.ended = round(time.time(), 3)
+        record.worker_pids = []
+        self._registry.save(record)
+        self._publish(pack_event({"event": "ended", "state": record.state, "how": how}))
+        for follower in self._followers:
+            follower.close()
+
+    async def order(self, order: Order) -> None:
+        """Send an order to the JobManager; nothing happens if it has ended."""
+        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+            async with self._sending:
+                await self._frames.send(encode_order(order))
+
+    def kill(self) -> None:
+        """Kill the JobManager process; its workers end with it."""
+        self._process.kill()
+
+    def record_event(self, event: dict[str, Any]) -> None:
+        """Update the record of the job, and log what its processes do not log."""
+        record = self.record
+        text = self._restarts.text(event)
+        if text is not None:
+            self._log(LEVELS[event["event"]], text)
+        match event["event"]:
+            case "workers":
+                record.worker_pids = list(event["pids"])
+            case "restarting":
+                record.restarts += 1
+                record.error = sentence_of(event)
+            case "resumed" | "snapshot":
+                record.last_snapshot = event["number"]
+            case "finished":
+                self._outcome = "stopped" if event["stopped"] else "finished"
+                record.error = None
+            case "failed":
+                self._outcome, record.error = "failed", event["message"]
+                text = (event.get("user_traceback") or "") + event["message"]
+                self._log(logging.ERROR, f"the job has failed:\n{text}")
+            case _:
+                return
+        self._changed = True
+
+    def save_changes(self) -> None:
+        """Save the record if it has changed."""
+        if self._changed:
+            self._changed = False
+            self._registry.save(self.record)
+
+    def follow(self) -> trio.MemoryReceiveChannel[bytes]:
+        """Return a channel of the frames that the JobManager sends from now on."""
+        send, receive = trio.open_memory_channel[bytes](MAX_BEHIND)
+        self._followers.append(send)
+        return receive
+
+    def _publish(self, frame: bytes) -> None:
+        """Send a frame to all followers; one that is too far behind is cut off."""
+        for follower in list(self._followers):
+            try:
+                follower.send_nowait(frame)
+            except (trio.WouldBlock, trio.BrokenResourceError):
+                follower.close()
+                self._followers.remove(follower)
+
+    def _log(self, level: int, text: str) -> None:
+        line = log_line(level, "penstock.jobmanager", "JobManager", text)
+        with contextlib.suppress(OSError), self._registry.open_log(self.record.id) as log:
+            log.write(f"{line.rstrip()}\n".encode(errors="backslashreplace"))
