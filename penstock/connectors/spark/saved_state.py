@@ -25,9 +25,9 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
-from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
+from penstock.snapshot.state.rocksdb.blocks import BLOCKS, newest_entries, read_block
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocksdb.rows import BLOCKS, ROW_PREFIX, original_key, value_offset
+from penstock.snapshot.state.rocksdb.rows import ROW_PREFIX, original_key, value_offset
 from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolder
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store

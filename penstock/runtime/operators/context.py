@@ -78,7 +78,7 @@ class OperatorContext(RuntimeContext):
             )
         table = self.backend.table(state_descriptor.name)
         # The user's function may store values that change, and may delete some.
-        table.only_immutable = False
+        table.allow_mutable()
         return _TableValueState(table, self)
 
     def mutability_probe(self) -> dict[Any, Any] | None:

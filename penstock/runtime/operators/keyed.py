@@ -42,14 +42,14 @@ class KeyedReduceOperator(KeyedOperator):
     def open(self) -> None:
         """Open the function, and get the state's table; the state has been restored before."""
         self._table = self.backend.table(self.STATE)
-        self._table.expect_immutable()
+        self._table.declare_immutable()
         super().open()
         combine = method_of(self.function, "reduce")
         self._set_loop(loops.reduce_records, key_of=self._key_of, combine=combine)
 
     def copy_emitted(self, record: Any) -> Any:
         """Return a copy of a mutable record that is in the state."""
-        self._table.only_immutable = False
+        self._table.allow_mutable()
         return self.context.codec.copy_mutable([record])[0]
 
     def process(self, records: list[Any]) -> list[Any]:
@@ -64,7 +64,7 @@ class KeyedCountOperator(KeyedOperator):
     def open(self) -> None:
         """Get the state's table; the state has been restored before."""
         self._table = self.backend.table(self.STATE)
-        self._table.expect_immutable()
+        self._table.declare_immutable()
         self._set_loop(loops.count_records, key_of=self._key_of)
 
     def process(self, records: list[Any]) -> list[Any]:

@@ -13,9 +13,10 @@ if most of it changes each time, and `rows.py` when it has outgrown its memory.
 from __future__ import annotations
 
 from penstock.snapshot.state.backend import KeyedBackend
-from penstock.snapshot.state.entries import MISSING, TOMBSTONE, ValueCodec, Work
+from penstock.snapshot.state.entries import MISSING, TOMBSTONE, ValueCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.database import SharedMemory
+from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.state_snapshot import StateSnapshot
 
 __all__ = [

@@ -2,28 +2,32 @@
 
     dirty     newest writes, deletions among them as tombstones
     captured  maps sealed at a barrier and not yet written, newest last
-    clean     entries that lie in RocksDB too (if it is open) and may be evicted
-    cold      RocksDB, asked only if an entry may be nowhere else
+    clean     entries that are in RocksDB too (if it is open) and may be evicted
+    cold      RocksDB, asked only when entries have been evicted or lazily restored
 
-A level shadows those below it, so a look-up goes from top to bottom. While nothing was evicted
-or lazily restored `cold` is None, and what is in no hot level does not exist.
+A level shadows those below it, so a look-up goes from top to bottom. Until the first eviction,
+an entry that is in no level in memory does not exist.
 
-Invariants: a captured map never changes in meaning. A value that is not deeply immutable is never
-handed out without its key being dirty; if a captured map holds the same object, that copy is
-turned into bytes first. So what a user changes in place is neither lost nor seen by an older
-snapshot. This holds for references used within the record they were looked up for; and one
-mutable object belongs to one key of one table.
+Invariants:
 
-This module moves nothing between levels by itself, apart from what a look-up needs, and writes
-nothing: that is `backend.py` and `capture.py`.
+* A captured map never changes in meaning.
+* A value that is not deeply immutable is handed out only while its key is dirty. If a captured map
+  holds the same object, the captured copy is replaced by its bytes first. So a change in place
+  is neither lost nor visible in an older snapshot.
+
+They hold for references that are used within the record they were looked up for. A mutable object
+belongs to one key of one table.
+
+A table moves entries between levels only for look-ups. It writes nothing: snapshots, eager flushes
+and evictions do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from penstock.snapshot.state.dense_table import MAX_ENTRIES, Positions
 from penstock.snapshot.state.entries import (
     ATOMS,
     MARKS,
@@ -32,85 +36,89 @@ from penstock.snapshot.state.entries import (
     EncodedValue,
     ValueCodec,
 )
+from penstock.snapshot.state.entry_size import EntrySize
+from penstock.snapshot.state.settings import StateSettings
 
-__all__ = ["ColdLevel", "KeyedTable"]
-
-# A hot entry costs about this much beyond its content: a slot in a dict (about 50 bytes), the
-# headers of key and value objects, and the allocator's rounding.
-ENTRY_OVERHEAD_BYTES = 200
-# Python objects take about this many times their encoding: ('key123', 5) takes 250 bytes with its
-# key and 12 encoded; strings are nearer 1, lists of small integers nearer 8.
-OBJECT_FACTOR = 3
-SAMPLE_ENTRIES = 32
-# How many entries are encoded at once, and how many bytes of them, so that one step of a slice
-# stays well below the length of the slice.
-CHUNK_ENTRIES = 256
-CHUNK_BYTES = 64 * 1024
-# The same for blocks, which cost less per entry, and less still if they are long.
-BLOCK_ENTRIES = 1024
-BLOCK_BYTES = 256 * 1024
+__all__ = ["ColdReader", "KeyedTable"]
 
 
-class ColdLevel(Protocol):
-    """What a table asks when an entry may lie in RocksDB only."""
+class ColdReader(Protocol):
+    """Reads entries that may be in RocksDB only."""
 
     def read(self, table_id: int, key: Any) -> Any:
-        """The value, or `MISSING`."""
+        """Return the value of `key`, or `MISSING`."""
+
+
+class _NothingCold:
+    def read(self, table_id: int, key: Any) -> Any:
+        del table_id, key
+        return MISSING
+
+
+_NOTHING_COLD = _NothingCold()
 
 
 class KeyedTable:
     """One named state: key to value.
 
-    The hot loops of operators use `dirty` directly: `value = table.dirty.get(key, MISSING)`, on
-    `MISSING` `table.lookup(key)`, `TOMBSTONE` being no value; a write is `table.dirty[key] =
-    value`, a deletion `table.dirty[key] = TOMBSTONE`. The dict is replaced at every capture, so a
-    loop takes it anew for each batch.
+    The hot loops of operators read and write `dirty` directly:
+
+    * read: `table.dirty.get(key, MISSING)`; on `MISSING` call `table.lookup(key)`; `TOMBSTONE`
+      means that there is no value;
+    * write: `table.dirty[key] = value`; delete: `table.dirty[key] = TOMBSTONE`.
+
+    The dict is replaced at every capture, so a loop looks it up again for each batch.
 
     Arguments:
         name: the name of the state.
         table_id: its number, which is part of its keys in RocksDB.
-        codec: for values that must be encoded before they are handed out.
+        codec: encodes values before they are handed out.
+        settings: thresholds of the backend.
     """
 
     __slots__ = (
         "_codec",
+        "_cold",
         "_is_immutable",
-        "_sample_at",
+        "_settings",
         "captured",
         "clean",
-        "cold",
         "dirty",
-        "encoded_bytes",
+        "has_cold",
         "name",
         "only_immutable",
-        "positions",
+        "size",
         "table_id",
-        "turned_over",
     )
 
-    def __init__(self, name: str, table_id: int, codec: ValueCodec) -> None:
+    def __init__(
+        self,
+        name: str,
+        table_id: int,
+        codec: ValueCodec,
+        settings: StateSettings = StateSettings(),  # noqa: B008
+    ) -> None:
         self.name = name
         self.table_id = table_id
         self.dirty: dict[Any, Any] = {}
         self.captured: list[dict[Any, Any]] = []
         self.clean: dict[Any, Any] = {}
-        self.cold: ColdLevel | None = None
-        # With positions, all entries are dirty ones, and there are no other levels.
-        self.positions: Positions | None = None
-        # Nothing is deleted, and no value can change in place; see `expect_immutable`.
+        #: Whether an entry may be in RocksDB only.
+        self.has_cold = False
+        self._cold: ColdReader = _NOTHING_COLD
+        #: No entry is deleted, and no value can change in place; see `declare_immutable`.
         self.only_immutable = False
-        # The last capture had many of all entries.
-        self.turned_over = False
-        # Mean bytes of an encoded value, from samples.
-        self.encoded_bytes = 0.0
+        self.size = EntrySize(codec, settings)
         self._codec = codec
         self._is_immutable = codec.is_immutable
-        self._sample_at = 1
+        self._settings = settings
+
+    # --- records ---
 
     def lookup(self, key: Any) -> Any:
-        """The value of `key`, which is not dirty, or `MISSING`.
+        """Return the value of `key`, which is not dirty, or `MISSING`.
 
-        Each key that is in use comes here once per snapshot.
+        Each key in use comes here once per snapshot.
         """
         for entries in reversed(self.captured):
             value = entries.get(key, MISSING)
@@ -126,13 +134,13 @@ class KeyedTable:
         if value is not MISSING:
             if type(value) not in ATOMS and not self._is_immutable(value):
                 self.dirty[key] = value
-            elif self.cold is not None:
-                # Oldest go first when memory is short, so what is in use becomes newest.
+            elif self.has_cold:
+                # Eviction drops the oldest entries, so an entry in use becomes the newest.
                 clean[key] = clean.pop(key)
             return value
-        if self.cold is None:
+        if not self.has_cold:
             return MISSING
-        value = self.cold.read(self.table_id, key)
+        value = self._cold.read(self.table_id, key)
         if value is MISSING:
             return MISSING
         if type(value) in ATOMS or self._is_immutable(value):
@@ -142,24 +150,16 @@ class KeyedTable:
         return value
 
     def _protect(self, key: Any, value: Any) -> None:
-        """Encodes a captured value that may change once it is given out."""
-        # Its copies in the newest map and, when whole states were captured, in older ones.
+        """Replace the captured copies of a value that may change once it is handed out."""
         encoded = EncodedValue(self._codec.encode_value(value))
+        # Not only in the newest map: maps that were captured as a whole share objects.
         for entries in self.captured:
             if entries.get(key, MISSING) is value:
                 entries[key] = encoded
         self.dirty[key] = value
 
-    def expect_immutable(self) -> None:
-        """Whoever writes into it never deletes, and says at once when a value may change in place.
-
-        By setting `only_immutable` to False. To be called before the first record.
-        """
-        few = len(self.clean) <= MAX_ENTRIES
-        self.only_immutable = few and all(map(self._is_immutable, self.clean.values()))
-
     def get(self, key: Any, default: Any = MISSING) -> Any:
-        """The value of `key`, or `default`."""
+        """Return the value of `key`, or `default`."""
         value = self.dirty.get(key, MISSING)
         if value is MISSING:
             value = self.lookup(key)
@@ -167,19 +167,34 @@ class KeyedTable:
         return default if value is TOMBSTONE else value
 
     def put(self, key: Any, value: Any) -> None:
-        """Makes `value` the value of `key`."""
+        """Set the value of `key`."""
         self.dirty[key] = value
 
     def delete(self, key: Any) -> None:
-        """Removes the entry of `key`, if there is one."""
+        """Delete the entry of `key`, if there is one."""
         self.dirty[key] = TOMBSTONE
 
+    def declare_immutable(self) -> None:
+        """Promise that no entry will be deleted and no value changed in place.
+
+        Call it before the first record. An operator that meets a mutable value calls
+        `allow_mutable` before it stores that value.
+        """
+        few = len(self.clean) <= self._settings.max_dense_entries
+        self.only_immutable = few and all(map(self._is_immutable, self.clean.values()))
+
+    def allow_mutable(self) -> None:
+        """Withdraw the promise of `declare_immutable`."""
+        self.only_immutable = False
+
+    # --- levels ---
+
     def seal(self, *, whole: bool) -> dict[Any, Any]:
-        """Ends the epoch: the dirty map becomes a captured one, which is returned.
+        """End the epoch: turn the dirty map into a captured one, and return it.
 
         Arguments:
             whole: the captured map is to hold the whole state, not only what changed. True as
-                long as RocksDB isn't open, so that there is nowhere else for the rest to be.
+                long as RocksDB isn't open, since the rest is stored nowhere else.
         """
         entries, self.dirty = self.dirty, {}
         if whole:
@@ -193,8 +208,12 @@ class KeyedTable:
             self.captured.append(entries)
         return entries
 
-    def absorb(self, keys: list[Any], values: list[Any], *, marked: bool) -> None:
-        """Takes entries that are written, or need not be, into the clean level.
+    def release_oldest_capture(self) -> None:
+        """Drop the oldest captured map, whose entries are written."""
+        self.captured.pop(0)
+
+    def absorb(self, keys: Sequence[Any], values: Sequence[Any], *, marked: bool) -> None:
+        """Add entries that are written, or need not be, to the clean level.
 
         Arguments:
             keys: their keys.
@@ -207,68 +226,64 @@ class KeyedTable:
             return
         for key, value in zip(keys, values, strict=True):
             if type(value) in MARKS:
-                # An encoded value's object is shadowed by a newer entry, which is written later;
-                # an older clean value must not come to light meanwhile.
+                # A newer entry shadows an encoded value and is written later. Meanwhile an older
+                # clean value must not become visible.
                 clean.pop(key, None)
             else:
                 clean[key] = value
 
+    def add_restored(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Add entries of a snapshot to the clean level."""
+        self.clean.update(entries)
+
+    def remove_restored(self, keys: Iterable[Any]) -> None:
+        """Remove entries of a snapshot that a later block deleted."""
+        for key in keys:
+            self.clean.pop(key, None)
+
+    def forget_dirty(self, keys: Iterable[Any]) -> None:
+        """Remove dirty entries that are written and clean now."""
+        for key in keys:
+            del self.dirty[key]
+
+    def mark_all_dirty(self) -> None:
+        """Make all clean entries dirty, since no open RocksDB holds them."""
+        self.dirty, self.clean = {**self.clean, **self.dirty}, {}
+
+    def merge_levels(self) -> None:
+        """Make one level of the clean and dirty entries; no map may be captured.
+
+        The clean entries come first and keep their order.
+        """
+        self.clean.update(self.dirty)
+        self.dirty, self.clean = self.clean, {}
+
+    def attach(self, reader: ColdReader) -> None:
+        """From now on an entry may be in RocksDB only, where `reader` finds it."""
+        self._cold, self.has_cold = reader, True
+
     def evict(self, count: int) -> int:
-        """Drops up to `count` of the oldest clean entries; returns how many."""
+        """Drop up to `count` of the oldest clean entries, and return their number."""
         oldest = list(islice(self.clean, count))
         for key in oldest:
             del self.clean[key]
         return len(oldest)
 
-    def hot_entries(self) -> int:
-        """How many entries the hot levels hold, shadowed ones included."""
+    # --- memory ---
+
+    def entries_in_memory(self) -> int:
+        """Return how many entries the levels in memory hold, shadowed ones included."""
         entries = len(self.dirty) + len(self.clean)
         if self.captured:
             entries += sum(map(len, self.captured))
-        if self.positions is not None:
-            entries += self.positions.held_entries()
         return entries
 
-    def hot_bytes(self) -> int:
-        """An estimate of the memory they take, in bytes."""
-        entries = self.hot_entries()
-        if entries >= self._sample_at:
-            self._sample(entries)
-        return int(entries * self.entry_bytes())
+    def memory_bytes(self, further_entries: int = 0) -> int:
+        """Return an estimate of the memory that the entries take, in bytes.
 
-    def entry_bytes(self) -> float:
-        """An estimate of the memory that one entry takes, in bytes."""
-        return ENTRY_OVERHEAD_BYTES + OBJECT_FACTOR * self.encoded_bytes
-
-    def chunk_entries(self) -> int:
-        """How many entries to encode at once."""
-        if not self.encoded_bytes:
-            return SAMPLE_ENTRIES
-        return max(1, min(CHUNK_ENTRIES, int(CHUNK_BYTES / self.encoded_bytes)))
-
-    def block_entries(self) -> int:
-        """How many entries to write as one block."""
-        if not self.encoded_bytes:
-            return SAMPLE_ENTRIES
-        return max(1, min(BLOCK_ENTRIES, int(BLOCK_BYTES / self.encoded_bytes)))
-
-    def note_encoded(self, sample: list[bytes]) -> None:
-        """Corrects the mean size of a value by some that were just encoded."""
-        if sample:
-            self.note_mean(sum(map(len, sample)) / len(sample))
-
-    def note_mean(self, mean: float) -> None:
-        """Corrects the mean size of a value by that of some that were just encoded."""
-        # A sample moves the mean by an eighth, so that it follows values that grow.
-        self.encoded_bytes += (mean - self.encoded_bytes) * (1 / 8 if self.encoded_bytes else 1)
-
-    def _sample(self, entries: int) -> None:
-        # Taken again whenever the table has grown by half, else sizes come from what is written.
-        self._sample_at = entries + entries // 2 + SAMPLE_ENTRIES
-        for level in (self.dirty, self.clean):
-            values = [
-                value
-                for value in islice(level.values(), SAMPLE_ENTRIES)
-                if type(value) not in MARKS
-            ]
-            self.note_encoded(self._codec.encode_values(values))
+        Arguments:
+            further_entries: values that the table's layout holds.
+        """
+        entries = self.entries_in_memory() + further_entries
+        self.size.sample(entries, (self.dirty, self.clean))
+        return int(entries * self.size.memory_bytes())

@@ -1,163 +1,173 @@
-"""Taking over the keyed state of a snapshot, as it was or at another parallelism.
+"""Restores the keyed state of a snapshot, at the same or at another parallelism.
 
-A handle that covers exactly the key groups of the subtask is linked; if it holds rows no value is
-read until it is asked for, and blocks are read whole. Otherwise the rows of the subtask's key
-groups are copied, undecoded, out of linked working copies into a fresh database, and the entries
-of blocks are taken into memory. The snapshot's own folders are never opened, since RocksDB
-would delete files in them. Checksums are not verified here.
+A handle that covers exactly the key groups of the subtask is linked. If it holds rows, no value is
+read until it is asked for; blocks are read as a whole. Otherwise the rows of the subtask's
+key groups are copied, still encoded, from linked working copies into an empty database, and the
+entries of blocks are loaded into memory.
+
+The folders of the snapshot itself are never opened, since RocksDB would delete files in them.
+Checksums are not verified here.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgpack
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import KeyedHandle
-from penstock.snapshot.state.entries import Work
+from penstock.snapshot.state.inline_state import unpack_inline
 from penstock.snapshot.state.keyed_table import KeyedTable
-from penstock.snapshot.state.rocksdb.blocks import Blocks
+from penstock.snapshot.state.local_storage import LocalStorage
+from penstock.snapshot.state.rocksdb.block_store import BlockStore
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.database import (
-    RocksStore,
+    RocksDatabase,
     SharedMemory,
-    new_batch,
     no_room_message,
     rocks_recoverability,
 )
 from penstock.snapshot.state.rocksdb.rows import ROW_PREFIX
+from penstock.snapshot.state.slices import Work
+from penstock.snapshot.state.tables import Tables
 
-if TYPE_CHECKING:
-    from penstock.snapshot.state.backend import KeyedBackend
+__all__ = ["Restorer"]
 
-__all__ = ["restore_into"]
-
-ROWS_PER_BATCH = 256
+_ROWS_PER_BATCH = 256
 
 
-def restore_into(backend: KeyedBackend, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:
-    """Fills a new backend from `handles`, each with the folder of its snapshot.
+class Restorer:
+    """Fills the tables of a new backend from the handles of a snapshot.
 
-    Raises:
-        StoreError: if a file is missing or can't be read.
+    Arguments:
+        tables: the tables of the backend.
+        storage: its storage.
+        groups: the key groups of the subtask.
     """
-    groups = backend.groups
-    handles = [
-        (path, handle)
-        for path, handle in handles
-        if handle.first_group < groups.stop and groups.start < handle.end_group
-    ]
-    for _, handle in handles:
-        for state in handle.states:
-            backend.table(state)
-    stored = [(path, handle) for path, handle in handles if handle.folder is not None]
-    if len(handles) == len(stored) == 1 and _covers_exactly(stored[0][1], groups):
-        yield from _link(backend, *stored[0])
-    else:
-        for path, handle in stored:
-            yield from _take(backend, path, handle)
-    for _, handle in handles:
-        if handle.inline is not None:
-            _unpack(backend, handle.inline, handle.states)
-    if backend.store is not None and backend.blocks is None:
-        # What was taken into memory is yet to be written.
-        backend.nothing_is_clean()
-        backend.enable_cold()
+
+    def __init__(self, tables: Tables, storage: LocalStorage, groups: range) -> None:
+        self._tables = tables
+        self._storage = storage
+        self._groups = groups
+
+    def restore(self, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:
+        """Restore the state in `handles`, each with the folder of its snapshot.
+
+        Raises:
+            StoreError: if a file is missing or can't be read.
+        """
+        groups = self._groups
+        handles = [
+            (path, handle)
+            for path, handle in handles
+            if handle.first_group < groups.stop and groups.start < handle.end_group
+        ]
+        for _, handle in handles:
+            for state in handle.states:
+                self._tables.table(state)
+        stored = [(path, handle) for path, handle in handles if handle.folder is not None]
+        if len(handles) == len(stored) == 1 and self._covers_exactly(stored[0][1]):
+            yield from self._link(*stored[0])
+        else:
+            for path, handle in stored:
+                yield from self._copy(path, handle)
+        for _, handle in handles:
+            if handle.inline is not None:
+                self._unpack(handle.inline, handle.states)
+        if self._storage.cold.is_readable:
+            # The entries that were loaded into memory are not in the database yet.
+            self._tables.mark_all_dirty()
+
+    def _covers_exactly(self, handle: KeyedHandle) -> bool:
+        return (handle.first_group, handle.end_group) == (self._groups.start, self._groups.stop)
+
+    def _link(self, path: Path, handle: KeyedHandle) -> Work[None]:
+        storage = self._storage
+        folder, shared = storage.folder / "db", storage.shared_memory()
+
+        def link_and_open() -> RocksDatabase:
+            storage.files.take_over(path, handle.files, folder)
+            return _open(folder, shared, path, handle)
+
+        yield from storage.open_linked(link_and_open, self._tables)
+
+    def _unpack(self, inline: bytes, states: Sequence[str]) -> None:
+        storage = self._storage
+        decode, group_of = storage.codec.decode_value, storage.row_keys.group
+        for state, entries in unpack_inline(storage.codec, inline, states):
+            self._tables.table(state).add_restored(
+                (key, decode(data)) for key, data in entries if group_of(key) in self._groups
+            )
+
+    def _copy(self, path: Path, handle: KeyedHandle) -> Work[None]:
+        """Copy the entries of this subtask out of a handle with files."""
+        storage = self._storage
+        folder, shared = storage.folder / "source", storage.shared_memory()
+
+        def link_and_open() -> RocksDatabase:
+            CheckpointFiles(folder).take_over(path, handle.files, folder)
+            return _open(folder, shared, path, handle)
+
+        source: RocksDatabase = yield from storage.slicing.offload(link_and_open)
+        if source.holds_blocks():
+            yield from self._load_blocks(source, handle)
+        else:
+            if not storage.is_open:
+                yield from storage.open_rows(self._tables)
+            yield from self._copy_rows(source, handle)
+        yield from storage.slicing.offload(partial(_close_and_remove, source, folder))
+
+    def _load_blocks(self, source: RocksDatabase, handle: KeyedHandle) -> Work[None]:
+        storage = self._storage
+        timer = storage.slicing.timer()
+        loaded = [
+            KeyedTable(state, table_id, storage.codec, storage.settings)
+            for table_id, state in enumerate(handle.states)
+        ]
+        yield from BlockStore(source, storage.codec, storage.settings).load(loaded, timer)
+        group_of = storage.row_keys.group
+        for table in loaded:
+            entries = iter(table.clean.items())
+            while chunk := list(islice(entries, _ROWS_PER_BATCH)):
+                self._tables.table(table.name).add_restored(
+                    (key, value) for key, value in chunk if group_of(key) in self._groups
+                )
+                if timer.is_over(len(chunk)):
+                    yield None
+                    timer.restart()
+
+    def _copy_rows(self, source: RocksDatabase, handle: KeyedHandle) -> Work[None]:
+        database = self._storage.database
+        # A state's id is its place in its own handle, so its id may be another one here.
+        table_ids = [self._tables.table(state).table_id for state in handle.states]
+        first = max(handle.first_group, self._groups.start)
+        end = min(handle.end_group, self._groups.stop)
+        timer = self._storage.slicing.timer()
+        batch = database.new_batch()
+        for row_key, data in source.rows(first, end):
+            group, table_id = ROW_PREFIX.unpack_from(row_key)
+            row_key = ROW_PREFIX.pack(group, table_ids[table_id]) + row_key[ROW_PREFIX.size :]
+            batch[row_key] = data
+            if len(batch) >= _ROWS_PER_BATCH:
+                database.write(batch)
+                if timer.is_over(_ROWS_PER_BATCH):
+                    yield None
+                    timer.restart()
+                batch = database.new_batch()
+        database.write(batch)
 
 
-def _covers_exactly(handle: KeyedHandle, groups: range) -> bool:
-    return (handle.first_group, handle.end_group) == (groups.start, groups.stop)
+def _close_and_remove(database: RocksDatabase, folder: Path) -> None:
+    database.close()
+    shutil.rmtree(folder)
 
 
-def _link(backend: KeyedBackend, path: Path, handle: KeyedHandle) -> Work[None]:
-    folder, shared = backend.folder / "db", backend.shared_memory()
-
-    def link_and_open() -> RocksStore:
-        backend.files.take_over(path, handle.files, folder)
-        return _open(folder, shared, path, handle)
-
-    backend.store = yield from backend.offload(link_and_open)
-    if backend.store.holds_blocks():
-        backend.blocks = Blocks(backend.store, backend.codec, backend.newest_capture)
-        yield from backend.blocks.load(backend.tables, backend.timer())
-
-
-def _unpack(backend: KeyedBackend, inline: bytes, states: Sequence[str]) -> None:
-    decode, groups = backend.codec.decode_value, backend.groups
-    for state, pairs in zip(states, msgpack.unpackb(inline), strict=True):
-        table = backend.table(state)
-        for original, data in pairs:
-            key = decode(original)
-            if backend.row_keys.group(key) in groups:
-                table.clean[key] = decode(data)
-
-
-def _take(backend: KeyedBackend, path: Path, handle: KeyedHandle) -> Work[None]:
-    """Takes what belongs to the subtask out of a handle with files."""
-    folder, shared = backend.folder / "source", backend.shared_memory()
-
-    def link_and_open() -> RocksStore:
-        CheckpointFiles(folder).take_over(path, handle.files, folder)
-        return _open(folder, shared, path, handle)
-
-    source: RocksStore = yield from backend.offload(link_and_open)
-    if source.holds_blocks():
-        yield from _take_blocks(backend, source, handle)
-    else:
-        if backend.store is None:
-            yield from backend.open_rows()
-        yield from _copy_rows(backend, source, handle)
-
-    def close_and_remove() -> None:
-        source.close()
-        shutil.rmtree(folder)
-
-    yield from backend.offload(close_and_remove)
-
-
-def _take_blocks(backend: KeyedBackend, source: RocksStore, handle: KeyedHandle) -> Work[None]:
-    tables = [KeyedTable(state, index, backend.codec) for index, state in enumerate(handle.states)]
-    yield from Blocks(source, backend.codec).load(tables, backend.timer())
-    group, groups, timer = backend.row_keys.group, backend.groups, backend.timer()
-    for table in tables:
-        clean = backend.table(table.name).clean
-        entries = iter(table.clean.items())
-        while chunk := list(islice(entries, ROWS_PER_BATCH)):
-            clean.update((key, value) for key, value in chunk if group(key) in groups)
-            if timer.is_over(len(chunk)):
-                yield None
-                timer.restart()
-
-
-def _copy_rows(backend: KeyedBackend, source: RocksStore, handle: KeyedHandle) -> Work[None]:
-    assert backend.store is not None
-    # A state's id is its place in its own handle, so the same state may have another one here.
-    table_ids = [backend.table(state).table_id for state in handle.states]
-    first = max(handle.first_group, backend.groups.start)
-    end = min(handle.end_group, backend.groups.stop)
-    timer = backend.timer()
-    batch = new_batch()
-    for row_key, data in source.rows(first, end):
-        group, table_id = ROW_PREFIX.unpack_from(row_key)
-        row_key = ROW_PREFIX.pack(group, table_ids[table_id]) + row_key[ROW_PREFIX.size :]
-        batch[row_key] = data
-        if len(batch) >= ROWS_PER_BATCH:
-            backend.store.write(batch)
-            if timer.is_over(ROWS_PER_BATCH):
-                yield None
-                timer.restart()
-            batch = new_batch()
-    backend.store.write(batch)
-
-
-def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -> RocksStore:
+def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -> RocksDatabase:
     try:
-        return RocksStore(folder, shared)
+        return RocksDatabase(folder, shared)
     except Exception as error:
         # rocksdict raises plain exceptions.
         recoverability = rocks_recoverability(error)

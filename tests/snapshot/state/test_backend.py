@@ -17,7 +17,7 @@ from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, SharedMemory
-from penstock.snapshot.state.rocksdb.database import RocksStore
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
 
 GROUPS = 16
 
@@ -109,9 +109,8 @@ def fill(backend: KeyedBackend, count: int, value: Callable[[int], Any] = lambda
 
 def as_rows(backend: KeyedBackend) -> KeyedBackend:
     """The same as it is once it outgrew its memory: with rows in RocksDB instead of blocks."""
-    backend.nothing_is_clean()
-    drive(backend.open_rows())
-    backend.enable_cold()
+    backend.tables.mark_all_dirty()
+    drive(backend.storage.open_rows(backend.tables))
     return backend
 
 
@@ -195,7 +194,7 @@ def test_a_small_state_travels_whole_in_its_handle_and_opens_no_rocksdb(make):
     handle = make.snapshot(backend, 2)
     assert handle.folder is None
     assert handle.files == ()
-    assert not backend.folder.exists()
+    assert not backend.storage.folder.exists()
     restored = make.restored(handle)
     assert contents(restored) == {("x", 1): [1], "b": 2}
     # What was restored is part of the next snapshot.
@@ -284,7 +283,7 @@ def test_a_key_whose_canonical_bytes_are_its_encoding_is_stored_once(make):
     backend.table("s").put("key", 5)
     handle = make.snapshot(backend, 1)
     assert handle.inline is None
-    assert dict(backend.store.rows(0, 1)) == {b"\0\0\0\0\xa3key": b"\0\x05"}
+    assert dict(backend.storage.database.rows(0, 1)) == {b"\0\0\0\0\xa3key": b"\0\x05"}
     assert contents(backend) == {"key": 5}
 
 
@@ -403,7 +402,7 @@ def test_two_generators_amid_off_loop_steps_are_refused(make):
     first = backend.capture(1).write(make.root / "1")
     assert callable(next(first))
     with pytest.raises(ProtocolError, match="same time"):
-        next(backend.offload(lambda: None))
+        next(backend.storage.slicing.offload(lambda: None))
 
 
 def test_slices_on_the_loop_end_by_time(make):
@@ -480,11 +479,11 @@ def test_only_clean_entries_are_evicted_and_they_are_found_again(make):
     drive(backend.evict())
     for i in range(500):
         table.put(f"k{i}", -i)
-    assert backend.over_budget()
+    assert backend.memory.is_exceeded()
     while table.evict(64):
         pass
     assert len(table.dirty) >= 500
-    assert backend.cold_possible
+    assert backend.storage.cold.is_readable
     assert contents(backend) == {f"k{i}": -i if i < 500 else i for i in range(1000)}
     assert table.get("k0") == 0
     assert table.get("k7") == -7
@@ -497,25 +496,26 @@ def test_nothing_is_cold_before_rocksdb_holds_rows(make):
     fill(backend, 1000)
     make.snapshot(backend, 1)
     assert backend.over_memory_limit
-    assert not backend.cold_possible
+    assert not backend.storage.cold.is_readable
     drive(backend.evict())
     assert not backend.over_memory_limit
-    assert backend.cold_possible
+    assert backend.storage.cold.is_readable
     assert contents(backend) == {f"k{i}": i for i in range(1000)}
 
 
-def test_a_database_that_cannot_be_opened_fails_one_snapshot_only(make, monkeypatch):
-    backend = make(inline_threshold=0)
+def test_a_database_that_cannot_be_opened_fails_one_snapshot_only(make):
+    failures = [OSError(28, "No space left on device")]
+
+    def create(folder, shared):
+        if failures:
+            raise failures.pop()
+        return RocksDatabase.create(folder, shared)
+
+    backend = make(inline_threshold=0, create_database=create)
     fill(backend, 1000)
-
-    def fail(folder, shared):
-        raise OSError(28, "No space left on device")
-
     capture = backend.capture(1)
-    with monkeypatch.context() as patched:
-        patched.setattr(RocksStore, "create", fail)
-        with pytest.raises(OSError, match="No space left"):
-            drive(capture.write(make.root / "1"))
+    with pytest.raises(OSError, match="No space left"):
+        drive(capture.write(make.root / "1"))
     assert capture.over
     backend.table("s").put("k5", "new")
     handle = make.snapshot(backend, 2)
@@ -527,7 +527,7 @@ def test_a_database_that_takes_no_more_is_a_store_error_with_its_path(make):
     backend = make(inline_threshold=0)
     fill(backend, 10)
     make.snapshot(backend, 1)
-    store = backend.store
+    store = backend.storage.database
 
     class Full:
         def write(self, *_):
@@ -582,9 +582,9 @@ def test_a_state_ten_times_its_budget_runs(make):
         if i % 500 == 499:
             if backend.over_memory_limit:
                 drive(backend.evict())
-            largest = max(largest, backend.hot_bytes())
+            largest = max(largest, backend.memory.used_bytes())
             assert not backend.over_memory_limit
-    assert backend.hot_bytes() < 500_000
+    assert backend.memory.used_bytes() < 500_000
     assert all(table.get(i)[0] == i for i in range(0, 20000, 97))
     assert len(contents(make.restored(make.snapshot(backend, 1)))) == 20000
 
@@ -597,11 +597,11 @@ def test_the_cache_and_write_buffers_of_a_process_are_shared_and_counted(make):
     for backend in backends:
         fill(backend, 10)
         make.snapshot(backend, 1)
-    assert shared.users == 2
-    assert backends[0].hot_budget() == 28 * 1024 * 1024
+    assert shared._users == 2
+    assert backends[0].memory.limit_bytes() == 28 * 1024 * 1024
     backends[1].close()
-    assert shared.users == 1
-    assert backends[0].hot_budget() == 24 * 1024 * 1024
+    assert shared._users == 1
+    assert backends[0].memory.limit_bytes() == 24 * 1024 * 1024
 
 
 # --- restoring ---
@@ -619,7 +619,7 @@ def test_restoring_leaves_the_snapshot_as_it_was_whatever_happens_afterwards(mak
         fill(restored, 2000, lambda i, n=number: i * n)
         restored.table("s").delete(f"k{number}")
         make.snapshot(restored, number)
-    restored.store._database.compact_range(None, None)
+    restored.storage.database._database.compact_range(None, None)
     restored.close()
     assert content_of_folder(folder) == before
     assert contents(make.restored(handle)) == {f"k{i}": i for i in range(2000)}
@@ -724,7 +724,7 @@ def test_where_nothing_can_be_linked_everything_is_copied(make, monkeypatch):
     handle = make.snapshot(backend, 1)
     monkeypatch.setattr(os, "link", refuse)
     restored = make.restored(handle)
-    assert next((restored.folder / "db").glob("*.sst")).stat().st_nlink == 1
+    assert next((restored.storage.folder / "db").glob("*.sst")).stat().st_nlink == 1
     assert contents(restored) == {f"k{i}": i for i in range(100)}
 
 
@@ -741,7 +741,7 @@ def test_what_is_copied_out_of_a_snapshot_is_synced_since_the_next_snapshot_link
         patch.setattr(os, "link", refuse)
         synced = _synced(patch)
         restored = make.restored(handle)
-    tables = {path.name for path in (restored.folder / "db").glob("*.sst")}
+    tables = {path.name for path in (restored.storage.folder / "db").glob("*.sst")}
     assert tables
     assert tables <= {path.name for path in synced}
 
@@ -822,5 +822,5 @@ def test_a_tombstone_is_a_row_that_is_deleted(make):
     make.snapshot(backend, 1)
     table.dirty["k1"] = TOMBSTONE
     make.snapshot(backend, 2)
-    assert len(list(backend.store.rows(0, GROUPS))) == 9
+    assert len(list(backend.storage.database.rows(0, GROUPS))) == 9
     assert "k1" not in table.clean

@@ -19,11 +19,11 @@ from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.task_snapshot import TaskSnapshot
 from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.snapshot.protocols.events import SnapshotKind
-from penstock.snapshot.state import backend as backend_module
-from penstock.snapshot.state.eager_flush import EagerFlushPolicy
+from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
 from penstock.snapshot.state.rocksdb import checkpoint as checkpoint_module
 from penstock.snapshot.state.rocksdb import database as rocks_module
 from penstock.snapshot.state.rocksdb.version import ManifestReader, UnknownManifestError
+from penstock.snapshot.state.settings import StateSettings
 from tests.snapshot.state.test_backend import (
     GROUPS,
     PlainCodec,
@@ -120,9 +120,9 @@ def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeyp
             expected[f"key{i}"] = f"{number} {random.random()}" * 10
             table.put(f"key{i}", expected[f"key{i}"])
         drive(backend.flush_eagerly())
-        if backend.store is not None:
+        if backend.storage.is_open:
             # RocksDB does it in the background, and takes its time.
-            backend.store.flush()
+            backend.storage.database.flush()
         ahead = 0
         while drive(backend.compute_checksum()):
             ahead += 1
@@ -146,7 +146,7 @@ def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch
     with monkeypatch.context() as patch:
         if error is None:
             # A compaction has removed it since.
-            patch.setattr(backend.store, "tables", lambda: ["999999.sst"])
+            patch.setattr(backend.storage.database, "tables", lambda: ["999999.sst"])
         else:
             patch.setattr(ManifestReader, "read", Mock(side_effect=error))
         assert not drive(backend.compute_checksum())
@@ -154,9 +154,9 @@ def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch
     assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend)
 
 
-def announced(make):
+def announced(make, **settings):
     """A backend that was told that a snapshot is due, and what it holds."""
-    backend = make(inline_threshold=0)
+    backend = make(inline_threshold=0, settings=StateSettings(**settings))
     fill(backend, 12_000)
     make.snapshot(backend, 1)
     fill(backend, 12_000, lambda i: -i)
@@ -222,13 +222,13 @@ def test_what_takes_longer_is_begun_sooner(make, monkeypatch):
     backend = make(inline_threshold=0, clock=lambda: now[0])
     fill(backend, 12_000)
     make.snapshot(backend, 1)
-    real = backend.files.begin
+    real = backend.storage.files.begin_early
 
     def slowly(*arguments):
         real(*arguments)
         now[0] += 0.1
 
-    monkeypatch.setattr(backend.files, "begin", slowly)
+    monkeypatch.setattr(backend.storage.files, "begin_early", slowly)
     leads = []
     for number in range(2, 12):
         fill(backend, 100, lambda i, n=number: i * n)
@@ -246,7 +246,7 @@ def test_what_takes_longer_is_begun_sooner(make, monkeypatch):
 
 
 def backend_logs(backend):
-    return {path.name for path in backend.store.folder.glob("*.log")}
+    return {path.name for path in backend.storage.database.folder.glob("*.log")}
 
 
 def test_a_log_is_opened_by_plain_rocksdict_and_restored_at_another_parallelism(make, tmp_path):
@@ -302,15 +302,15 @@ def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
     assert contents(make.restored(handle)) == contents(backend)
     # So much is not to be expected to fit next time either, and what is there is flushed only.
     fill(backend, 12_000, lambda i: random.Random(-i).randbytes(100).hex())
-    backend._policy = EagerFlushPolicy()  # it has learnt that all was for nothing
+    backend._flush._policy = EagerFlushPolicy()  # it has learnt that all was for nothing
     backend.announce_snapshot(3, 0.0, target(make, 3))
     assert not backend.wants_preparation
     drive(backend.flush_eagerly())
-    tables = set(backend.store.tables())
+    tables = set(backend.storage.database.tables())
     assert backend.wants_preparation
     drive(backend.prepare_checkpoint())
     assert not target(make, 3).exists()
-    new = set(backend.store.tables()) - tables
+    new = set(backend.storage.database.tables()) - tables
     assert new
     fill(backend, 100, lambda i: i)
     handle = finished(make, backend, 3)
@@ -373,8 +373,8 @@ def test_a_snapshot_that_is_announced_after_it_was_taken_is_left_as_it_is(make):
     backend.announce_snapshot(2, 0.0, target(make))
     assert not backend.wants_preparation
     drive(backend.prepare_checkpoint())
-    backend.files.begin(backend.store, target(make))
-    assert not backend.files.begun
+    backend.storage.files.begin_early(backend.storage.database, target(make))
+    assert not backend.storage.files.has_early
     assert contents(make.restored(handle)) == expected
 
 
@@ -389,15 +389,14 @@ def test_a_checkpoint_by_rocksdb_itself_may_be_begun_too(make, monkeypatch):
 
 
 def test_after_logs_that_lacked_something_checkpoints_are_begun_less_often(make, monkeypatch):
-    backend, _ = announced(make)
-    monkeypatch.setattr(backend_module, "MAX_LOG_BYTES", 2**30)
+    backend, _ = announced(make, max_log_bytes=2**30)
     begun = []
     for number in range(2, 20):
         backend.announce_snapshot(number, 0.0, target(make, number))
         drive(backend.prepare_checkpoint())
-        begun.append(backend.files.begun)
+        begun.append(backend.storage.files.has_early)
         if begun[-1] and number < 10:
-            monkeypatch.setattr(backend.store, "_newest_log", lambda: "another.log")
+            monkeypatch.setattr(backend.storage.database, "_newest_log", lambda: "another.log")
         handle = finished(make, backend, number)
         assert contents(make.restored(handle)) == contents(backend)
         monkeypatch.undo()
@@ -407,13 +406,13 @@ def test_after_logs_that_lacked_something_checkpoints_are_begun_less_often(make,
 
 def test_one_large_interval_does_not_keep_later_ones_from_being_begun(make):
     backend, _ = announced(make)
-    backend._late_bytes = 2**30
+    backend._early._late_bytes = 2**30
     for number in (2, 3):
         fill(backend, 10, lambda i, n=number: i * n)
         backend.announce_snapshot(number, 0.0, target(make, number))
         if backend.wants_preparation:
             drive(backend.prepare_checkpoint())
-        begun = backend.files.begun
+        begun = backend.storage.files.has_early
         finished(make, backend, number)
     assert begun
 
@@ -421,8 +420,8 @@ def test_one_large_interval_does_not_keep_later_ones_from_being_begun(make):
 def test_the_newest_log_is_the_one_with_the_highest_number(make):
     backend, _ = announced(make)
     for name in ("999999.log", "1000001.log"):
-        (backend.store.folder / name).touch()
-    assert backend.store._newest_log() == "1000001.log"
+        (backend.storage.database.folder / name).touch()
+    assert backend.storage.database._newest_log() == "1000001.log"
 
 
 def test_a_checkpoint_is_not_begun_long_before(make):
@@ -461,20 +460,21 @@ def break_sync(patch, backend):
 
 
 def break_flush(patch, backend):
-    patch.setattr(backend.store, "_database", Mock(flush=Mock(side_effect=Exception("no"))))
+    patch.setattr(
+        backend.storage.database, "_database", Mock(flush=Mock(side_effect=Exception("no")))
+    )
 
 
 def break_log(patch, backend):
-    patch.setattr(backend.store, "_newest_log", Mock(side_effect=OSError("no")))
+    patch.setattr(backend.storage.database, "_newest_log", Mock(side_effect=OSError("no")))
 
 
 @pytest.mark.parametrize("damage", [break_sync, break_flush, break_log])
 @pytest.mark.parametrize("little", [True, False])
 def test_what_fails_ahead_is_left_to_the_snapshot(make, monkeypatch, damage, little):
-    backend, expected = announced(make)
+    backend, expected = announced(make, max_log_bytes=2**30 if little else -1)
     drive(backend.flush_eagerly())
     with monkeypatch.context() as patch:
-        patch.setattr(backend_module, "MAX_LOG_BYTES", 2**30 if little else -1)
         damage(patch, backend)
         drive(backend.prepare_checkpoint())
     check_ordinary(make, backend, expected)
@@ -492,7 +492,7 @@ def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
     drive(backend.flush_eagerly())
     drive(backend.prepare_checkpoint())
     for name in backend_logs(backend):
-        (backend.store.folder / name).unlink()
+        (backend.storage.database.folder / name).unlink()
     check_ordinary(make, backend, expected)
 
 
@@ -507,21 +507,19 @@ def test_a_log_that_was_cut_is_refused(make):
         make.restored(handle)
 
 
-def test_what_is_written_for_nothing_long_before_a_snapshot_is_still_written_shortly_before():
-    policy = EagerFlushPolicy()
-    for _ in range(4):
+def test_intervals_are_skipped_after_one_whose_flushes_were_mostly_useless():
+    policy, allowed = EagerFlushPolicy(), []
+    for _ in range(8):
+        allowed.append(policy.allowed)
         if policy.allowed:
-            policy.wrote(0, [1, 2, 3])
-        policy.prepare()
-        assert policy.allowed
-        policy.wrote(0, [4, 5, 6])
-        policy.captured(lambda _, key: key <= 3)
-    assert not policy.allowed
-    policy.prepare()
-    policy.wrote(0, [4])
-    policy.captured(lambda _, key: True)
-    policy.prepare()
-    assert not policy.allowed
+            policy.note_flushed(0, [1, 2, 3])
+        policy.end_interval(lambda _, key: key <= 2)
+    assert allowed == [True, False, True, False, False, True, False, False]
+    while not policy.allowed:
+        policy.end_interval(lambda _, key: True)
+    policy.note_flushed(0, [1, 2, 3])
+    policy.end_interval(lambda _, key: False)
+    assert policy.allowed
 
 
 def quiet_while(condition):
@@ -654,12 +652,13 @@ def test_records_go_before_the_next_slice_of_a_snapshot():
 
 
 def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
-    monkeypatch.setattr(backend_module, "CHECKSUM_BYTES", 0)
     backend = make(inline_threshold=0)
     make.snapshot(backend, 1)
+    # After it there are table files to list.
+    backend.storage.database.flush()
     checkpoint_writer = checkpoint_writer_of(backend)
     asked = Mock(side_effect=[True, True, False])
-    monkeypatch.setattr(backend.files, "compute_checksum", asked)
+    monkeypatch.setattr(backend.storage.files, "compute_checksum", asked)
 
     async def offload(call):
         return call()

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgpack
 from hypothesis import HealthCheck, Phase, settings
@@ -27,10 +26,7 @@ from hypothesis.stateful import (
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
-from penstock.snapshot.state import backend as backend_module
-from penstock.snapshot.state import entries as values_module
-from penstock.snapshot.state import keyed_table as tables_module
-from penstock.snapshot.state.rocksdb import blocks as blocks_module
+from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized
 
 GROUPS = 8
@@ -103,18 +99,6 @@ class KeyedStateMachine(RuleBasedStateMachine):
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="penstock-"))
         self.counter: Iterator[int] = itertools.count(1)
-        self.patches = [
-            mock.patch.object(tables_module, "CHUNK_ENTRIES", 2),
-            mock.patch.object(tables_module, "BLOCK_ENTRIES", 3),
-            mock.patch.object(tables_module, "SAMPLE_ENTRIES", 2),
-            mock.patch.object(blocks_module, "SLACK_ENTRIES", 0),
-            mock.patch.object(blocks_module, "GARBAGE_FACTOR", self.garbage_factor),
-            mock.patch.object(values_module, "MAX_SLICE_ENTRIES", 32),
-            mock.patch.object(backend_module, "EAGER_FLUSH_ENTRIES", 0),
-            mock.patch.object(backend_module, "MAX_SLICE_ENTRIES", 32),
-        ]
-        for patch in self.patches:
-            patch.start()
         self.budget = self.budgets[0]
         self.begin({state: {} for state in STATES}, self.make())
         self.completed: list[tuple[KeyedHandle, dict[str, dict[Any, Any]]]] = []
@@ -131,6 +115,15 @@ class KeyedStateMachine(RuleBasedStateMachine):
             inline_threshold=self.inline_threshold,
             memory_budget=self.budget,
             clock=lambda: next(clock),
+            settings=StateSettings(
+                max_slice_entries=32,
+                sample_entries=2,
+                chunk_entries=2,
+                block_entries=3,
+                garbage_factor=self.garbage_factor,
+                slack_entries=0,
+                eager_flush_entries=0,
+            ),
         )
 
     def begin(self, model, backend: KeyedBackend) -> None:
@@ -149,8 +142,6 @@ class KeyedStateMachine(RuleBasedStateMachine):
         self.backend.close()
         for handle, expected in self.completed[-3:]:
             self.check_handle(handle, expected)
-        for patch in self.patches:
-            patch.stop()
         shutil.rmtree(self.root)
 
     def settle(self) -> None:
@@ -161,7 +152,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @initialize(budget=st.sampled_from(budgets))
     def choose_budget(self, budget):
-        self.backend.memory_budget = self.budget = budget
+        self.backend.memory.budget_bytes = self.budget = budget
 
     @rule(state=states, key=keys, value=values)
     def put(self, state, key, value):
@@ -289,12 +280,12 @@ class KeyedStateMachine(RuleBasedStateMachine):
             self.active.advance()
             steps -= 1
         if self.active.done:
-            assert not self.backend.over_budget()
+            assert not self.backend.memory.is_exceeded()
             self.active = None
 
     @rule()
     def evict_two(self):
-        if self.backend.cold_possible and self.backend.over_budget():
+        if self.backend.storage.cold.is_readable and self.backend.memory.is_exceeded():
             max(self.backend.tables, key=lambda table: len(table.clean)).evict(2)
 
     # --- looking ---
@@ -308,9 +299,9 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_hidden_while_nothing_is_cold(self):
-        if not self.backend.cold_possible:
+        if not self.backend.storage.cold.is_readable:
             for table in self.backend.tables:
-                assert table.cold is None
+                assert not table.has_cold
 
     @precondition(lambda self: self.completed)
     @rule(data=st.data(), go_on=st.booleans())

@@ -13,10 +13,9 @@ from pathlib import Path
 from penstock.dataflow.graph.keys import canonical
 from penstock.snapshot.metadata.handles import SnapshotBytes
 from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
-from penstock.snapshot.state import backend as backend_module
-from penstock.snapshot.state import dense_table as positions_module
-from penstock.snapshot.state import keyed_table as tables_module
-from penstock.snapshot.state.rocksdb import blocks as blocks_module
+from penstock.snapshot.state.layout.dense_layout import DenseLayout
+from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
+from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized
 from tests.snapshot.state.test_backend import GROUPS, PlainCodec, drive
 
@@ -29,19 +28,23 @@ class Batch(dict):
 
 
 class MemoryDatabase:
-    """What of a RocksStore blocks need; a checkpoint is a copy of what is in it."""
+    """What of a RocksDatabase blocks need; a checkpoint is a copy of what is in it."""
 
-    begun = False
+    has_early = False
 
     def __init__(self):
         self.content = {}
         self.checkpoints = {}
-        self.unflushed_bytes = 0
+        self.unflushed_bytes = self.unlisted_bytes = 0
 
     @classmethod
     def create(cls, folder, shared):
         del folder, shared
         return cls()
+
+    @staticmethod
+    def new_batch():
+        return Batch()
 
     def write(self, batch):
         for key, value in batch.items():
@@ -73,10 +76,19 @@ class Walk:
             groups=range(GROUPS),
             inline_threshold=0,
             clock=lambda: next(clock),
+            settings=StateSettings(
+                garbage_factor=0,
+                slack_entries=0,
+                dense_sample=2,
+                block_entries=3,
+                sample_entries=2,
+                eager_flush_entries=0,
+            ),
+            create_database=MemoryDatabase.create,
         )
-        self.backend.files = self.files = MemoryDatabase()
+        self.backend.storage.files = self.files = MemoryDatabase()
         self.lists, self.plain = self.backend.table("lists"), self.backend.table("plain")
-        self.plain.expect_immutable()
+        self.plain.declare_immutable()
         self.models: list[dict] = [{}, {}]
         count = self.chance.choice([3, 8, 20])
         self.keys = self.chance.choice([range(count), [f"k{i}" for i in range(count)]])
@@ -134,13 +146,13 @@ class Walk:
         if self.chance.random() < 0.01:
             # As `reduce` says it of a record that has no hash.
             model[number], table.dirty[number] = [number], [number]
-            table.only_immutable = False
+            table.allow_mutable()
 
     def capture(self, number: int) -> None:
         self.overlapping += bool(self.pending)
-        before = self.plain.positions
+        before = self.is_dense()
         self.pending.append(self.backend.capture(number))
-        self.ended += before is not None and self.plain.positions is None
+        self.ended += before and not self.is_dense()
         self.expected[number] = copy.deepcopy(self.models)
 
     def write(self, steps: int) -> None:
@@ -151,10 +163,10 @@ class Walk:
             if self.work is None:
                 self.work = self.pending[0].write(self.root / str(self.pending[0].number))
                 self.step = None
-            before = self.plain.positions
+            before = self.is_dense()
             try:
                 self.step = self.work.send(None if self.step is None else self.step())
-                self.begun += before is None and self.plain.positions is not None
+                self.begun += self.is_dense() and not before
             except StopIteration:
                 self.pending.pop(0)
                 self.work = None
@@ -163,26 +175,21 @@ class Walk:
                 self.work.close()  # given up half-way, to be begun again
                 self.work = None
 
+    def is_dense(self) -> bool:
+        return isinstance(self.backend.tables.layouts[self.plain.table_id], DenseLayout)
+
     def check(self) -> None:
         for number, content in self.files.checkpoints.items():
-            blocks = [blocks_module.read_block(PlainCodec(), *r) for r in sorted(content.items())]
+            blocks = [read_block(PlainCodec(), *r) for r in sorted(content.items())]
             found: list[dict] = [{}, {}]
-            for state, key, value in blocks_module.newest_entries(blocks):
+            for state, key, value in newest_entries(blocks):
                 found[state][key] = value
             assert found == self.expected.get(number, found), number
         # One that was written may be given up after that.
         assert self.files.checkpoints.keys() >= self.expected.keys()
 
 
-def test_every_checkpoint_is_the_state_at_its_barrier(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks_module, "SLACK_ENTRIES", 0)
-    monkeypatch.setattr(blocks_module, "GARBAGE_FACTOR", 0)
-    monkeypatch.setattr(blocks_module, "new_batch", Batch)
-    monkeypatch.setattr(positions_module, "_SAMPLE", 2)
-    monkeypatch.setattr(tables_module, "BLOCK_ENTRIES", 3)
-    monkeypatch.setattr(tables_module, "SAMPLE_ENTRIES", 2)
-    monkeypatch.setattr(backend_module, "EAGER_FLUSH_ENTRIES", 0)
-    monkeypatch.setattr(backend_module, "RocksStore", MemoryDatabase)
+def test_every_checkpoint_is_the_state_at_its_barrier(tmp_path):
     overlapping = begun = ended = 0
     for seed in range(SEEDS):
         walk = Walk(seed, tmp_path)

@@ -28,9 +28,9 @@ from pathlib import Path
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
-from penstock.snapshot.state.backoff import Backoff
+from penstock.snapshot.state.preparation.backoff import Backoff
 from penstock.snapshot.state.rocksdb.database import (
-    RocksStore,
+    RocksDatabase,
     no_room_message,
     rocks_recoverability,
 )
@@ -135,8 +135,8 @@ class CheckpointFiles:
         self._turns = Backoff()
 
     @property
-    def begun(self) -> bool:
-        """Whether there is something from `begin`."""
+    def has_early(self) -> bool:
+        """Whether a checkpoint was begun early."""
         return self._begun is not None
 
     def take_over(self, source: Path, files: Sequence[FileRecord], folder: Path) -> None:
@@ -171,7 +171,7 @@ class CheckpointFiles:
                 message = f"cannot restore a file of the snapshot ({error}); use another snapshot"
                 raise StoreError(message, stored) from error
 
-    def compute_checksum(self, store: RocksStore) -> bool:
+    def compute_checksum(self, store: RocksDatabase) -> bool:
         """Computes the checksum of one table file that the next checkpoint may have; slow.
 
         Returns False if there was none.
@@ -186,13 +186,13 @@ class CheckpointFiles:
             logger.debug("a checksum was not computed ahead: %s", error)
         return False
 
-    def begin(self, store: RocksStore, target: Path) -> None:
+    def begin_early(self, store: RocksDatabase, target: Path) -> None:
         """Makes most of a checkpoint in `target` ahead; slow. `checkpoint` tells of faults.
 
-        `store` logs what is written from now on, until `checkpoint` or `give_up`. What is in
+        `store` logs what is written from now on, until `checkpoint` or `discard_early`. What is in
         `target` already stays. If it was for nothing lately, `store` is only flushed.
         """
-        self.give_up(store)
+        self.discard_early(store)
         if self._turns.skip():
             store.flush()
             return
@@ -209,7 +209,7 @@ class CheckpointFiles:
             store.stop_log()
             shutil.rmtree(target, ignore_errors=True)
 
-    def give_up(self, store: RocksStore) -> None:
+    def discard_early(self, store: RocksDatabase) -> None:
         """Nothing comes of what `begin` made, and nothing is left of it; slow."""
         begun, self._begun = self._begun, None
         if begun is not None:
@@ -224,7 +224,7 @@ class CheckpointFiles:
         shutil.rmtree(begun.target, ignore_errors=True)
 
     def checkpoint(
-        self, store: RocksStore, target: Path
+        self, store: RocksDatabase, target: Path
     ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
         """Makes a durable checkpoint of `store` in `target`, with the files and their checksums.
 
@@ -238,7 +238,7 @@ class CheckpointFiles:
             begun, self._begun = self._begun, None
             if begun is not None:
                 data = store.end_log()
-                self._turns.judge(in_vain=data is None)
+                self._turns.judge(useless=data is None)
                 if data is not None and begun.target == target:
                     return self._add_log(begun, data)
                 self._forget(begun)
@@ -262,7 +262,7 @@ class CheckpointFiles:
         return (*begun.files, record), begun.size + SnapshotBytes(new=len(data))
 
     def _write(
-        self, store: RocksStore, target: Path, begin_log: bool = False
+        self, store: RocksDatabase, target: Path, begin_log: bool = False
     ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
         upload = store.folder.stat().st_dev != target.parent.stat().st_dev
         if upload and self._scratch.exists():

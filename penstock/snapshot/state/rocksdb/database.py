@@ -52,10 +52,10 @@ from rocksdict import (
 )
 
 from penstock.dataflow.errors import Recoverability, StoreError, recoverability_of
-from penstock.snapshot.state.rocksdb.rows import BLOCKS
+from penstock.snapshot.state.rocksdb.blocks import BLOCKS
 from penstock.snapshot.state.rocksdb.version import ManifestReader, UnknownManifestError
 
-__all__ = ["CheckpointContent", "RocksStore", "SharedMemory", "new_batch", "rocks_recoverability"]
+__all__ = ["CheckpointContent", "RocksDatabase", "SharedMemory", "rocks_recoverability"]
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +89,19 @@ class SharedMemory:
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             capacity_bytes // 2, False, self.cache
         )
-        self.users = 0
+        self._users = 0
+
+    def join(self) -> None:
+        """Count one more backend that uses it."""
+        self._users += 1
+
+    def leave(self) -> None:
+        """Count one backend less."""
+        self._users -= 1
 
     def share_bytes(self) -> int:
-        """The part of one of the backends that use it."""
-        return self.capacity_bytes // max(1, self.users)
+        """Return the share of one backend, in bytes."""
+        return self.capacity_bytes // max(1, self._users)
 
 
 def _options(shared: SharedMemory) -> Options:
@@ -139,11 +147,6 @@ def _options(shared: SharedMemory) -> Options:
     return options
 
 
-def new_batch() -> WriteBatch:
-    """An empty batch of rows: `batch[key] = value`, `del batch[key]`."""
-    return WriteBatch(raw_mode=True)
-
-
 @dataclass(frozen=True)
 class CheckpointContent:
     """The files of a checkpoint.
@@ -159,7 +162,7 @@ class CheckpointContent:
     others: Mapping[str, bytes]
 
 
-class RocksStore:
+class RocksDatabase:
     """The database of one subtask.
 
     Arguments:
@@ -177,13 +180,13 @@ class RocksStore:
         self.log: str | None = None
         self._warned = False
         #: Bytes that were written since the names of table files were asked for.
-        self.written_bytes = 0
+        self.unlisted_bytes = 0
         #: Bytes that were written since the last flush that was asked for.
         self.unflushed_bytes = 0
         self._database = self._open()
 
     @classmethod
-    def create(cls, folder: Path, shared: SharedMemory) -> RocksStore:
+    def create(cls, folder: Path, shared: SharedMemory) -> RocksDatabase:
         """An empty database in `folder`, whatever an earlier run left there; slow."""
         if folder.exists():
             shutil.rmtree(folder)
@@ -198,6 +201,11 @@ class RocksStore:
         self._manifest = ManifestReader(self.folder)
         return database
 
+    @staticmethod
+    def new_batch() -> WriteBatch:
+        """Return an empty batch of rows: `batch[key] = value`, `del batch[key]`."""
+        return WriteBatch(raw_mode=True)
+
     def write(self, batch: WriteBatch) -> None:
         """Writes the rows of `batch`. Holds the interpreter lock.
 
@@ -206,7 +214,7 @@ class RocksStore:
         """
         try:
             size = batch.size_in_bytes()
-            self.written_bytes += size
+            self.unlisted_bytes += size
             self.unflushed_bytes += size
             logged = self.log is not None
             self._database.write(batch, self._logged_options if logged else self._write_options)
@@ -260,7 +268,7 @@ class RocksStore:
         Raises:
             OSError: if they can't be told.
         """
-        self.written_bytes = 0
+        self.unlisted_bytes = 0
         try:
             return [_table_name(number) for number in self._manifest.read().files]
         except UnknownManifestError as error:
@@ -272,7 +280,7 @@ class RocksStore:
         """Makes a table file of what is in memory; slow. The next checkpoint tells of faults."""
         self.unflushed_bytes = 0
         # So that the checksum of what is made is computed ahead, too.
-        self.written_bytes = max(self.written_bytes, CHECKSUM_BYTES)
+        self.unlisted_bytes = max(self.unlisted_bytes, CHECKSUM_BYTES)
         try:
             self._database.flush()
         except Exception as error:
@@ -290,7 +298,7 @@ class RocksStore:
             Exception: if RocksDB can't flush, or can't make the checkpoint where we couldn't.
         """
         self._database.flush()
-        self.written_bytes = self.unflushed_bytes = 0
+        self.unlisted_bytes = self.unflushed_bytes = 0
         folder.mkdir()
         try:
             return self._link_newest(folder)

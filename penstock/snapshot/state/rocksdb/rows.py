@@ -25,11 +25,9 @@ from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.entries import ValueCodec
 
-__all__ = ["BLOCKS", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
+__all__ = ["REMEMBERED_BYTES", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
 
 ROW_PREFIX = struct.Struct(">HH")
-# What the keys of blocks begin with (`blocks.py`); no key group is as high.
-BLOCKS = b"\xff\xff"
 _LENGTH = struct.Struct(">BI")
 _LONG = 255
 # A remembered row: tuple, two short bytes objects and a slot in a dict.

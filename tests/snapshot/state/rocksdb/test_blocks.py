@@ -8,7 +8,8 @@ from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state import KeyedBackend
-from penstock.snapshot.state.rocksdb import blocks as blocks_module
+from penstock.snapshot.state.rocksdb.blocks import read_block
+from penstock.snapshot.state.settings import StateSettings
 from tests.snapshot.state.test_backend import (
     GROUPS,
     PlainCodec,
@@ -22,18 +23,16 @@ from tests.snapshot.state.test_backend import (
 __all__ = ["make"]
 
 
-@pytest.fixture
-def tight(monkeypatch):
-    """Blocks are tidied up as soon as they hold twice as much as there is."""
-    monkeypatch.setattr(blocks_module, "SLACK_ENTRIES", 0)
+#: Blocks are compacted as soon as they hold twice the live entries.
+TIGHT = StateSettings(slack_entries=0)
 
 
 def stored(backend: KeyedBackend) -> dict[int, tuple[list, list, list]]:
     """Number and content of each block in the database."""
-    assert backend.store is not None
+    assert backend.storage.is_open
     found = {}
-    for key, value in backend.store.rows_of(b"\xff\xff"):
-        block = blocks_module.read_block(PlainCodec(), key, value)
+    for key, value in backend.storage.database.rows_of(b"\xff\xff"):
+        block = read_block(PlainCodec(), key, value)
         found[block.number] = (block.keys, block.values, block.deleted)
     return found
 
@@ -68,8 +67,8 @@ def test_a_block_opens_with_plain_rocksdict_and_has_the_documented_bytes(make):
     ]
 
 
-def test_a_capture_of_everything_replaces_the_blocks_before(make, tight):
-    backend = make(inline_threshold=0)
+def test_a_capture_of_everything_replaces_the_blocks_before(make):
+    backend = make(inline_threshold=0, settings=TIGHT)
     for number in range(1, 6):
         fill(backend, 3000, lambda i, n=number: i * n)
         make.snapshot(backend, number)
@@ -81,8 +80,8 @@ def test_a_capture_of_everything_replaces_the_blocks_before(make, tight):
     assert contents(restored) == {f"k{i}": i * 5 for i in range(3000)}
 
 
-def test_small_changes_do_not_pile_up(make, tight):
-    backend = make(inline_threshold=0)
+def test_small_changes_do_not_pile_up(make):
+    backend = make(inline_threshold=0, settings=TIGHT)
     fill(backend, 1000)
     expected = {f"k{i}": i for i in range(1000)}
     most = 0
@@ -97,8 +96,8 @@ def test_small_changes_do_not_pile_up(make, tight):
     assert contents(make.restored(handle)) == contents(backend) == expected
 
 
-def test_entries_that_change_amid_tidying_stay_as_they_were_in_the_snapshot(make, tight):
-    backend = make(inline_threshold=0, slice_seconds=0.0)
+def test_entries_that_change_amid_tidying_stay_as_they_were_in_the_snapshot(make):
+    backend = make(inline_threshold=0, settings=TIGHT, slice_seconds=0.0)
     table = backend.table("s")
     for i in range(3000):
         table.put(i, [i])
@@ -136,8 +135,8 @@ def test_entries_that_change_amid_tidying_stay_as_they_were_in_the_snapshot(make
     assert min(stored(backend)) > 3
 
 
-def test_what_was_written_ahead_is_not_written_again(make, tight):
-    backend = make(inline_threshold=0)
+def test_what_was_written_ahead_is_not_written_again(make):
+    backend = make(inline_threshold=0, settings=TIGHT)
     fill(backend, 9000)
     make.snapshot(backend, 1)
     fill(backend, 9000, lambda i: -i)
@@ -149,8 +148,8 @@ def test_what_was_written_ahead_is_not_written_again(make, tight):
     assert entries(backend) <= 2 * 9000
 
 
-def test_deleted_entries_do_not_come_back(make, tight):
-    backend = make(inline_threshold=0)
+def test_deleted_entries_do_not_come_back(make):
+    backend = make(inline_threshold=0, settings=TIGHT)
     fill(backend, 2000)
     make.snapshot(backend, 1)
     for i in range(1990):
@@ -169,19 +168,21 @@ def test_blocks_and_rows_are_dealt_out_together(make, cut):
     lower, upper = make(range(cut), inline_threshold=0), make(range(cut, GROUPS))
     for backend in (lower, upper):
         for i in range(9000):
-            if backend.row_keys.group(f"k{i}") in backend.groups:
+            if backend.storage.row_keys.group(f"k{i}") in backend.groups:
                 backend.table("s").put(f"k{i}", (i, "x" * 10))
     as_rows(lower)
     handles = [make.snapshot(lower, 1), make.snapshot(upper, 1)]
     assert handles[0].folder is not None
     whole = make.restored(*handles)
-    assert whole.cold_possible
+    assert whole.storage.cold.is_readable
     expected = {f"k{i}": (i, "x" * 10) for i in range(9000)}
     assert contents(whole) == expected
     assert contents(make.restored(make.snapshot(whole, 2))) == expected
     middle = make.restored(*handles, groups=range(cut // 2, GROUPS))
     assert contents(middle) == {
-        key: value for key, value in expected.items() if middle.row_keys.group(key) in middle.groups
+        key: value
+        for key, value in expected.items()
+        if middle.storage.row_keys.group(key) in middle.groups
     }
 
 
@@ -221,4 +222,4 @@ def test_a_capture_taken_while_rows_replace_blocks_has_everything(make):
 
 def test_a_damaged_block_is_a_store_error():
     with pytest.raises(StoreError, match="block of keyed state"):
-        blocks_module.read_block(PlainCodec(), b"\xff\xff" + bytes(10), b"nothing")
+        read_block(PlainCodec(), b"\xff\xff" + bytes(10), b"nothing")

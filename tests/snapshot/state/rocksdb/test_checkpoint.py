@@ -24,7 +24,7 @@ from penstock.snapshot.metadata.handles import FileRecord, KeyedHandle
 from penstock.snapshot.state import restore
 from penstock.snapshot.state.rocksdb import database as rocks
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocksdb.database import RocksStore, SharedMemory, new_batch
+from penstock.snapshot.state.rocksdb.database import RocksDatabase, SharedMemory
 from penstock.snapshot.state.rocksdb.version import (
     ManifestReader,
     UnknownManifestError,
@@ -53,8 +53,8 @@ def make(tmp_path, memory_path):
     made = []
     memory = SharedMemory(8 * 1024 * 1024)
 
-    def make(folder: Path = tmp_path / "db") -> RocksStore:
-        made.append(RocksStore.create(folder, memory))
+    def make(folder: Path = tmp_path / "db") -> RocksDatabase:
+        made.append(RocksDatabase.create(folder, memory))
         return made[-1]
 
     assert memory_path.exists()  # and so is there until all are closed
@@ -82,14 +82,14 @@ def restless(monkeypatch):
     monkeypatch.setattr(rocks, "_options", options)
 
 
-def write(store: RocksStore, rows: dict[int, int]) -> None:
-    batch = new_batch()
+def write(store: RocksDatabase, rows: dict[int, int]) -> None:
+    batch = store.new_batch()
     for key, value in rows.items():
         batch[GROUP + key.to_bytes(4)] = value.to_bytes(8) + bytes(32)
     store.write(batch)
 
 
-def finish(store: RocksStore, folder: Path) -> None:
+def finish(store: RocksDatabase, folder: Path) -> None:
     """A checkpoint with all its files written."""
     for name, data in store.checkpoint(folder).others.items():
         (folder / name).write_bytes(data)
@@ -161,7 +161,7 @@ def test_a_checkpoint_can_be_written_on_and_checkpointed_again(make, tmp_path):
     store = make()
     write(store, rows(1))
     finish(store, tmp_path / "1")
-    second = RocksStore(tmp_path / "1", SharedMemory(8 * 1024 * 1024))
+    second = RocksDatabase(tmp_path / "1", SharedMemory(8 * 1024 * 1024))
     write(second, rows(2))
     finish(second, tmp_path / "2")
     write(second, rows(3))
@@ -447,7 +447,7 @@ def test_a_record_may_be_longer_than_a_block_and_a_block_end_in_zeros(make, tmp_
     """Real edits: of a database with very long keys, which the MANIFEST has of every file."""
     store = make()
     for i in range(12):
-        batch = new_batch()
+        batch = store.new_batch()
         batch[GROUP + bytes([i]) * random.Random(i).randrange(4000, 50_000)] = bytes(8)
         store.write(batch)
         finish(store, tmp_path / f"{i}")
@@ -520,7 +520,7 @@ def test_a_full_disk_at_a_restore_is_not_blamed_on_the_snapshot(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if by_rocksdb:
-        monkeypatch.setattr(restore, "RocksStore", fail)
+        monkeypatch.setattr(restore, "RocksDatabase", fail)
     else:
         monkeypatch.setattr(shutil, "copyfile", fail)
     work, memory = tmp_path / "work", SharedMemory(1 << 20)

@@ -1,0 +1,82 @@
+"""Estimates how much memory an entry takes, and how many are written in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from penstock.snapshot.state.entries import MARKS, ValueCodec
+from penstock.snapshot.state.settings import StateSettings
+
+__all__ = ["EntrySize"]
+
+# What an entry in memory takes beyond its content: a slot in a dict (about 50 bytes), the headers
+# of the key and value objects, and the allocator's rounding.
+_OVERHEAD_BYTES = 200
+# Python objects take about this multiple of their encoding. ('key123', 5) takes 250 bytes with
+# its key and 12 encoded; strings are nearer 1, lists of small integers nearer 8.
+_OBJECT_FACTOR = 3
+# Weight of a new sample in the mean, so that the mean follows values that grow.
+_SAMPLE_WEIGHT = 1 / 8
+
+
+class EntrySize:
+    """The mean size of the values of one table, from samples.
+
+    Arguments:
+        codec: encodes the samples.
+        settings: thresholds of the backend.
+    """
+
+    __slots__ = ("_codec", "_mean", "_sample_at", "_settings")
+
+    def __init__(self, codec: ValueCodec, settings: StateSettings) -> None:
+        self._codec = codec
+        self._settings = settings
+        self._mean = 0.0
+        self._sample_at = 1
+
+    def memory_bytes(self) -> float:
+        """Return about how many bytes of memory one entry takes."""
+        return _OVERHEAD_BYTES + _OBJECT_FACTOR * self._mean
+
+    def chunk_entries(self) -> int:
+        """Return how many entries to encode in one step."""
+        return self._entries_of(self._settings.chunk_entries, self._settings.chunk_bytes)
+
+    def block_entries(self) -> int:
+        """Return how many entries to write as one block."""
+        return self._entries_of(self._settings.block_entries, self._settings.block_bytes)
+
+    def _entries_of(self, entries: int, size: int) -> int:
+        if not self._mean:
+            return self._settings.sample_entries
+        return max(1, min(entries, int(size / self._mean)))
+
+    def note_encoded(self, values: Sequence[bytes | None]) -> None:
+        """Correct the mean by values that were just encoded; None stands for no value."""
+        sample = [v for v in values[: self._settings.sample_entries] if v is not None]
+        if sample:
+            self.note_mean(sum(map(len, sample)) / len(sample))
+
+    def note_mean(self, mean: float) -> None:
+        """Correct the mean by that of values that were just encoded, in bytes."""
+        self._mean += (mean - self._mean) * (_SAMPLE_WEIGHT if self._mean else 1)
+
+    def sample(self, entries: int, levels: tuple[Mapping[Any, Any], ...]) -> None:
+        """Encode a sample whenever the table has grown by half.
+
+        Otherwise the sizes come from the entries that are written.
+
+        Arguments:
+            entries: how many entries the table has now.
+            levels: where samples are taken from.
+        """
+        if entries < self._sample_at:
+            return
+        count = self._settings.sample_entries
+        self._sample_at = entries + entries // 2 + count
+        for level in levels:
+            values = [v for v in islice(level.values(), count) if type(v) not in MARKS]
+            self.note_encoded(self._codec.encode_values(values))

@@ -1,0 +1,85 @@
+"""Small states, packed into the handle of a snapshot instead of files.
+
+    msgpack: [[[key, value], ...], ...]    per state, in the order of their ids, its entries
+
+`key` and `value` are the codec's bytes of the original key and of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import msgpack
+
+from penstock.dataflow.graph.keys import plain_keys
+from penstock.snapshot.state.entries import ValueCodec, encode_entries
+from penstock.snapshot.state.layout.state_layout import CapturedTable
+from penstock.snapshot.state.slices import SliceTimer, Work
+from penstock.snapshot.state.tables import Tables
+
+__all__ = ["pack_inline", "unpack_inline"]
+
+# What msgpack adds to an entry: a list and two byte strings.
+_ENTRY_BYTES = 6
+
+
+def pack_inline(
+    tables: Tables,
+    states: int,
+    captured: Sequence[CapturedTable],
+    codec: ValueCodec,
+    threshold: int,
+    timer: SliceTimer,
+    is_aborted: Callable[[], bool],
+) -> Work[bytes | None]:
+    """Pack all entries of a snapshot.
+
+    Arguments:
+        tables: estimate how many entries to encode in one step.
+        states: how many states there were when the snapshot was captured.
+        captured: the whole state.
+        codec: encodes keys and values.
+        threshold: the largest packed size, in bytes.
+        timer: of the current slice.
+        is_aborted: returns whether the snapshot was aborted.
+
+    Returns:
+        The packed entries, or None if there are too many or the snapshot was aborted.
+    """
+    if threshold == 0:
+        return None
+    maps = {part.table_id: part.entries() for part in captured}
+    packed_states: list[list[tuple[bytes, bytes]]] = []
+    size = 0
+    for table_id in range(states):
+        pairs: list[tuple[bytes, bytes]] = []
+        packed_states.append(pairs)
+        entries = maps.get(table_id, {})
+        keys, values = iter(entries), iter(entries.values())
+        chunk = tables[table_id].size.chunk_entries()
+        while some := list(islice(keys, chunk)):
+            encoded, _ = encode_entries(codec, list(islice(values, chunk)))
+            for key, data in zip(codec.encode_values(plain_keys(some)), encoded, strict=True):
+                if data is not None:
+                    pairs.append((key, data))
+                    size += len(key) + len(data) + _ENTRY_BYTES
+            if size > threshold:
+                return None
+            if timer.is_over(len(some)):
+                yield None
+                if is_aborted():
+                    return None
+                timer.restart()
+    packed: bytes = msgpack.packb(packed_states)
+    return packed if len(packed) <= threshold else None
+
+
+def unpack_inline(
+    codec: ValueCodec, packed: bytes, states: Sequence[str]
+) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
+    """Yield each state's name, and its entries as keys and encoded values."""
+    decode = codec.decode_value
+    for state, pairs in zip(states, msgpack.unpackb(packed), strict=True):
+        yield state, [(decode(key), data) for key, data in pairs]

@@ -1,0 +1,197 @@
+"""The RocksDB database of one subtask: opened when it is needed, and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
+from penstock.snapshot.state.cold_store import ColdStore, MemoryOnly
+from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.keyed_table import KeyedTable
+from penstock.snapshot.state.rocksdb.block_store import BlockStore
+from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
+from penstock.snapshot.state.rocksdb.database import CHECKSUM_BYTES, RocksDatabase, SharedMemory
+from penstock.snapshot.state.rocksdb.row_store import RowStore
+from penstock.snapshot.state.rocksdb.rows import RowKeys
+from penstock.snapshot.state.settings import StateSettings
+from penstock.snapshot.state.slices import Slicing, Work
+from penstock.snapshot.state.tables import Tables
+
+__all__ = ["CreateDatabase", "LocalStorage"]
+
+CreateDatabase = Callable[[Path, SharedMemory], RocksDatabase]
+
+
+class LocalStorage:
+    """Opens and closes the database of a subtask, and makes its checkpoints.
+
+    Arguments:
+        folder: working folder of this attempt alone.
+        codec: encodes keys and values.
+        row_keys: makes the keys of rows.
+        slicing: cuts slow work into slices.
+        settings: thresholds of the backend.
+        shared: block cache and write buffers; None to make them when the database is opened.
+        cache_bytes: their size if they are made.
+        newest: returns the highest number of a snapshot that was captured.
+        create_database: makes an empty database.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        codec: ValueCodec,
+        row_keys: RowKeys,
+        slicing: Slicing,
+        settings: StateSettings,
+        shared: SharedMemory | None,
+        cache_bytes: int,
+        newest: Callable[[], int],
+        create_database: CreateDatabase,
+    ) -> None:
+        self.folder = folder
+        self.codec = codec
+        self.row_keys = row_keys
+        self.slicing = slicing
+        self.settings = settings
+        self.cold: ColdStore = MemoryOnly()
+        self.files = CheckpointFiles(folder / "upload")
+        self._database: RocksDatabase | None = None
+        self._shared = shared
+        self._joined = False
+        self._cache_bytes = cache_bytes
+        self._newest = newest
+        self._create_database = create_database
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a database."""
+        return self.cold.is_open
+
+    @property
+    def database(self) -> RocksDatabase:
+        """The database. `ProtocolError` if it is not open."""
+        if self._database is None:
+            raise ProtocolError("the RocksDB of a state backend is not open")
+        return self._database
+
+    def shared_memory(self) -> SharedMemory:
+        """Return the block cache and write buffers; this backend counts as a user from now on."""
+        if self._shared is None:
+            self._shared = SharedMemory(self._cache_bytes)
+        if not self._joined:
+            self._joined = True
+            self._shared.join()
+        return self._shared
+
+    def share_bytes(self) -> int:
+        """Return this backend's share of the block cache and write buffers, in bytes."""
+        return 0 if self._shared is None else self._shared.share_bytes()
+
+    # --- opening ---
+
+    def open_blocks(self) -> Work[None]:
+        """Open an empty database for blocks."""
+        create = partial(self._create_database, self.folder / "db", self.shared_memory())
+        self._use_blocks((yield from self.slicing.offload(create)))
+
+    def open_rows(self, tables: Tables) -> Work[None]:
+        """Open an empty database for rows, in place of one for blocks if there is one.
+
+        Arguments:
+            tables: may have entries in the database only from then on.
+        """
+        old, shared = self._database, self.shared_memory()
+
+        def replace() -> RocksDatabase:
+            if old is not None:
+                self.files.discard_early(old)
+                old.close()
+            return self._create_database(self.folder / "db", shared)
+
+        database = yield from self.slicing.offload(replace)
+        # File names are used again, so checksums known by name are not valid any more.
+        self.files = CheckpointFiles(self.folder / "upload")
+        self._use_rows(database, tables)
+
+    def open_linked(self, open_database: Callable[[], RocksDatabase], tables: Tables) -> Work[None]:
+        """Open a database that was linked from a snapshot, and load its blocks.
+
+        Arguments:
+            open_database: opens it; called off the loop.
+            tables: registered for the states in it, in the order of their ids.
+        """
+        database: RocksDatabase = yield from self.slicing.offload(open_database)
+        if database.holds_blocks():
+            yield from self._use_blocks(database).load(list(tables), self.slicing.timer())
+        else:
+            self._use_rows(database, tables)
+
+    def _use_blocks(self, database: RocksDatabase) -> BlockStore:
+        blocks = BlockStore(database, self.codec, self.settings, self._newest)
+        self._database = database
+        self.cold = blocks
+        return blocks
+
+    def _use_rows(self, database: RocksDatabase, tables: Tables) -> None:
+        self._database = database
+        self.cold = RowStore(database, self.codec, self.row_keys)
+        tables.attach(self.cold)
+
+    def close(self) -> None:
+        """Close the database; slow. No generator may be in an off-loop step."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+            self.cold = MemoryOnly()
+        if self._joined and self._shared is not None:
+            self._shared.leave()
+            self._joined = False
+
+    # --- writing ---
+
+    def clean_oldest(self, table: KeyedTable) -> list[Any]:
+        """Write a slice of the oldest dirty entries, make them clean, and return their keys."""
+        self.slicing.require_on_loop()
+        dirty = table.dirty
+        oldest = list(islice(dirty, self.settings.max_slice_entries // 2))
+        timer = self.slicing.timer()
+        begin = 0
+        while begin < len(oldest):
+            keys = oldest[begin : begin + self.cold.chunk_entries(table)]
+            self.cold.write(table, keys, [dirty[key] for key in keys])
+            table.forget_dirty(keys)
+            begin += len(keys)
+            if timer.is_over(len(keys)):
+                break
+        return oldest[:begin]
+
+    # --- checkpoints ---
+
+    def checkpoint(self, target: Path) -> Work[tuple[tuple[FileRecord, ...], SnapshotBytes]]:
+        """Make a checkpoint of the database in a new folder; return its files and their size."""
+        work = partial(self.files.checkpoint, self.database, target)
+        made: tuple[tuple[FileRecord, ...], SnapshotBytes] = yield from self.slicing.offload(work)
+        return made
+
+    def discard_early(self) -> Work[None]:
+        """Remove a checkpoint that was begun early for a snapshot that was aborted."""
+        if self.files.has_early:
+            yield from self.slicing.offload(partial(self.files.discard_early, self.database))
+
+    @property
+    def wants_checksums(self) -> bool:
+        """Whether there may be a table file whose checksum is not known."""
+        return self.cold.unlisted_bytes >= CHECKSUM_BYTES
+
+    def compute_checksum(self) -> Work[bool]:
+        """Compute the checksum of one table file; return False if there was none to compute."""
+        if not self.is_open:
+            return False
+        work = partial(self.files.compute_checksum, self.database)
+        return bool((yield from self.slicing.offload(work)))

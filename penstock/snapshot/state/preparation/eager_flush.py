@@ -1,0 +1,90 @@
+"""Writes dirty entries before the next snapshot, so that little is left to write after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout
+from penstock.snapshot.state.local_storage import LocalStorage
+from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
+from penstock.snapshot.state.slices import Work
+from penstock.snapshot.state.tables import Tables
+
+__all__ = ["EagerFlush"]
+
+
+class EagerFlush:
+    """Flushes the tables of one backend while its task has no records, or shortly before a barrier.
+
+    Arguments:
+        tables: the tables of the backend.
+        storage: where their entries are written.
+        is_interrupted: returns whether a snapshot was captured, which is written first.
+    """
+
+    def __init__(
+        self, tables: Tables, storage: LocalStorage, is_interrupted: Callable[[], bool]
+    ) -> None:
+        self._tables = tables
+        self._storage = storage
+        self._is_interrupted = is_interrupted
+        self._policy = EagerFlushPolicy()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether `run` would write something now."""
+        return self._allowed() and (bool(self._due_for_scan()) or self._many_dirty())
+
+    def _allowed(self) -> bool:
+        return self._storage.is_open and not self._is_interrupted() and self._policy.allowed
+
+    def _due_for_scan(self) -> Sequence[StateLayout]:
+        now = self._storage.slicing.clock()
+        return [layout for layout in self._tables.layouts if layout.may_scan(now)]
+
+    def _many_dirty(self) -> bool:
+        dirty = sum(layout.flushable_entries() for layout in self._tables.layouts)
+        return dirty > self._storage.settings.eager_flush_entries
+
+    def announce_snapshot(self) -> None:
+        """Note that a snapshot is due soon."""
+        for layout in self._tables.layouts:
+            layout.announce_snapshot()
+
+    def run(self) -> Work[None]:
+        """Write the oldest dirty entries; yields None only, so it may be given up at any step.
+
+        Ends when little is left, or when a snapshot was captured.
+        """
+        if not self._allowed():
+            return
+        for layout in self._due_for_scan()[:1]:
+            yield from self._flush_blocks(layout)
+        while self._allowed() and self._many_dirty():
+            layout = max(self._tables.layouts, key=lambda layout: layout.flushable_entries())
+            table = layout.table
+            if not self._policy.may_flush(table.table_id, next(iter(table.dirty))):
+                return
+            self._policy.note_flushed(table.table_id, self._storage.clean_oldest(table))
+            yield None
+
+    def _flush_blocks(self, layout: StateLayout) -> Work[None]:
+        for begin in layout.flush_blocks(self._storage.slicing.clock()):
+            if begin is not None:
+                self._policy.note_flushed(layout.table.table_id, [begin])
+            # A record that arrives now should not wait for a second block.
+            yield None
+            if self._is_interrupted():
+                return
+        yield None
+
+    def end_interval(self, captured: Sequence[CapturedTable]) -> None:
+        """Note what a snapshot captured, and how much of it was flushed before."""
+        parts = {part.table_id: part for part in captured}
+
+        def must_write(table: int, flushed: Hashable) -> bool:
+            return table in parts and parts[table].must_write(flushed)
+
+        for table, keys in self._policy.end_interval(must_write).items():
+            if table in parts:
+                parts[table].note_flushed(keys)

@@ -1,0 +1,258 @@
+"""Keyed state in RocksDB as blocks, while all of it is in memory.
+
+As long as all entries are in memory, no key is looked up in RocksDB: the database serves
+snapshots only. A block of a thousand entries then costs a fraction of a thousand rows, in encoding,
+writing, sorting and compaction. Only entries that were written twice have to be merged.
+
+**Compaction.** When the blocks of a state hold more than twice its live entries, the next snapshot,
+once it is written, also writes the clean entries that no block of its own interval has, and the
+older blocks are removed. An entry that has changed again meanwhile is left out: its clean value may
+be the object that is being changed, or be missing because the captured value had to be encoded.
+It will be written with the snapshot that captures the change; until then the older blocks stay.
+
+A dense table (`dense_layout.py`) writes its blocks again under their own numbers instead, so
+nothing of them has to be compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from penstock.dataflow.graph.keys import plain_keys
+from penstock.snapshot.state.entries import MARKS, MISSING, TOMBSTONE, ValueCodec
+from penstock.snapshot.state.keyed_table import KeyedTable
+from penstock.snapshot.state.rocksdb.blocks import BLOCKS, block_key, pack_block, read_block
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.settings import StateSettings
+from penstock.snapshot.state.slices import SliceTimer, Work
+
+__all__ = ["BlockStore"]
+
+
+def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
+    """Return the keys that are in none of the levels."""
+    for level in levels:
+        keys = [key for key in keys if key not in level]
+    return keys
+
+
+@dataclass
+class _BlockSeries:
+    """The blocks of one state that are in the database."""
+
+    #: Per number, in order, how many entries the block has.
+    blocks: dict[int, int] = field(default_factory=dict)
+    entries: int = 0
+    #: Blocks below this number are outdated once a snapshot later than `after` is written.
+    outdated_below: int = 0
+    after: int | None = None
+    #: The clean level may lack encoded entries until a snapshot later than this one is written.
+    incomplete_until: int = -1
+
+    def put(self, number: int, entries: int) -> None:
+        self.entries += entries - self.blocks.get(number, 0)
+        self.blocks[number] = entries
+
+
+class BlockStore:
+    """Writes the blocks of one database, whose tables are all in memory.
+
+    Arguments:
+        database: the database.
+        codec: encodes keys and values.
+        settings: thresholds of the backend.
+        newest: returns the highest number of a snapshot that was captured.
+    """
+
+    is_open = True
+    is_readable = False
+
+    def __init__(
+        self,
+        database: RocksDatabase,
+        codec: ValueCodec,
+        settings: StateSettings,
+        newest: Callable[[], int] = lambda: -1,
+    ) -> None:
+        self._database = database
+        self._codec = codec
+        self._settings = settings
+        self._newest = newest
+        self._series: dict[int, _BlockSeries] = {}
+        #: The number of the next block.
+        self.next_number = 0
+        # The first block that was written since the last snapshot was.
+        self._interval_begin = 0
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes that were written since the last requested flush."""
+        return self._database.unflushed_bytes
+
+    @property
+    def unlisted_bytes(self) -> int:
+        """Bytes that were written since the table files were last listed."""
+        return self._database.unlisted_bytes
+
+    def chunk_entries(self, table: KeyedTable) -> int:
+        """Return how many entries of a table make one block."""
+        return table.size.block_entries()
+
+    def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
+        """Write dirty or captured entries of a table as one block, and make them clean."""
+        marked = not MARKS.isdisjoint(map(type, values))
+        if not marked:
+            self._append(table, keys, values, [])
+        else:
+            kept, kept_values, deleted = [], [], []
+            for key, value in zip(keys, values, strict=True):
+                if value is TOMBSTONE:
+                    deleted.append(key)
+                    continue
+                kept.append(key)
+                if type(value) in MARKS:
+                    value = self._codec.decode_value(value.data)
+                    self._series_of(table).incomplete_until = self._newest()
+                kept_values.append(value)
+            self._append(table, kept, kept_values, deleted)
+        table.absorb(keys, values, marked=marked)
+
+    def compact(
+        self,
+        table: KeyedTable,
+        number: int,
+        written: Sequence[Container[Any]],
+        timer: SliceTimer,
+    ) -> Work[None]:
+        """Remove outdated blocks, and write live entries again if that pays."""
+        series = self._series_of(table)
+        if series.after is not None:
+            if number > series.after:
+                self._remove_outdated(table, series)
+            return
+        live, settings = len(table.clean), self._settings
+        if series.entries <= settings.garbage_factor * live + settings.slack_entries:
+            return
+        series.outdated_below = self._interval_begin
+        complete = number > series.incomplete_until
+        # Nothing is evicted and nothing looked up from below, so the clean level keeps its keys.
+        keys = iter(table.clean)
+        while chunk := list(islice(keys, table.size.block_entries())):
+            left = _without(chunk, written)
+            # Read again for each chunk: a snapshot may have been captured meanwhile.
+            same = _without(left, (table.dirty, *table.captured[1:]))
+            complete = complete and len(same) == len(left)
+            if same:
+                self._append(table, same, [table.clean[key] for key in same], [])
+            if timer.is_over(len(chunk)):
+                yield None
+                timer.restart()
+        if complete:
+            self._remove_outdated(table, series)
+        else:
+            # A snapshot that was captured meanwhile may lack some of the entries left out.
+            series.after = self._newest()
+
+    def end_interval(self) -> None:
+        """Note that a state snapshot is written."""
+        self._interval_begin = self.next_number
+
+    def reserve(self, end: int) -> None:
+        """Number the following blocks from `end` on, or higher."""
+        self.next_number = max(self.next_number, end)
+
+    def put_block(
+        self, table: KeyedTable, number: int, keys: bytes, values: bytes, entries: int
+    ) -> None:
+        """Write a block under a number of its own, in place of an older one.
+
+        Arguments:
+            table: whose block it is.
+            number: of the block.
+            keys: the codec's bytes of its keys.
+            values: the codec's bytes of their values.
+            entries: how many there are.
+        """
+        self._put(table, number, (keys, values, self._codec.encode_batch([])), entries)
+        table.size.note_mean(len(values) / entries)
+
+    def remove_below(self, table: KeyedTable, number: int) -> None:
+        """Remove the blocks of a table with lower numbers."""
+        series = self._series_of(table)
+        series.outdated_below = number
+        self._remove_outdated(table, series)
+
+    def load(self, tables: Sequence[KeyedTable], timer: SliceTimer) -> Work[None]:
+        """Read all blocks of the database into the clean levels of new tables.
+
+        Arguments:
+            tables: in the order of their ids.
+            timer: of the current slice.
+
+        Raises:
+            StoreError: if a block is damaged.
+        """
+        for row_key, data in self._database.rows_of(BLOCKS):
+            block = read_block(self._codec, row_key, data)
+            tables[block.state].add_restored(zip(block.keys, block.values, strict=True))
+            tables[block.state].remove_restored(block.deleted)
+            entries = len(block.keys) + len(block.deleted)
+            self._series.setdefault(block.state, _BlockSeries()).put(block.number, entries)
+            self.reserve(block.number + 1)
+            if timer.is_over(entries):
+                yield None
+                timer.restart()
+        self.end_interval()
+
+    def read(self, table_id: int, key: Any) -> Any:
+        """Return `MISSING`: all entries are in memory."""
+        del table_id, key
+        return MISSING
+
+    def cold_entries(
+        self, table_id: int, groups: Iterable[int], hot: Container[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Return no entries: all of them are in memory."""
+        del table_id, groups, hot
+        return iter(())
+
+    def memory_bytes(self) -> int:
+        """Return 0."""
+        return 0
+
+    def free_memory(self) -> None:
+        """Do nothing: there is nothing to free."""
+
+    def _series_of(self, table: KeyedTable) -> _BlockSeries:
+        return self._series.setdefault(table.table_id, _BlockSeries())
+
+    def _append(
+        self, table: KeyedTable, keys: list[Any], values: list[Any], deleted: list[Any]
+    ) -> None:
+        encode = self._codec.encode_batch
+        columns = encode(plain_keys(keys)), encode(values), encode(plain_keys(deleted))
+        self._put(table, self.next_number, columns, len(keys) + len(deleted))
+        self.next_number += 1
+        if values:
+            table.size.note_mean(len(columns[1]) / len(values))
+
+    def _put(
+        self, table: KeyedTable, number: int, columns: tuple[bytes, bytes, bytes], entries: int
+    ) -> None:
+        batch = self._database.new_batch()
+        batch[block_key(table.table_id, number)] = pack_block(*columns)
+        self._database.write(batch)
+        self._series_of(table).put(number, entries)
+
+    def _remove_outdated(self, table: KeyedTable, series: _BlockSeries) -> None:
+        outdated = [number for number in series.blocks if number < series.outdated_below]
+        series.after = None
+        batch = self._database.new_batch()
+        for number in outdated:
+            series.entries -= series.blocks.pop(number)
+            del batch[block_key(table.table_id, number)]
+        if outdated:
+            self._database.write(batch)

@@ -1,0 +1,113 @@
+"""Keyed state in RocksDB as rows, one for each entry, so that entries may be evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any
+
+from penstock.snapshot.state.entries import MISSING, ValueCodec, encode_entries
+from penstock.snapshot.state.keyed_table import KeyedTable
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.rows import (
+    ROW_PREFIX,
+    RowKeys,
+    original_key,
+    value_offset,
+)
+from penstock.snapshot.state.slices import SliceTimer, Work
+
+__all__ = ["RowStore"]
+
+
+class RowStore:
+    """Reads and writes the rows of one database.
+
+    Arguments:
+        database: the database.
+        codec: encodes keys and values.
+        row_keys: makes the keys of rows.
+    """
+
+    is_open = True
+    is_readable = True
+
+    def __init__(self, database: RocksDatabase, codec: ValueCodec, row_keys: RowKeys) -> None:
+        self._database = database
+        self._codec = codec
+        self._row_keys = row_keys
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes that were written since the last requested flush."""
+        return self._database.unflushed_bytes
+
+    @property
+    def unlisted_bytes(self) -> int:
+        """Bytes that were written since the table files were last listed."""
+        return self._database.unlisted_bytes
+
+    def chunk_entries(self, table: KeyedTable) -> int:
+        """Return how many entries of a table to write in one batch."""
+        return table.size.chunk_entries()
+
+    def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
+        """Write dirty or captured entries of a table, and make them clean."""
+        encoded, marked = encode_entries(self._codec, values)
+        batch = self._database.new_batch()
+        rows = self._row_keys.rows(table.table_id, keys)
+        if marked:
+            for (row_key, opening), data in zip(rows, encoded, strict=True):
+                if data is None:
+                    del batch[row_key]
+                else:
+                    batch[row_key] = opening + data
+        else:
+            for (row_key, opening), data in zip(rows, encoded, strict=True):
+                batch[row_key] = opening + data  # type: ignore[operator]
+        self._database.write(batch)
+        table.size.note_encoded(encoded)
+        table.absorb(keys, values, marked=marked)
+
+    def compact(
+        self,
+        table: KeyedTable,
+        number: int,
+        written: Sequence[Container[Any]],
+        timer: SliceTimer,
+    ) -> Work[None]:
+        """Do nothing: RocksDB compacts rows."""
+        del table, number, written, timer
+        yield from ()
+
+    def end_interval(self) -> None:
+        """Do nothing: rows do not depend on the snapshot that wrote them."""
+
+    def read(self, table_id: int, key: Any) -> Any:
+        """Return the value of `key`, or `MISSING`."""
+        data = self._database.get(self._row_keys.row_key(table_id, key))
+        return MISSING if data is None else self._codec.decode_value(data[value_offset(data) :])
+
+    def cold_entries(
+        self, table_id: int, groups: Iterable[int], hot: Container[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Return the entries of a table whose keys are not in `hot`, as they are now."""
+        rows = [self._database.rows_of(ROW_PREFIX.pack(group, table_id)) for group in groups]
+        return self._decoded(rows, hot)
+
+    def _decoded(
+        self, rows: list[Iterator[tuple[bytes, bytes]]], hot: Container[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        decode = self._codec.decode_value
+        for group in rows:
+            for row_key, data in group:
+                key = decode(original_key(row_key, data))
+                if key not in hot:
+                    yield key, decode(data[value_offset(data) :])
+
+    def memory_bytes(self) -> int:
+        """Return an estimate of the memory that remembered keys take, in bytes."""
+        return self._row_keys.memory_bytes()
+
+    def free_memory(self) -> None:
+        """Forget the remembered keys."""
+        self._row_keys.forget()

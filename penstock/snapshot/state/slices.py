@@ -1,0 +1,88 @@
+"""Slow work as generators of short slices.
+
+A generator of slow work runs no longer than a slice at a time on the event loop. Between two
+slices the runtime processes records. A step that blocks runs in a thread, off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from penstock.dataflow.errors import ProtocolError
+
+__all__ = ["SliceTimer", "Slicing", "Step", "Work"]
+
+T = TypeVar("T")
+
+#: A generator of slow work yields None after each slice on the event loop, or a callable. The
+#: runtime runs the callable off the loop, then sends its result or throws its exception.
+Step = Callable[[], Any] | None
+Work = Generator[Step, Any, T]
+
+
+class SliceTimer:
+    """Reports when a slice of work on the event loop should end.
+
+    Arguments:
+        clock: seconds, monotonic.
+        seconds: the longest slice.
+        max_entries: a bound on its entries, for clocks that stand still.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float, max_entries: int) -> None:
+        self._clock = clock
+        # A slice ends after the step that exceeds the time, so a share is left for that step.
+        self._seconds = seconds * 0.85
+        self._max_entries = max_entries
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new slice."""
+        self._entries = 0
+        self._begin = self._clock()
+
+    def is_over(self, entries: int) -> bool:
+        """Count `entries` more, and return whether the slice should end."""
+        self._entries += entries
+        if self._entries >= self._max_entries:
+            return True
+        return self._clock() - self._begin >= self._seconds
+
+
+class Slicing:
+    """Cuts the slow work of one backend into slices and off-loop steps.
+
+    Arguments:
+        clock: seconds, monotonic.
+        seconds: the longest slice on the event loop.
+        max_entries: the most entries that a slice processes.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float, max_entries: int) -> None:
+        self.clock = clock
+        self.max_entries = max_entries
+        self._seconds = seconds
+        self._offloading = False
+
+    def timer(self) -> SliceTimer:
+        """Return a timer whose first slice begins now."""
+        return SliceTimer(self.clock, self._seconds, self.max_entries)
+
+    def offload(self, work: Callable[[], Any]) -> Work[Any]:
+        """Have `work` run off the event loop, and return its result.
+
+        Raises:
+            ProtocolError: if another generator of this backend is in an off-loop step.
+        """
+        self.require_on_loop()
+        self._offloading = True
+        try:
+            return (yield work)
+        finally:
+            self._offloading = False
+
+    def require_on_loop(self) -> None:
+        """Raise `ProtocolError` if a generator of this backend is in an off-loop step."""
+        if self._offloading:
+            raise ProtocolError("two generators of a state backend are driven at the same time")

@@ -1,0 +1,91 @@
+"""The named states of one subtask, each with its layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.snapshot.state.cold_store import ColdStore
+from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.keyed_table import ColdReader, KeyedTable
+from penstock.snapshot.state.layout.levelled_layout import LevelledLayout
+from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout
+from penstock.snapshot.state.settings import StateSettings
+
+__all__ = ["Tables"]
+
+
+class Tables:
+    """Registers the tables of a backend, in the order of their ids.
+
+    Arguments:
+        codec: encodes keys and values.
+        settings: thresholds of the backend.
+    """
+
+    def __init__(self, codec: ValueCodec, settings: StateSettings) -> None:
+        self._codec = codec
+        self._settings = settings
+        self._readers: list[ColdReader] = []
+        #: In the order of the tables.
+        self.layouts: list[StateLayout] = []
+
+    def __iter__(self) -> Iterator[KeyedTable]:
+        return (layout.table for layout in self.layouts)
+
+    def __len__(self) -> int:
+        return len(self.layouts)
+
+    def __getitem__(self, table_id: int) -> KeyedTable:
+        return self.layouts[table_id].table
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tables, in the order of their ids."""
+        return tuple(table.name for table in self)
+
+    def table(self, name: str) -> KeyedTable:
+        """Return the table `name`, registered if it is new; a restored one keeps its id."""
+        for table in self:
+            if table.name == name:
+                return table
+        table = KeyedTable(name, len(self.layouts), self._codec, self._settings)
+        for reader in self._readers:
+            table.attach(reader)
+        self.layouts.append(self._levelled(table))
+        return table
+
+    def attach(self, reader: ColdReader) -> None:
+        """From now on an entry may be in RocksDB only, where `reader` finds it."""
+        self._readers = [reader]
+        for table in self:
+            table.attach(reader)
+
+    def capture(self, *, whole: bool) -> list[CapturedTable]:
+        """Capture all tables at a barrier.
+
+        Arguments:
+            whole: capture all entries, not only those that changed.
+        """
+        self.layouts = [
+            layout if layout.still_pays() else self._levelled(layout.table, was_dense=True)
+            for layout in self.layouts
+        ]
+        captured = (layout.capture(whole=whole) for layout in self.layouts)
+        return [part for part in captured if part is not None]
+
+    def after_snapshot(self, cold: ColdStore) -> None:
+        """Let each table change its layout, once a snapshot is written."""
+        self.layouts = [layout.after_snapshot(cold) for layout in self.layouts]
+
+    def mark_all_dirty(self) -> None:
+        """Make all entries dirty, since no open database holds them."""
+        for table in self:
+            table.mark_all_dirty()
+        self.layouts = [self._levelled(table) for table in self]
+
+    def memory_bytes(self) -> int:
+        """Return an estimate of the memory that entries take, in bytes."""
+        return sum(layout.table.memory_bytes(layout.held_entries()) for layout in self.layouts)
+
+    def _levelled(self, table: KeyedTable, *, was_dense: bool = False) -> LevelledLayout:
+        return LevelledLayout(table, self._codec, self._settings, was_dense=was_dense)
