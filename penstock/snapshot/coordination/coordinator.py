@@ -1,8 +1,8 @@
-"""The snapshot coordinator: when snapshots begin, complete, and are given up.
+"""Decide when snapshots begin, when they are complete, and when they are aborted.
 
-Sans-IO: an event goes in, an ordered list of commands comes out. Time is an event too. The
-driver is `penstock.runtime.jobmanager.jobmanager`, which injects barriers, writes manifests and
-tells sinks to commit when it is told to here.
+Sans-IO: an event goes in, an ordered list of commands comes out. Time is an event, too. The driver
+is in `penstock.runtime.jobmanager`: it injects barriers, writes manifests and lets sinks commit
+when it is commanded to.
 
 One snapshot is in flight at a time:
 
@@ -10,9 +10,9 @@ One snapshot is in flight at a time:
                                   │ declined, timed out              │ failed
                                   └────────────▶ WAITING ◀───────────┘      (aborted)
 
-A snapshot is complete when its manifest is durable, and only then are sinks told to commit. A
-number is used once; aborted ones are never used again. When every task has processed all its
-input, or when the job is to stop, one final snapshot is taken and the job finishes with it.
+A snapshot is complete when its manifest is durable, and only then may sinks commit. A number is
+used once; the numbers of aborted snapshots are not used again. When every task has processed all
+its input, or when the job is to stop, a final snapshot is taken and the job finishes with it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.coordination.checkpoint_schedule import CheckpointSchedule
 from penstock.snapshot.protocols.events import SnapshotKind
 
 __all__ = [
@@ -50,14 +51,9 @@ __all__ = [
 ]
 
 
-#: A snapshot is announced this time before it is due, or this share of the interval if that is
-#: less.
-LEAD_SECONDS, LEAD_SHARE = 0.3, 1 / 4
-
-
 @dataclass(frozen=True)
 class Tick:
-    """It is `now`, in seconds on the driver's monotonic clock."""
+    """The time is `now`, in seconds on the driver's monotonic clock."""
 
     now: float
 
@@ -72,7 +68,7 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class Declined:
-    """A task cannot take part in snapshot `number`."""
+    """A task cannot take its snapshot `number`."""
 
     task: Hashable
     number: int
@@ -110,20 +106,20 @@ class NumbersReserved:
 
 @dataclass(frozen=True)
 class StopRequested:
-    """The job is to end now, with a last snapshot."""
+    """The job is to stop now, with a final snapshot."""
 
 
 @dataclass(frozen=True)
 class SavepointRequested:
-    """A person wants a snapshot that retention never removes."""
+    """The user requested a snapshot that retention never removes."""
 
 
 @dataclass(frozen=True)
 class CheckpointRequested:
-    """A checkpoint is to begin within `delay_seconds` of the last `Tick`, so send one first.
+    """A checkpoint is to begin within `delay_seconds` of the last `Tick`; send a tick first.
 
-    Asked for by `penstock.snapshot.coordination.loop_termination`, to see how a loop stands. The
-    one in flight does not serve: its cut may have been too early. Any that begins afterwards does.
+    `loop_termination` requests checkpoints to learn the state of a loop. A snapshot in flight does
+    not serve, since tasks may have taken theirs too early. Any that begins afterwards does.
     """
 
     delay_seconds: float
@@ -131,9 +127,9 @@ class CheckpointRequested:
 
 @dataclass(frozen=True)
 class PrepareSnapshot:
-    """Snapshot `number` is due in so many seconds: do what can be done ahead of it.
+    """Let the tasks prepare: snapshot `number` is due in `seconds`.
 
-    Nothing is begun by it. Another snapshot may come first, which has that number then.
+    This does not begin the snapshot. Another one may come first, and then has that number.
     """
 
     number: int
@@ -150,21 +146,21 @@ class InjectBarriers:
 
 @dataclass(frozen=True)
 class PublishSnapshot:
-    """Write the manifest of snapshot `number` durably; every task has acknowledged."""
+    """Write the manifest of snapshot `number` durably: every task has acknowledged it."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class CompleteSnapshot:
-    """Snapshot `number` is complete: commit what it staged, apply retention, tell the tasks."""
+    """Commit the output staged for snapshot `number`, apply retention and notify the tasks."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class AbortSnapshot:
-    """Snapshot `number` is given up; tell every task."""
+    """Notify every task that snapshot `number` is aborted."""
 
     number: int
     reason: str
@@ -172,21 +168,21 @@ class AbortSnapshot:
 
 @dataclass(frozen=True)
 class FailAttempt:
-    """Too many snapshots failed in a row: fail the attempt."""
+    """Fail the attempt: too many snapshots failed in a row."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class FinishJob:
-    """The final snapshot is complete; commit it and end the job."""
+    """Commit the final snapshot and end the job."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class ReserveNumbers:
-    """Reserve more numbers; few or none are left."""
+    """Reserve more snapshot numbers: few or none are left."""
 
 
 CoordinatorEvent = (
@@ -214,7 +210,7 @@ CoordinatorCommand = (
 
 
 class State(Enum):
-    """What the coordinator is doing."""
+    """The phase of the coordinator."""
 
     WAITING = "waiting"
     COLLECTING = "collecting"
@@ -228,16 +224,17 @@ class Coordinator:
     Arguments:
         tasks: all tasks of the attempt.
         now: the time at which it starts.
-        interval: seconds between the starts of snapshots; None takes only those that are asked
-            for, and the final one.
-        timeout: a snapshot older than this is given up.
-        min_pause: seconds between the end of one and the start of the next that is due by the
-            clock or wanted; without an interval there is none.
-        tolerable_failures: so many failures in a row are borne.
+        interval: seconds between the starts of checkpoints; None takes only requested snapshots
+            and the final one.
+        timeout: seconds after which a snapshot that is not complete is aborted.
+        min_pause: seconds between the end of a snapshot and the start of the next checkpoint;
+            without an interval there is no pause.
+        tolerable_failures: number of consecutive failed snapshots that do not fail the attempt.
         numbers: reserved snapshot numbers.
-        announce: whether a snapshot that is due by the clock is announced before.
+        announce: whether a checkpoint that is due by the interval is announced before.
     """
 
+    #: More numbers are reserved when fewer than this are left.
     LOW_WATER = 8
 
     def __init__(
@@ -253,10 +250,7 @@ class Coordinator:
         announce: bool = False,
     ) -> None:
         self.tasks = frozenset(tasks)
-        self.interval, self.timeout, self.min_pause = interval, timeout, min_pause
-        self.tolerable_failures = tolerable_failures
-        #: Seconds between the announcement and the snapshot; 0 if there is none.
-        self.lead = min(LEAD_SECONDS, (interval or 0.0) * LEAD_SHARE) if announce else 0.0
+        self.timeout, self.tolerable_failures = timeout, tolerable_failures
         self.state = State.WAITING
         #: The number in flight and its kind; None exactly while WAITING or FINISHED.
         self.number: int | None = None
@@ -270,19 +264,14 @@ class Coordinator:
         self._reserving = False
         self._now = now
         self._started = now
-        self._due = None if interval is None else now + interval
-        #: When a snapshot that is wanted has to begin, and the end of the pause before it.
-        self._wanted: float | None = None
-        self._pause_until = now
+        self._schedule = CheckpointSchedule(now, interval, min_pause, announce=announce)
         self._stopping = False
         self._savepoints = 0
-        #: The number that was announced last.
-        self._announced = -1
         #: Whether the snapshot in flight ends the job.
         self._final = False
 
     def handle(self, event: CoordinatorEvent) -> list[CoordinatorCommand]:
-        """What to do about an event, in this order."""
+        """Return the commands that an event leads to, in the order of execution."""
         if self.state is State.FINISHED:
             return []
         match event:
@@ -314,45 +303,33 @@ class Coordinator:
                 self._savepoints += 1
                 commands = []
             case CheckpointRequested(delay_seconds):
-                at = self._now + delay_seconds
-                self._wanted = at if self._wanted is None else min(at, self._wanted)
+                self._schedule.request(self._now + delay_seconds)
                 commands = []
         if self.state is State.WAITING:
             commands += self._begin() or self._announce()
         return commands
 
     def next_tick(self) -> float | None:
-        """When to send the next `Tick`, at the latest; None: none is needed."""
+        """Return when to send the next `Tick`, at the latest; None if none is needed."""
         if self.state is State.COLLECTING:
             return self._started + self.timeout
         if self.state is State.WAITING:
-            times = (self._announcement(), self._next_checkpoint())
+            times = [self._schedule.next_checkpoint()]
+            if self._numbers:
+                times.append(self._schedule.next_announcement(self._numbers[0]))
             return min((at for at in times if at is not None), default=None)
         return None
 
-    def _announcement(self) -> float | None:
-        """When the next snapshot is to be announced; None: it need not be."""
-        if not self.lead or self._due is None or not self._numbers:
-            return None
-        return None if self._announced == self._numbers[0] else self._due - self.lead
-
     def _announce(self) -> list[CoordinatorCommand]:
-        at = self._announcement()
-        if at is None or self._due is None or self._now < at:
+        if not self._numbers:
             return []
-        self._announced = self._numbers[0]
-        return [PrepareSnapshot(self._announced, max(0.0, self._due - self._now))]
-
-    def _next_checkpoint(self) -> float | None:
-        """When the next checkpoint is due, by the clock or because it is wanted."""
-        if self._wanted is None:
-            return self._due
-        wanted = max(self._wanted, self._pause_until)
-        return wanted if self._due is None else min(wanted, self._due)
+        number = self._numbers[0]
+        seconds = self._schedule.announce(number, self._now)
+        return [] if seconds is None else [PrepareSnapshot(number, seconds)]
 
     def _begin(self) -> list[CoordinatorCommand]:
         final = self._stopping or self.ended == self.tasks
-        due = self._next_checkpoint()
+        due = self._schedule.next_checkpoint()
         if not (final or self._savepoints or (due is not None and self._now >= due)):
             return []
         if not self._numbers:
@@ -363,7 +340,8 @@ class Coordinator:
             self.kind, self._savepoints = SnapshotKind.SAVEPOINT, self._savepoints - 1
         else:
             self.kind = SnapshotKind.CHECKPOINT
-        self._final, self._wanted = final, None
+        self._final = final
+        self._schedule.snapshot_began()
         self.number = self._numbers.pop(0)
         self.state, self.acknowledged, self._started = State.COLLECTING, set(), self._now
         commands: list[CoordinatorCommand] = [InjectBarriers(self.number, self.kind)]
@@ -381,7 +359,7 @@ class Coordinator:
         if task not in self.tasks:
             raise ProtocolError(f"unknown task {task} acknowledged snapshot {number}")
         if self.state is not State.COLLECTING or number != self.number:
-            return []  # of a snapshot that was given up
+            return []  # the snapshot was aborted
         if task in self.acknowledged:
             raise ProtocolError(f"task {task} acknowledged snapshot {number} twice")
         self.acknowledged.add(task)
@@ -394,8 +372,8 @@ class Coordinator:
         if self.state is not State.PUBLISHING or number != self.number:
             raise ProtocolError(f"snapshot {number} published in state {self.state.value}")
         self.failures = 0
-        # One that was begun before the last task ended is not the final one: what was emitted
-        # behind its barrier still waits to be committed.
+        # A snapshot that began before the last task ended is not the final one: records emitted
+        # behind its barrier are still to be committed.
         if self._final:
             self.state, self.number = State.FINISHED, None
             return [FinishJob(number)]
@@ -416,9 +394,7 @@ class Coordinator:
 
     def _rest(self) -> None:
         self.state, self.number = State.WAITING, None
-        if self.interval is not None:
-            self._pause_until = self._now + self.min_pause
-            self._due = max(self._started + self.interval, self._pause_until)
+        self._schedule.snapshot_ended(self._started, self._now)
 
     def _time_out(self) -> list[CoordinatorCommand]:
         if self.state is State.COLLECTING and self._now >= self._started + self.timeout:
