@@ -1,7 +1,7 @@
-"""Checks that a value decoded from a file is what the fields of its dataclass say.
+"""Check that decoded values have the types of their dataclass's fields.
 
-Decoding builds dataclasses from plain lists without looking at what is in them. A file that was not
-written by Penstock would then fail later, in whatever first uses the value.
+Decoding builds dataclasses from plain lists without looking at their values. A file or message that
+Penstock did not write would then fail later, where the value is first used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Check = Callable[[Any], None]
 
 
 class _WrongError(Exception):
-    """A value of the wrong type; `place` grows on the way out."""
+    """A value of the wrong type; each level that it passes adds its part of `place`."""
 
     def __init__(self, value: object, expected: str) -> None:
         super().__init__()
@@ -33,10 +33,10 @@ def require_type(value: Any, hint: Any) -> None:
 
     Arguments:
         value: what was decoded.
-        hint: a dataclass, or another type that fields of such classes have.
+        hint: a dataclass, or another type that the fields of such classes have.
 
     Raises:
-        ValueError: that names the place and the value, if it is of another type.
+        ValueError: if it has another type; the message names the place and the value.
     """
     try:
         _check(hint)(value)
@@ -48,17 +48,20 @@ def require_type(value: Any, hint: Any) -> None:
 
 @cache
 def _check(hint: Any) -> Check:
-    """Return a function that checks values of a type. Made once: some files hold many values."""
+    """Return a function that checks values of a type; made once for each type."""
     if hint is Any or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
-        return _anything  # a member was made of what was decoded, which would have failed
+        return _anything  # decoding made the member, and would have failed for a wrong value
     if isinstance(hint, typing.NewType):
         return _check(hint.__supertype__)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        (inner,) = (argument for argument in arguments if argument is not types.NoneType)
-        return _optional(_check(inner))
+        inner = [_check(argument) for argument in arguments if argument is not types.NoneType]
+        check = inner[0] if len(inner) == 1 else _any_of(inner, str(hint))
+        return _optional(check) if types.NoneType in arguments else check
+    if origin is list or (origin is tuple and arguments[-1] is ...):
+        return _sequence(origin, _check(arguments[0]))
     if origin is tuple:
-        return _sequence(arguments) if arguments[-1] is ... else _tuple(arguments)
+        return _tuple(arguments)
     if origin is dict:
         return _mapping(_check(arguments[0]), _check(arguments[1]))
     if dataclasses.is_dataclass(hint):
@@ -71,11 +74,11 @@ def _anything(value: Any) -> None:
 
 
 def _exactly(kind: type) -> Check:
-    name = kind.__name__
+    # Not isinstance: True would be an int. A whole number is a float, too.
+    kinds, name = (float, int) if kind is float else (kind,), kind.__name__
 
     def check(value: Any) -> None:
-        # Not isinstance: True would be an int.
-        if type(value) is not kind:
+        if type(value) not in kinds:
             raise _WrongError(value, name)
 
     return check
@@ -89,11 +92,21 @@ def _optional(inner: Check) -> Check:
     return check
 
 
-def _sequence(arguments: tuple[Any, ...]) -> Check:
-    inner = _check(arguments[0])
-
+def _any_of(checks: list[Check], name: str) -> Check:
     def check(value: Any) -> None:
-        if type(value) is not tuple:
+        for inner in checks:
+            try:
+                return inner(value)
+            except _WrongError:
+                continue
+        raise _WrongError(value, name)
+
+    return check
+
+
+def _sequence(kind: Any, inner: Check) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not kind:
             raise _WrongError(value, "list")
         for index, item in enumerate(value):
             try:
