@@ -24,8 +24,8 @@ from typing import Any
 import trio
 
 from penstock.dataflow.errors import PenstockError, StoreError
+from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.framing import Frames
-from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.control.packing import pack_event
 from penstock.runtime.control.requests import (
     Cancel,
@@ -89,7 +89,7 @@ class Dispatcher:
         try:
             try:
                 self._registry.load()
-                self._handshakes = Handshakes(self._folder.new_token())
+                self._admission = Admission(self._folder.new_token())
             except OSError as error:
                 raise StoreError(
                     f"cannot use the state folder: {error.strerror}", self._folder.root
@@ -153,7 +153,7 @@ class Dispatcher:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         async with stream:
-            frames = await self._handshakes.admit(stream)
+            frames = await self._admission.admit(stream)
             if frames is None:
                 return
             # The dispatcher goes on when a client goes away.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock.dataflow.errors import JobError, PenstockError
-from penstock.runtime.control.handshakes import Handshakes
+from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.packing import build, unpack
 from penstock.runtime.spark.live_session import LiveSession
 from penstock.runtime.spark.preflight import await_slots, message_of
@@ -130,7 +130,7 @@ class BarrierStageLauncher:
         if stage is None:
             return
         # Tasks of older stages do not know this stage's token.
-        frames = await stage.handshakes.admit(stream)
+        frames = await stage.admission.admit(stream)
         if frames is None:
             return
         with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
@@ -202,8 +202,8 @@ class _BarrierStage:
         self.ended = trio.Event()
         self.outcome = "Spark stage was not started"
         self._token = secrets.token_bytes(32)
-        self.handshakes = Handshakes(self._token)
-        self.handshakes.expect(slots)
+        self.admission = Admission(self._token)
+        self.admission.expect(slots)
         self._slots = slots
         self._workers: list[_StageWorker] = []
         self._changed = trio.Event()

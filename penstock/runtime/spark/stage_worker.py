@@ -21,12 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime.control.framing import (
-    AuthenticationError,
-    client_handshake_blocking,
-    receive_blocking,
-    send_blocking,
-)
+from penstock.runtime.control.framing import receive_blocking, send_blocking
+from penstock.runtime.control.handshake import AuthenticationError, client_handshake_blocking
 from penstock.runtime.control.packing import pack
 from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec
 

@@ -34,9 +34,10 @@ from penstock.dataflow.job_process import running_as
 from penstock.dataflow.source import Split
 from penstock.runtime import codegen
 from penstock.runtime.control import messages as m
+from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.failures import ConnectionLost, failure_message
-from penstock.runtime.control.framing import AuthenticationError, Frames, client_handshake
-from penstock.runtime.control.handshakes import Handshakes
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.handshake import AuthenticationError, client_handshake
 from penstock.runtime.control.job_code import unpack
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.output_channel import Sender
@@ -156,7 +157,7 @@ class TaskManager:
         self._system = system
         self._watch = watch
         self._logs = logs
-        self._handshakes = Handshakes(spec.token)
+        self._admission = Admission(spec.token)
         self._outbox: deque[bytes] = deque()
         self._outgoing = Signal()
         self._built: list[BuiltTask] = []
@@ -303,7 +304,7 @@ class TaskManager:
             codegen.set_enabled(False)
         self._plan = factory.plan
         self._inputs = factory.prepare_inputs()
-        self._handshakes.expect(len(deploy.addresses))
+        self._admission.expect(len(deploy.addresses))
         outgoing = factory.outgoing()
         require_open_files(PROCESS_FILES + len(outgoing) + len(self._inputs))
         self._inputs_ready.set()
@@ -423,7 +424,7 @@ class TaskManager:
     # ---- connections of other workers
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        frames = await self._handshakes.admit(stream)
+        frames = await self._admission.admit(stream)
         if frames is None:
             return
         try:
@@ -518,7 +519,8 @@ def beat(spec: WorkerSpec, over: threading.Event | None = None) -> None:
     import select
     import socket
 
-    from penstock.runtime.control.framing import client_handshake_blocking, send_blocking
+    from penstock.runtime.control.framing import send_blocking
+    from penstock.runtime.control.handshake import client_handshake_blocking
     from penstock.runtime.system.unix_sockets import socket_name
 
     ended = over or threading.Event()

@@ -18,8 +18,9 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.control import messages
-from penstock.runtime.control.framing import Frames, client_handshake
-from penstock.runtime.control.handshakes import HANDSHAKE_SECONDS, Handshakes
+from penstock.runtime.control.admission import HANDSHAKE_SECONDS, Admission
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.handshake import client_handshake
 from penstock.runtime.control.packing import pack, unpack_event
 from penstock.runtime.control.requests import (
     ListJobs,
@@ -115,9 +116,9 @@ def on_virtual_time(main: Callable[[], Awaitable[None]]) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def prove(stream: trio.abc.Stream, handshakes: Handshakes, found: list[Frames]) -> None:
+async def prove(stream: trio.abc.Stream, admission: Admission, found: list[Frames]) -> None:
     """Serve one connection as a listener does."""
-    frames = await handshakes.admit(stream)
+    frames = await admission.admit(stream)
     if frames is not None:
         found.append(frames)
     else:
@@ -126,10 +127,10 @@ async def prove(stream: trio.abc.Stream, handshakes: Handshakes, found: list[Fra
 
 def test_a_connection_that_proves_nothing_is_closed_after_ten_seconds() -> None:
     async def main() -> None:
-        handshakes, found = Handshakes(TOKEN), list[Frames]()
+        admission, found = Admission(TOKEN), list[Frames]()
         async with trio.open_nursery() as nursery:
             here, there = trio.testing.memory_stream_pair()
-            nursery.start_soon(prove, there, handshakes, found)
+            nursery.start_soon(prove, there, admission, found)
             began = trio.current_time()
             nonce = await here.receive_some()
             assert len(nonce) == 32
@@ -144,10 +145,10 @@ def test_time_in_which_a_function_holds_the_event_loop_is_no_time_of_a_handshake
     clock = trio.testing.MockClock()
 
     async def main() -> None:
-        handshakes, found = Handshakes(TOKEN), list[Frames]()
+        admission, found = Admission(TOKEN), list[Frames]()
         async with trio.open_nursery() as nursery:
             here, there = trio.testing.memory_stream_pair()
-            nursery.start_soon(prove, there, handshakes, found)
+            nursery.start_soon(prove, there, admission, found)
             await trio.testing.wait_all_tasks_blocked()
             clock.jump(3 * HANDSHAKE_SECONDS)
             await trio.testing.wait_all_tasks_blocked()
@@ -159,16 +160,16 @@ def test_time_in_which_a_function_holds_the_event_loop_is_no_time_of_a_handshake
 
 def test_of_too_many_strangers_the_oldest_is_closed_and_one_with_the_token_gets_in() -> None:
     async def main() -> None:
-        handshakes, found = Handshakes(TOKEN, limit=3), list[Frames]()
+        admission, found = Admission(TOKEN, limit=3), list[Frames]()
         strangers = []
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 here, there = trio.testing.memory_stream_pair()
-                nursery.start_soon(prove, there, handshakes, found)
+                nursery.start_soon(prove, there, admission, found)
                 strangers.append(here)
                 await trio.testing.wait_all_tasks_blocked()
             here, there = trio.testing.memory_stream_pair()
-            nursery.start_soon(prove, there, handshakes, found)
+            nursery.start_soon(prove, there, admission, found)
             await client_handshake(here, TOKEN)
             await trio.testing.wait_all_tasks_blocked()
             assert len(found) == 1
@@ -184,13 +185,13 @@ def test_of_too_many_strangers_the_oldest_is_closed_and_one_with_the_token_gets_
 
 def test_processes_that_are_expected_do_not_close_each_others_connections() -> None:
     async def main() -> None:
-        handshakes, found = Handshakes(TOKEN, limit=3), list[Frames]()
-        handshakes.expect(7)
+        admission, found = Admission(TOKEN, limit=3), list[Frames]()
+        admission.expect(7)
         async with trio.open_nursery() as nursery:
             connected = []
             for _ in range(10):
                 here, there = trio.testing.memory_stream_pair()
-                nursery.start_soon(prove, there, handshakes, found)
+                nursery.start_soon(prove, there, admission, found)
                 connected.append(here)
             await trio.testing.wait_all_tasks_blocked()
             for stream in connected:

@@ -10,8 +10,8 @@ import trio
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.control import messages as m
+from penstock.runtime.control.admission import Admission
 from penstock.runtime.control.framing import Frames
-from penstock.runtime.control.handshakes import Handshakes
 from penstock.runtime.jobmanager.attempt.attempt_loop import AttemptLoop
 from penstock.runtime.jobmanager.attempt.deployment import Deployment
 from penstock.runtime.jobmanager.attempt.worker_connection import WorkerConnection
@@ -53,9 +53,9 @@ class WorkerPool:
         self._receive = receive
         self._tasks = frozenset(deployment.plan.tasks())
         self._token = secrets.token_bytes(32)
-        self._handshakes = Handshakes(self._token)
+        self._admission = Admission(self._token)
         # Each worker has two connections: one for messages, one for the heartbeat of its thread.
-        self._handshakes.expect(2 * deployment.plan.slots)
+        self._admission.expect(2 * deployment.plan.slots)
         self._workers: dict[int, WorkerConnection] = {}
         self._launched = trio.Event()
 
@@ -163,7 +163,7 @@ class WorkerPool:
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """Serve a connection of a worker: for its messages, or for the heartbeat of its thread."""
-        frames = await self._handshakes.admit(stream)
+        frames = await self._admission.admit(stream)
         if frames is None:
             return
         slot: int | None = None

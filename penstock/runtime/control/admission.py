@@ -1,9 +1,9 @@
-"""Admission of connections: strangers must not use up the descriptors of a process.
+"""Admission of connections: peers without the token must not use up a process's descriptors.
 
-The job service, JobManagers and workers all accept connections through this. A connection has
-`HANDSHAKE_SECONDS` to prove that it knows the token, and the number of those that have not yet
-is limited: for a new one the oldest is closed. A peer that knows the token needs a few
-milliseconds, so it gets in between any number of strangers.
+The job service, JobManagers and workers accept connections through an `Admission`. A connection
+has `HANDSHAKE_SECONDS` to complete the handshake, and the number of pending handshakes is limited:
+the oldest one is closed for a new one. A peer that knows the token needs a few milliseconds, so it
+is admitted however many other connections are opened.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from collections import deque
 import trio
 
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.control.framing import Frames, server_handshake
+from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.handshake import server_handshake
 
-__all__ = ["HANDSHAKE_SECONDS", "Handshakes"]
+__all__ = ["HANDSHAKE_SECONDS", "Admission"]
 
-#: A connection must prove within this time that it knows the token.
+#: The time within which a connection must complete the handshake.
 HANDSHAKE_SECONDS = 10.0
-#: The number of steps in which that time is counted.
+#: The number of steps in which that time is counted; see `_expire`.
 STEPS = 10
-#: Bounds of the number of connections that have not proved it.
-FEWEST, MOST = 16, 256
+#: The limits of the number of pending handshakes.
+MIN_PENDING, MAX_PENDING = 16, 256
 
 
-class Handshakes:
-    """The connections of one listener that have not proved themselves.
+class Admission:
+    """Does the handshakes of one listener's connections.
 
     Arguments:
         token: the secret that both ends know.
-        limit: how many of them there may be; None takes a quarter of the descriptors that this
-            process may have.
+        limit: the maximum number of pending handshakes; None takes a quarter of the descriptors
+            that this process may have.
     """
 
     def __init__(self, token: bytes, limit: int | None = None) -> None:
@@ -43,13 +44,14 @@ class Handshakes:
         self._pending: deque[trio.CancelScope] = deque()
 
     def expect(self, count: int) -> None:
-        """Leave room for `count` processes of the job that may all connect at the same time."""
+        """Raise the limit by `count` processes of the job that may all connect at once."""
         self._expected = count
 
     async def admit(self, stream: trio.abc.Stream) -> Frames | None:
-        """Return the connection once it has proved itself; None if it does not, or breaks.
+        """Return the connection after its handshake; None if that fails, and the caller closes it.
 
-        The caller closes the stream.
+        Arguments:
+            stream: a connection that was just accepted.
         """
         limit = self._limit or _quarter_of_descriptors()
         if len(self._pending) >= limit + self._expected:
@@ -59,7 +61,7 @@ class Handshakes:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_expire, scope)
-                # A stranger's behaviour is no failure of this process.
+                # What a peer without the token does is no failure of this process.
                 with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                     frames = await server_handshake(stream, self._token)
                 nursery.cancel_scope.cancel()
@@ -72,8 +74,8 @@ class Handshakes:
 async def _expire(scope: trio.CancelScope) -> None:
     """Cancel a handshake when its time is over.
 
-    While a function computes, such as an `open` that loads a model, the event loop stands still and
-    no answer is read. That time does not count: it makes one of the steps longer.
+    A user function may hold the event loop, such as an `open` that loads a model, and then no
+    answer is read. That time does not count: it makes only one of the steps longer.
     """
     for _ in range(STEPS):
         await trio.sleep(HANDSHAKE_SECONDS / STEPS)
@@ -83,5 +85,5 @@ async def _expire(scope: trio.CancelScope) -> None:
 def _quarter_of_descriptors() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return MOST
-    return min(MOST, max(FEWEST, soft // 4))
+        return MAX_PENDING
+    return min(MAX_PENDING, max(MIN_PENDING, soft // 4))
