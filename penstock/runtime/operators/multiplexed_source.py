@@ -1,7 +1,7 @@
-"""Reads the splits of an unbounded source in turn.
+"""Read the splits of an unbounded source in turns.
 
 A split of an unbounded source may never end, so a task cannot wait for its end before it begins the
-next one. The task opens every split that it is given at once, each with a reader of its own. The
+next one. The task opens every split that it is assigned at once, each with a reader of its own. The
 splits take turns: each read of the task goes to the next split that has records. (Flink: a source
 reader that multiplexes its assigned splits, FLIP-27.)
 """
@@ -9,7 +9,7 @@ reader that multiplexes its assigned splits, FLIP-27.)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,26 +17,32 @@ from typing import Any
 import trio
 
 from penstock.dataflow.source import SourceReader, Split
-from penstock.runtime.operators.source_input import OffloadRead, SequentialSourceInput
+from penstock.runtime.operators.source_input import SourceInput
+from penstock.runtime.operators.split_reader import OffloadRead, SplitReader, Wait
 from penstock.runtime.system.signal import Signal
 
-__all__ = ["SourceInput", "MultiplexedSourceInput"]
+__all__ = ["MultiplexedSourceInput"]
 
 
 @dataclass(eq=False)
 class _OpenSplit:
-    """A split, the input that reads it, and the thread that does so if its reader blocks."""
+    """A split, with the pump that reads it if its reader blocks."""
 
-    input: SequentialSourceInput
+    split: Split
+    reader: SplitReader
     signal: Signal
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     async def pump(self, offload: OffloadRead) -> None:
         with self.scope:
-            await self.input.pump(offload, self.signal.wait_for)
+            await self.reader.pump(offload, self.signal.wait_for)
+
+    def close(self) -> None:
+        self.scope.cancel()
+        self.reader.close()
 
 
-class MultiplexedSourceInput:
+class MultiplexedSourceInput(SourceInput):
     """The splits of one task of an unbounded source.
 
     Arguments:
@@ -53,18 +59,17 @@ class MultiplexedSourceInput:
         request: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
+        super().__init__(request)
         self._create_reader = create_reader
         self._clock = clock
-        self._request = request
         self._wake = wake
-        #: The splits that are open, the one that is read next first.
+        #: The open splits; the one that is read next is the first.
         self._splits: deque[_OpenSplit] = deque()
-        #: Those of them whose threads are not started yet.
+        #: Those of them whose pumps are not started yet.
         self._unstarted: list[_OpenSplit] = []
-        #: Made ahead, since only a reader knows whether it blocks.
+        #: Made ahead of its split, since only a reader knows whether it blocks.
         self._spare: SourceReader | None = create_reader()
         self.pumping = self._spare.blocking
-        self._requested = self._no_more = False
 
     @property
     def ended(self) -> bool:
@@ -74,29 +79,30 @@ class MultiplexedSourceInput:
     @property
     def wake_at(self) -> float | None:
         """Return the earliest time at which a split has records again; None if one may have now."""
-        times = [split.input.wake_at for split in self._splits]
+        times = [split.reader.wake_at for split in self._splits]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
 
-    def restore(self, state: Any) -> None:
-        """Open the splits that `snapshot` returned."""
-        for id, payload, position in state:
-            self._open(Split(id, payload), position)
+    def snapshot(self) -> list[list[Any]]:
+        """Return the open splits, each with the position behind the last emitted batch."""
+        return [[open.split.id, open.split.payload, open.reader.position] for open in self._splits]
 
-    def snapshot(self) -> Any:
-        """Return the open splits, each with the position after the last emitted batch."""
-        return [entry for split in self._splits for entry in split.input.snapshot()]
+    def read(self, max_records: int) -> list[Any] | None:
+        """Return the next records of the first split that has any, or None if none has any now."""
+        self._request_split()
+        empty = False
+        for _ in range(len(self._splits)):
+            split = self._splits.popleft()
+            self._splits.append(split)
+            records = split.reader.read(max_records)
+            if split.reader.split is None:
+                self._splits.pop().close()
+            if records:
+                return records
+            empty = empty or records is not None
+        return [] if empty else None
 
-    def assign(self, split: Split, position: Any) -> None:
-        """Open a split that the JobManager gave."""
-        self._requested = False
-        self._open(split, position)
-
-    def no_more(self) -> None:
-        """Note that the JobManager has no more splits."""
-        self._no_more = self._requested = True
-
-    def _open(self, split: Split, position: Any) -> None:
+    def _add(self, split: Split, position: Any) -> None:
         reader, self._spare = self._spare or self._create_reader(), None
         signal = Signal()
 
@@ -104,47 +110,15 @@ class MultiplexedSourceInput:
             signal.set()
             self._wake()
 
-        input = SequentialSourceInput(reader, self._clock, lambda: None, wake)
-        input.assign(split, position)
-        input.no_more()
-        opened = _OpenSplit(input, signal)
+        opened = _OpenSplit(split, SplitReader(reader, self._clock, wake), signal)
+        opened.reader.open(split, position)
         self._splits.append(opened)
         if self.pumping:
             self._unstarted.append(opened)
             self._wake()
 
-    def read(self, max_records: int) -> list[Any] | None:
-        """Return the next records of the first split that has any, or None if none has any now."""
-        if not self._requested:
-            self._requested = True
-            self._request()
-        empty = False
-        for _ in range(len(self._splits)):
-            split = self._splits.popleft()
-            self._splits.append(split)
-            records = split.input.read(max_records)
-            if split.input.ended:
-                self._close_split(self._splits.pop())
-            if records:
-                return records
-            empty = empty or records is not None
-        return [] if empty else None
-
-    def _close_split(self, split: _OpenSplit) -> None:
-        split.scope.cancel()
-        split.input.close()
-
-    async def pump(
-        self,
-        offload: OffloadRead,
-        wait: Callable[[Callable[[], bool], float | None], Awaitable[None]],
-    ) -> None:
-        """Read each split in threads of its own, one batch ahead.
-
-        Arguments:
-            offload: runs a blocking call; abandoned when the job ends.
-            wait: waits until a condition holds that `wake` announces.
-        """
+    async def pump(self, offload: OffloadRead, wait: Wait) -> None:
+        """Read each split in threads of its own, one batch ahead of the task."""
         async with trio.open_nursery() as nursery:
             while True:
                 await wait(lambda: bool(self._unstarted), None)
@@ -152,12 +126,9 @@ class MultiplexedSourceInput:
                     nursery.start_soon(self._unstarted.pop(0).pump, offload)
 
     def close(self) -> None:
-        """Close all readers, whatever one raises, even while threads are blocked in them."""
+        """Close all readers, even if one raises, and while threads are blocked in them."""
         with ExitStack() as stack:
             if self._spare is not None:
                 stack.callback(self._spare.close)
             for split in self._splits:
-                stack.callback(split.input.close)
-
-
-SourceInput = SequentialSourceInput | MultiplexedSourceInput
+                stack.callback(split.reader.close)

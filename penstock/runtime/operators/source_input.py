@@ -1,29 +1,100 @@
-"""A source at work: splits, positions, and the reader of one task.
+"""What a source task reads: the splits that the JobManager assigns to it, and its place in them.
 
-What a task has read and emitted is told by positions: the snapshot takes the position after the
-last *emitted* batch, whatever a thread has read ahead. A reader that may block is read in a
-thread by `pump`; what it returns waits here until the task takes it. Splits are asked for one
-ahead, so that the next is here when one ends.
+A bounded source reads its splits one after the other (`SequentialSourceInput`). The splits of an
+unbounded source may never end, so its task reads all of them at once, in turns
+(`MultiplexedSourceInput` in `multiplexed_source`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-from penstock.dataflow.source import Read, SourceReader, Split
+from penstock.dataflow.source import SourceReader, Split
+from penstock.runtime.operators.split_reader import OffloadRead, SplitReader, Wait
 
-__all__ = ["OffloadRead", "SequentialSourceInput"]
-
-ReadOrError = Read | BaseException
-#: Runs a blocking read off the event loop.
-OffloadRead = Callable[[Callable[[], ReadOrError]], Awaitable[ReadOrError]]
+__all__ = ["SequentialSourceInput", "SourceInput"]
 
 
-class SequentialSourceInput:
-    """The splits of one source task, and its place in them.
+class SourceInput(ABC):
+    """The splits of one source task.
+
+    Arguments:
+        request: asks the JobManager for a split; called again only after an answer.
+    """
+
+    #: Whether `pump` has to run, since readers may block.
+    pumping: bool
+
+    def __init__(self, request: Callable[[], None]) -> None:
+        self._request = request
+        self._requested = False
+        self._no_more = False
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """Return whether all splits are read to their ends and no other will come."""
+
+    @property
+    @abstractmethod
+    def wake_at(self) -> float | None:
+        """Return when there are records again; None if there may be some now, or it is unknown."""
+
+    def restore(self, state: Any) -> None:
+        """Take over the splits that `snapshot` returned."""
+        for id, payload, position in state:
+            self._add(Split(id, payload), position)
+
+    @abstractmethod
+    def snapshot(self) -> list[list[Any]]:
+        """Return the splits, each with the position behind the last emitted batch."""
+
+    def assign(self, split: Split, position: Any) -> None:
+        """Add a split that the JobManager assigned."""
+        self._requested = False
+        self._add(split, position)
+
+    def no_more(self) -> None:
+        """Note that the JobManager has no more splits."""
+        self._no_more = self._requested = True
+
+    @abstractmethod
+    def read(self, max_records: int) -> list[Any] | None:
+        """Return the next records, or None if there are none now.
+
+        An empty list means that a reader was asked and had nothing yet.
+        """
+
+    @abstractmethod
+    async def pump(self, offload: OffloadRead, wait: Wait) -> None:
+        """Read in threads, one batch ahead of the task, until cancelled.
+
+        Arguments:
+            offload: runs a blocking call.
+            wait: waits for a condition that `wake` announces.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all readers, even while threads are blocked in them."""
+
+    @abstractmethod
+    def _add(self, split: Split, position: Any) -> None:
+        """Take over a split."""
+
+    def _request_split(self) -> None:
+        if not self._requested:
+            self._requested = True
+            self._request()
+
+
+class SequentialSourceInput(SourceInput):
+    """The splits of one task of a bounded source, read one after the other.
+
+    A split is requested ahead, so that the next one is here when the current one ends.
 
     Arguments:
         reader: the source's reader.
@@ -39,125 +110,55 @@ class SequentialSourceInput:
         request: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
-        self._reader = reader
-        self._clock = clock
-        self._request = request
-        self._wake = wake
+        super().__init__(request)
+        self._current = SplitReader(reader, clock, wake)
+        self.pumping = self._current.pumping
         self._queue: deque[tuple[Split, Any]] = deque()
-        self._split: Split | None = None
-        self._position: Any = None
-        self._requested = False
-        self._no_more = False
-        self._due = 0.0
-        #: What the pump has read, not yet taken; and whether the pump may read on.
-        self._ahead: ReadOrError | None = None
-        self.pumping = reader.blocking
-        self.want = 1
 
     @property
     def ended(self) -> bool:
-        """Whether all splits are read to their ends."""
-        return self._no_more and self._split is None and not self._queue
+        """Return whether all splits are read to their ends and no other will come."""
+        return self._no_more and self._current.split is None and not self._queue
 
     @property
     def wake_at(self) -> float | None:
-        """When the reader has something again, if it said so; a pump waits for that by itself."""
-        # Not compared with the clock: between a read that found nothing due and this question
-        # the time may come, and None would mean to sleep until something else happens.
-        return self._due if self._split is not None and self._due and not self.pumping else None
+        """Return when the current split has records again, if its reader said so."""
+        return self._current.wake_at
 
-    def restore(self, state: Any) -> None:
-        """Take back what `snapshot` gave."""
-        for id, payload, position in state:
-            self._queue.append((Split(id, payload), position))
-
-    def snapshot(self) -> Any:
-        """The splits that are here, each with the position after the last emitted batch."""
+    def snapshot(self) -> list[list[Any]]:
+        """Return the splits, each with the position behind the last emitted batch."""
         splits = [[split.id, split.payload, position] for split, position in self._queue]
-        if self._split is not None:
-            splits.insert(0, [self._split.id, self._split.payload, self._position])
+        current = self._current
+        if current.split is not None:
+            splits.insert(0, [current.split.id, current.split.payload, current.position])
         return splits
 
-    def assign(self, split: Split, position: Any) -> None:
-        """The JobManager gave a split."""
-        self._requested = False
+    def read(self, max_records: int) -> list[Any] | None:
+        """Return the next records, or None if there are none now."""
+        current = self._current
+        if current.split is None or not self._requested:
+            self._advance()
+            if current.split is None:
+                return None
+        records = current.read(max_records)
+        if current.split is None:
+            self._advance()
+        return records
+
+    def _add(self, split: Split, position: Any) -> None:
         self._queue.append((split, position))
 
-    def no_more(self) -> None:
-        """The JobManager has no more splits."""
-        self._no_more, self._requested = True, True
+    def _advance(self) -> None:
+        """Open the next split if none is open, and request another one if none is queued."""
+        if self._current.split is None and self._queue:
+            self._current.open(*self._queue.popleft())
+        if not self._queue:
+            self._request_split()
 
-    def advance(self) -> bool:
-        """Begin the next split if there is none; True if there is one to read."""
-        if self._split is None and self._queue:
-            self._split, self._position = self._queue.popleft()
-            self._due = 0.0
-            if self.pumping:
-                self._wake()  # the pump may have looked before there was a split
-            else:
-                self._reader.open(self._split, self._position)
-        if not self._requested and not self._queue:
-            self._requested = True
-            self._request()
-        return self._split is not None
-
-    def read(self, max_records: int) -> list[Any] | None:
-        """The next records to emit, or None if there are none now.
-
-        Their position counts as emitted: the task emits them before it takes a barrier.
-        """
-        if not self.advance():
-            return None
-        if self.pumping:
-            self.want = max_records
-            read, self._ahead = self._ahead, None
-            if read is None:
-                return None
-            self._wake()
-            if isinstance(read, BaseException):
-                raise read
-        else:
-            if self._due and self._clock() < self._due:
-                return None
-            read = self._reader.read(max_records)
-        self._position = read.position
-        self._due = self._clock() + read.wait_seconds if read.wait_seconds > 0 else 0.0
-        if read.finished:
-            self._split = None
-            self.advance()
-        return read.records
-
-    async def pump(
-        self,
-        offload: OffloadRead,
-        wait: Callable[[Callable[[], bool], float | None], Awaitable[None]],
-    ) -> None:
-        """Read in threads, one batch ahead, for ever.
-
-        Arguments:
-            offload: runs a blocking call; abandoned when the job ends.
-            wait: waits until a condition holds that `wake` announces, or until a time.
-        """
-        opened: Split | None = None
-        while True:
-            await wait(lambda: self._split is not None and self._ahead is None, None)
-            if self._due > self._clock():
-                await wait(lambda: False, self._due)
-            split = self._split
-            assert split is not None
-            self._ahead = await offload(partial(self._open_and_read, split, split is opened))
-            opened = split
-            self._wake()
-
-    def _open_and_read(self, split: Split, is_open: bool) -> ReadOrError:
-        # Returned and not raised: otherwise its traceback would begin with frames of the thread.
-        try:
-            if not is_open:
-                self._reader.open(split, self._position)
-            return self._reader.read(self.want)
-        except BaseException as error:
-            return error
+    async def pump(self, offload: OffloadRead, wait: Wait) -> None:
+        """Read in threads, one batch ahead of the task, until cancelled."""
+        await self._current.pump(offload, wait)
 
     def close(self) -> None:
         """Close the reader, even while a thread is blocked in it."""
-        self._reader.close()
+        self._current.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.endpoints import SinkOperator
-from penstock.runtime.operators.multiplexed_source import SourceInput
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.in_flight_data import InFlightRecorder

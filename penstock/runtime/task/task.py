@@ -23,7 +23,7 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
-from penstock.runtime.operators.multiplexed_source import SourceInput
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import rows_of
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS
 from penstock.runtime.task.chain_runner import ChainRunner

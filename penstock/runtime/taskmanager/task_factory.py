@@ -56,8 +56,8 @@ from penstock.runtime.operators.columnar_fusion import fused
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.factory import make_operator
-from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput, SourceInput
-from penstock.runtime.operators.source_input import SequentialSourceInput
+from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
+from penstock.runtime.operators.source_input import SequentialSourceInput, SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.system.signal import Signal

@@ -48,7 +48,7 @@ from penstock.runtime.network.remote_channel import (
     encode_header,
     run_half,
 )
-from penstock.runtime.operators.multiplexed_source import SourceInput
+from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec

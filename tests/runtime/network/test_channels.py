@@ -664,7 +664,7 @@ def test_what_a_thread_has_read_ahead_does_not_count_as_emitted() -> None:
             nonlocal signal
             signal.set()
 
-        fed.feed = SequentialSourceInput(fed.feed._reader, fed.clock, fed._ask, wake)
+        fed.feed = SequentialSourceInput(fed.feed._current._reader, fed.clock, fed._ask, wake)
 
         async def offload(function: Callable[[], Read]) -> Read:
             await trio.lowlevel.checkpoint()
