@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,6 +41,8 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
 from penstock.runtime.task.task import Task
 from penstock.runtime.task.task_snapshot import Acknowledgement
+from penstock.runtime.taskmanager.channel_factory import ChannelFactory
+from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -159,20 +161,19 @@ class LocalJob:
             timer=self._timer,
         )
         self.tasks: list[Task] = []
-        factories, channels = [], {}
+        slots, channels = [], {}
         for slot in range(plan.slots):
             # Each has functions of its own, as a worker has.
-            code = unpack(packed)
-            code.plan = plan
+            code = replace(unpack(packed), plan=plan)
             codec = Codec(TypeRegistry())
-            factory = TaskFactory(code, slot, 1, 0, "l", folder, True, system, codec)
-            factories.append(factory)
-            channels.update(factory.prepare_inputs())
-        for factory in factories:
-            senders = {
-                id: _Wire(channels[id], program.config.channel_batches) for id in factory.outgoing()
-            }
-            built = factory.build(
+            descriptor = DeploymentDescriptor(code, slot, 1, 0, "l", folder, True, codec)
+            factory = ChannelFactory(descriptor, system)
+            slots.append((descriptor, factory))
+            channels.update(factory.create_inputs())
+        for descriptor, factory in slots:
+            credits = program.config.channel_batches
+            senders = {id: _Wire(channels[id], credits) for id in factory.remote_outputs()}
+            built = TaskFactory(descriptor, system, factory).create_tasks(
                 senders,  # type: ignore[arg-type]
                 self,
                 lambda _: self,

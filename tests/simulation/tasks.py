@@ -36,7 +36,9 @@ from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.task.task_snapshot import Acknowledgement, TaskSnapshot
-from penstock.runtime.taskmanager import task_factory
+from penstock.runtime.taskmanager import channel_factory, task_factory
+from penstock.runtime.taskmanager.channel_factory import ChannelFactory
+from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.coordination import loop_termination as t
 from penstock.snapshot.metadata.handles import OperatorHandle
@@ -125,22 +127,22 @@ class Kit:
     def installed(self) -> Iterator[None]:
         """Have factories build with these."""
         own = {
-            "Task": self.task,
-            "ChainRunner": RecordingRunner,
-            "CheckpointWriter": RecordingWriter,
-            "AlignedProtocol": self.aligned,
-            "AlignedCyclicProtocol": self.aligned_cyclic,
-            "FeedbackChannel": self.back_edge,
-            "InputGate": self.gate,
+            (task_factory, "Task"): self.task,
+            (task_factory, "ChainRunner"): RecordingRunner,
+            (task_factory, "CheckpointWriter"): RecordingWriter,
+            (task_factory, "AlignedProtocol"): self.aligned,
+            (task_factory, "AlignedCyclicProtocol"): self.aligned_cyclic,
+            (channel_factory, "FeedbackChannel"): self.back_edge,
+            (channel_factory, "InputGate"): self.gate,
         }
-        real = {name: getattr(task_factory, name) for name in own}
+        real = {place: getattr(*place) for place in own}
         try:
-            for name, kind in own.items():
-                setattr(task_factory, name, kind)
+            for place, kind in own.items():
+                setattr(*place, kind)
             yield
         finally:
-            for name, kind in real.items():
-                setattr(task_factory, name, kind)
+            for place, kind in real.items():
+                setattr(*place, kind)
 
 
 @dataclass(frozen=True)
@@ -325,29 +327,30 @@ class Cluster:
             runnable=lambda: 0,  # there is no event loop
         )
         graph, config, mode = self.compiled.graph, self.program.config, self.mode
-        factories: list[TaskFactory] = []
+        slots: list[tuple[DeploymentDescriptor, ChannelFactory]] = []
         channels: dict[ChannelId, InputChannel] = {}
         for slot in range(self.plan.slots):
             # Each slot has functions of its own, as if it had unpacked them.
             own = [replace(one, function=copy.copy(one.function)) for one in graph.operators]
             code = JobCode(replace(graph, operators=own), config, self.plan, [], (), "")
-            factory = TaskFactory(code, slot, self._attempt, 0, "l", self.root, True, system, CODEC)
-            factories.append(factory)
-            if mode.spill:
-                factory.back_edge_memory = 1
-            channels.update(factory.prepare_inputs())
+            descriptor = DeploymentDescriptor(
+                code, slot, self._attempt, 0, "l", self.root, True, CODEC
+            )
+            factory = ChannelFactory(descriptor, system, 1 if mode.spill else None)
+            slots.append((descriptor, factory))
+            channels.update(factory.create_inputs())
             if mode.spill:
                 for gate in factory.gates.values():
                     for back_edge in gate.back_edges.values():
                         back_edge._spill._segment_bytes = SEGMENT_BYTES
-        self._replays = [LogReplayer(b.code, self.plan, CODEC, b.slot) for b in factories]
-        for factory in factories:
+        self._replays = [LogReplayer(d.code, self.plan, CODEC, d.slot) for d, _ in slots]
+        for descriptor, factory in slots:
             senders = {}
-            for id in factory.outgoing():
+            for id in factory.remote_outputs():
                 wire = Wire(channels[id], config.channel_batches, not mode.wires)
                 senders[id] = self.wires[id] = wire
-            slot = factory.slot
-            built = factory.build(
+            slot = descriptor.slot
+            built = TaskFactory(descriptor, system, factory).create_tasks(
                 senders,  # type: ignore[arg-type]
                 self,
                 lambda chain, slot=slot: _Ear(self, (chain, slot)),  # type: ignore[misc]

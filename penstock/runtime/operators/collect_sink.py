@@ -26,20 +26,23 @@ BUFFER_BYTES = 1 << 18
 
 
 class CollectWriter(SinkWriter):
-    """Spools batches. The engine gives it its `codec`.
+    """Spools batches. The engine gives it a codec before its first batch.
 
     Arguments:
         folder: the spool.
         context: where it runs.
     """
 
-    codec: Codec
-
     def __init__(self, folder: Path, context: WriterContext) -> None:
         self._folder = folder
         self._context = context
+        self._codec: Codec
         self._file: BinaryIO | None = None
         self._files = 0
+
+    def use_codec(self, codec: Codec) -> None:
+        """Encode records with the codec of the job, which the program does not have."""
+        self._codec = codec
 
     def write(self, batch: list[Any]) -> None:
         """Encode a batch into the file that is open.
@@ -51,7 +54,7 @@ class CollectWriter(SinkWriter):
             name = f"open-{self._context.subtask}-{self._context.attempt}-{self._files}"
             self._file = (self._folder / name).open("wb", buffering=BUFFER_BYTES)
             self._files += 1
-        data = self.codec.encode_batch(batch)
+        data = self._codec.encode_batch(batch)
         self._file.write(_LENGTH.pack(len(data)))
         self._file.write(data)
 

@@ -107,19 +107,20 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
 
     from penstock.dataflow.job_process import running_as
     from penstock.runtime.system.system import real_system
-    from penstock.runtime.taskmanager.gc_tuning import Collector
-    from penstock.runtime.taskmanager.taskmanager import TaskManager, beat
+    from penstock.runtime.taskmanager.gc_tuning import GcTuning
+    from penstock.runtime.taskmanager.heartbeat import start_heartbeat
+    from penstock.runtime.taskmanager.taskmanager import TaskManager
     from penstock.runtime.user_code.breakpoints import refuse_breakpoints
     from penstock.runtime.user_code.forks import watch_forks
     from penstock.runtime.user_code.process_logging import ProcessLogging
 
     system = real_system(host)
-    system.start_heartbeat = lambda spec: beat(spec, over)
+    system.start_heartbeat = lambda spec: start_heartbeat(spec, over)
     watch_forks()
     refuse_breakpoints()
     logs = ProcessLogging(f"worker {spec.worker}", spec.worker)
-    with running_as("a worker"), logs, Collector() as collector:
-        trio.run(TaskManager(spec, system, collector.look, logs).run)
+    with running_as("a worker"), logs, GcTuning() as gc_tuning:
+        trio.run(TaskManager(spec, system, gc_tuning.collect_if_grown, logs).run)
 
 
 def _register(plan: StagePlan, slot: int, host: str) -> socket.socket:

@@ -118,13 +118,13 @@ class ProcessLauncher:
     """Starts workers as processes on this machine."""
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Start `penstock.runtime.taskmanager.taskmanager`.
+        """Start `penstock.runtime.taskmanager.process`.
 
         The specification is written to its standard input, since a command line is visible to
         other users of the machine and the token must not be.
         """
         process = await trio.lowlevel.open_process(
-            child_command("penstock.runtime.taskmanager.taskmanager"),
+            child_command("penstock.runtime.taskmanager.process"),
             stdin=subprocess.PIPE,
             # A Ctrl-C at the terminal is for the client, which stops the job in order.
             start_new_session=True,

@@ -1,17 +1,17 @@
-"""Keeps Python's collector of cycles away from state. It knows nothing of tasks.
+"""Keep Python's cyclic garbage collector away from state. Nothing here knows tasks.
 
-A worker holds hundreds of thousands of tuples, and replaces each at every change. Python's
-collector goes through all that came since it did so last, and through all that these refer to:
-about a microsecond each where they are not in the processor's cache, in which no record moves
-(120 ms for 200,000 in `bench checkpoint`). It finds nothing: what has no more references is freed
-without it, and there are no cycles in state.
+A worker holds hundreds of thousands of tuples and replaces each of them at every change. The
+collector visits all objects created since its last run, and everything that they refer to. A visit
+takes about a microsecond if the object is not in the processor's cache, and meanwhile no record is
+processed: 120 ms for 200,000 objects in `bench checkpoint`. The collector finds nothing: objects
+without references are freed without it, and state has no cycles.
 
-So objects are set aside (`gc.freeze`, which moves a list and touches none) whenever the collector
-would go through new ones. Only if memory grows by a share, which may be cycles that nothing
-refers to, they are looked at. If there are many cycles, somebody's functions make them: from then
-on Python's collector works as usual.
+So whenever the collector is about to visit new objects, they are frozen instead (`gc.freeze`),
+which moves a list and touches no object. Cycles are collected only when the memory of the process
+has grown by a share, because unreachable cycles may be the cause. If there are many, the user's
+functions create them, and from then on the collector works as usual.
 
-`gc.collect()`, said by anybody, finds what it always does.
+An explicit `gc.collect()` of user code finds what it always finds.
 """
 
 from __future__ import annotations
@@ -22,41 +22,55 @@ import logging
 import os
 import resource
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Collector", "memory"]
+__all__ = ["GcTuning", "process_memory"]
 
 logger = logging.getLogger(__name__)
 
-#: More new objects than a slice of user code makes, so that few are set aside that are soon gone.
+#: Number of new objects that are frozen at a time. A slice of user code creates fewer, so that few
+#: objects are frozen that are freed soon afterwards.
 NEW_OBJECTS = 200_000
-#: The same where they are gone through.
+#: Number of new objects at which the collector runs once cycles have been found.
 NEW_OBJECTS_WITH_CYCLES = 20_000
 _NEVER = 1_000_000_000
-#: By so much memory may grow before cycles are looked for.
+#: Growth of memory at which cycles are collected.
 GROWTH_SHARE, GROWTH_BYTES = 1 / 2, 128 * 1024 * 1024
-#: With so many objects in them, cycles are what memory has grown by.
+#: Number of objects in cycles from which on the collector works as usual.
 MANY_IN_CYCLES = 20_000
 
 
-class Collector:
-    """Sets the collector of this process up, as a context manager; and back again.
+def process_memory() -> tuple[int, int]:
+    """Return the resident memory of this process in bytes: now, and at its peak."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":
+        return peak, peak  # macOS counts in bytes, and does not offer the current size
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), peak * 1024
 
-    `setting_aside` is whether new objects are set aside and not gone through.
+
+class GcTuning:
+    """Tunes the collector of this process, as a context manager that restores it.
+
+    Arguments:
+        memory: returns the resident memory of the process: now, and at its peak.
     """
 
-    def __init__(self) -> None:
-        self.setting_aside = True
+    def __init__(self, memory: Callable[[], tuple[int, int]] = process_memory) -> None:
+        #: Whether new objects are frozen and not visited.
+        self.freezing = True
+        self._memory = memory
         self._before = (NEW_OBJECTS, 0, 0)
-        self._looked_at: int | None = None
+        self._last_bytes: int | None = None
 
-    def __enter__(self) -> Collector:
+    def __enter__(self) -> GcTuning:
         self._before = gc.get_threshold()
         gc.freeze()
         # The older generations stay empty.
         gc.set_threshold(NEW_OBJECTS, _NEVER, _NEVER)
-        gc.callbacks.append(self._hear)
+        gc.callbacks.append(self._before_collection)
         return self
 
     def __exit__(
@@ -65,55 +79,46 @@ class Collector:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._stop()
+        self._remove_callback()
         gc.set_threshold(*self._before)
         gc.unfreeze()
 
-    def _stop(self) -> None:
-        # Somebody's function may have emptied the list.
+    def _remove_callback(self) -> None:
+        # A function of the user may have emptied the list.
         with contextlib.suppress(ValueError):
-            gc.callbacks.remove(self._hear)
+            gc.callbacks.remove(self._before_collection)
 
-    def _hear(self, phase: str, info: dict[str, Any]) -> None:
+    def _before_collection(self, phase: str, info: dict[str, Any]) -> None:
         if phase != "start":
             return
         if info["generation"] < 2:
             gc.freeze()
         else:
-            # Asked for by `look`, or by the user, who is to get all that there is.
+            # This is a full collection, which `collect_if_grown` or user code has asked for.
             gc.unfreeze()
 
-    def look(self, resident: int) -> None:
-        """Look for cycles if memory has grown since they were looked for.
+    def collect_if_grown(self, resident: int) -> None:
+        """Collect cycles if memory has grown since they were collected last.
 
         Arguments:
             resident: bytes of memory that this process has now.
         """
-        if not self.setting_aside:
+        if not self.freezing:
             return
-        if self._looked_at is None:
-            self._looked_at = resident
-        if resident <= self._looked_at * (1 + GROWTH_SHARE) + GROWTH_BYTES:
+        if self._last_bytes is None:
+            self._last_bytes = resident
+        if resident <= self._last_bytes * (1 + GROWTH_SHARE) + GROWTH_BYTES:
             return
         found = gc.collect()
-        self._looked_at = memory()[0]
+        self._last_bytes = self._memory()[0]
         if found < MANY_IN_CYCLES:
             gc.freeze()
             return
-        self.setting_aside = False
-        self._stop()
+        self.freezing = False
+        self._remove_callback()
         gc.set_threshold(NEW_OBJECTS_WITH_CYCLES, 20, 20)
         logger.info(
-            "%d objects were in cycles that nothing referred to; Python looks for such regularly "
-            "from now on, which holds records up",
+            "%d objects were in unreachable cycles; from now on Python collects cycles regularly, "
+            "which delays records",
             found,
         )
-
-
-def memory() -> tuple[int, int]:
-    """Resident memory of this process in bytes: now, and at most."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if sys.platform == "darwin":
-        return peak, peak  # in bytes there, and the current size is not to be had
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), peak * 1024

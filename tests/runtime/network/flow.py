@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
 from penstock.runtime.task.task import Task
 from penstock.runtime.task.task_snapshot import Acknowledgement
+from penstock.runtime.taskmanager.channel_factory import ChannelFactory
+from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_factory import TaskFactory
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
@@ -105,7 +108,7 @@ class Flow:
         self._acknowledged = 0
         self._enumerators: dict[int, SplitEnumerator] = {}
         self.processes = [_Process() for _ in range(plan.slots)]
-        factories, channels = [], {}
+        slots, channels = [], {}
         for slot, process in enumerate(self.processes):
             system = System(
                 clock=lambda process=process: process.now,  # type: ignore[misc]
@@ -117,25 +120,27 @@ class Flow:
                 runnable=lambda: 0,
                 timer=process.timer,
             )
-            code = unpack(packed)
-            code.plan = plan
-            factory = TaskFactory(
-                code, slot, 1, 0, "l", folder, True, system, Codec(TypeRegistry())
-            )
-            factories.append(factory)
-            channels.update(factory.prepare_inputs())
-        for factory, process in zip(factories, self.processes, strict=True):
+            code = replace(unpack(packed), plan=plan)
+            codec = Codec(TypeRegistry())
+            descriptor = DeploymentDescriptor(code, slot, 1, 0, "l", folder, True, codec)
+            factory = ChannelFactory(descriptor, system)
+            slots.append((descriptor, system, factory, process))
+            channels.update(factory.create_inputs())
+        for descriptor, system, factory, process in slots:
             credits = program.config.channel_batches
-            built = factory.build(
-                {id: _Wire(channels[id], credits) for id in factory.outgoing()},  # type: ignore[misc]
+            built = TaskFactory(descriptor, system, factory).create_tasks(
+                {id: _Wire(channels[id], credits) for id in factory.remote_outputs()},  # type: ignore[misc]
                 self,
                 lambda _: self,
-                lambda chain, process=process, slot=factory.slot: self._deal(chain, process, slot),  # type: ignore[misc]
+                lambda chain, process=process, slot=descriptor.slot: self._deal(
+                    chain, process, slot
+                ),  # type: ignore[misc]
             )
             process.tasks = [one.task for one in built]
-            for chain in factory.chains:
+            functions = {op.id: op.function for op in descriptor.code.graph.operators}
+            for chain in descriptor.chains:
                 if chain.is_source and chain.id not in self._enumerators:
-                    source = factory._operators[chain.root.operator.id].function
+                    source = functions[chain.root.operator.id]
                     enumerator = source.create_enumerator(chain.parallelism)
                     enumerator.start()
                     self._enumerators[chain.id] = enumerator

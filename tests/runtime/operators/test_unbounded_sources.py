@@ -33,9 +33,8 @@ from penstock.runtime.control.job_code import JobCode
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.runtime.minicluster.minicluster import _Systems
+from penstock.runtime.minicluster.worker_launcher import InProcessLauncher
 from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
-from penstock.runtime.system.memory_connection import MemoryNetwork
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import real_system
 from penstock.runtime.user_code.process_logging import LogAttributes
@@ -268,8 +267,8 @@ def test_readers_that_block_leave_threads_for_snapshots(in_process: bool) -> Non
     async def main() -> None:
         over = threading.Event()
         async with trio.open_nursery() as nursery:
-            here = _Systems(MemoryNetwork(), nursery, LogAttributes())
-            system = here.make() if in_process else real_system()
+            launcher = InProcessLauncher(nursery, LogAttributes())
+            system = launcher.create_system() if in_process else real_system()
             for _ in range(60):
                 nursery.start_soon(system.read or system.offload, over.wait)
             await trio.testing.wait_all_tasks_blocked()

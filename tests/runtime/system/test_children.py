@@ -48,7 +48,7 @@ def test_a_process_has_this_very_package(tmp_path: Path, monkeypatch):
     (other / "__init__.py").write_text("raise SystemExit('another version')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     ended = subprocess.run(
-        child_command("penstock.runtime.taskmanager.taskmanager"),
+        child_command("penstock.runtime.taskmanager.process"),
         input=b"",
         capture_output=True,
         cwd=tmp_path,

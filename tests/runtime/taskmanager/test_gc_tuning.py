@@ -1,12 +1,11 @@
-"""Python's collector of cycles is kept away from state, and cycles are found all the same."""
+"""Python's cyclic collector is kept away from state, and cycles are collected all the same."""
 
 import gc
 import weakref
 
 import pytest
 
-from penstock.runtime.taskmanager import gc_tuning as garbage
-from penstock.runtime.taskmanager.gc_tuning import GROWTH_BYTES, NEW_OBJECTS, Collector
+from penstock.runtime.taskmanager.gc_tuning import GROWTH_BYTES, NEW_OBJECTS, GcTuning
 
 
 class Node:
@@ -18,9 +17,9 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def nothing_left_by_others():
-    """What other tests of this process left in cycles must not count as found here.
+    """Collect the cycles that other tests of this process have left.
 
-    Nor what was set aside before (`conftest.py`), which the engine's collector puts back at its
+    Objects that `conftest.py` has frozen must not count either: the tuning unfreezes them at its
     end.
     """
     gc.unfreeze()
@@ -32,12 +31,12 @@ def nothing_left_by_others():
 
 @pytest.fixture
 def passes():
-    """The number of objects that each pass of Python's collector went through."""
+    """Record the number of objects that each collection visits."""
     seen = []
 
     def began(phase, info):
         if phase == "start":
-            # After the collector of the engine has been told.
+            # The callback of the tuning has run before this one.
             seen.append(len(gc.get_objects(generation=0)))
 
     # Registered last, so that it is called last.
@@ -50,8 +49,8 @@ def allocate(count):
     return [(i, i) for i in range(count)]
 
 
-def test_new_objects_are_set_aside_and_not_gone_through(passes):
-    with Collector():
+def test_new_objects_are_frozen_and_not_visited(passes):
+    with GcTuning():
         seen = passes()
         frozen = gc.get_freeze_count()
         held = allocate(3 * NEW_OBJECTS)
@@ -61,48 +60,47 @@ def test_new_objects_are_set_aside_and_not_gone_through(passes):
         del held
 
 
-def test_cycles_are_found_when_memory_has_grown():
-    with Collector() as collector:
+def test_cycles_are_collected_when_memory_has_grown():
+    with GcTuning() as tuning:
         cycle = weakref.ref(Node())
         held = allocate(2 * NEW_OBJECTS)
-        collector.look(100)
-        collector.look(100 + GROWTH_BYTES)
+        tuning.collect_if_grown(100)
+        tuning.collect_if_grown(100 + GROWTH_BYTES)
         assert cycle() is not None
-        collector.look(1000 + 2 * GROWTH_BYTES)
+        tuning.collect_if_grown(1000 + 2 * GROWTH_BYTES)
         assert cycle() is None
         # They were few.
-        assert collector.setting_aside
+        assert tuning.freezing
         del held
 
 
-def test_it_does_not_look_again_before_memory_has_grown_again(monkeypatch):
-    monkeypatch.setattr(garbage, "memory", lambda: (3 * GROWTH_BYTES, 0))
-    with Collector() as collector:
-        collector.look(100)
-        collector.look(3 * GROWTH_BYTES)
+def test_cycles_are_not_collected_again_before_memory_has_grown_again():
+    with GcTuning(lambda: (3 * GROWTH_BYTES, 0)) as tuning:
+        tuning.collect_if_grown(100)
+        tuning.collect_if_grown(3 * GROWTH_BYTES)
         cycle = weakref.ref(Node())
-        collector.look(3 * GROWTH_BYTES)
-        collector.look(5 * GROWTH_BYTES)
+        tuning.collect_if_grown(3 * GROWTH_BYTES)
+        tuning.collect_if_grown(5 * GROWTH_BYTES)
         assert cycle() is not None
-        collector.look(6 * GROWTH_BYTES)
+        tuning.collect_if_grown(6 * GROWTH_BYTES)
         assert cycle() is None
 
 
-def test_whoever_makes_many_cycles_gets_pythons_collector():
-    with Collector() as collector:
-        collector.look(100)
+def test_with_many_cycles_the_collector_works_as_usual():
+    with GcTuning() as tuning:
+        tuning.collect_if_grown(100)
         for _ in range(NEW_OBJECTS):
             Node()
-        collector.look(1000 + 2 * GROWTH_BYTES)
-        assert not collector.setting_aside
+        tuning.collect_if_grown(1000 + 2 * GROWTH_BYTES)
+        assert not tuning.freezing
         nodes = []
         for _ in range(100_000):
             nodes.append(weakref.ref(Node()))
         assert sum(node() is not None for node in nodes) < 50_000
 
 
-def test_somebody_who_collects_finds_what_was_set_aside():
-    with Collector():
+def test_an_explicit_collection_finds_what_was_frozen():
+    with GcTuning():
         cycle = weakref.ref(Node())
         held = allocate(2 * NEW_OBJECTS)
         assert cycle() is not None
@@ -113,21 +111,21 @@ def test_somebody_who_collects_finds_what_was_set_aside():
 
 def test_a_function_that_removes_all_callbacks_does_no_harm(monkeypatch):
     monkeypatch.setattr(gc, "callbacks", [])
-    with Collector() as collector:
-        collector.look(100)
+    with GcTuning() as tuning:
+        tuning.collect_if_grown(100)
         gc.callbacks.clear()
         for _ in range(NEW_OBJECTS):
             Node()
-        collector.look(1000 + 2 * GROWTH_BYTES)
+        tuning.collect_if_grown(1000 + 2 * GROWTH_BYTES)
 
 
 @pytest.mark.parametrize("many", [False, True])
 def test_the_process_is_as_it_was_afterwards(many):
     before = gc.get_threshold(), list(gc.callbacks), gc.get_freeze_count()
-    with Collector() as collector:
+    with GcTuning() as tuning:
         if many:
-            collector.look(100)
+            tuning.collect_if_grown(100)
             for _ in range(NEW_OBJECTS):
                 Node()
-            collector.look(1000 + 2 * GROWTH_BYTES)
+            tuning.collect_if_grown(1000 + 2 * GROWTH_BYTES)
     assert (gc.get_threshold(), list(gc.callbacks), gc.get_freeze_count()) == before

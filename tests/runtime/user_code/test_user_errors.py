@@ -35,7 +35,7 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 from penstock.runtime.jobmanager.job_settings import JobOutcome
-from penstock.runtime.taskmanager import task_factory
+from penstock.runtime.taskmanager import channel_factory
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import program, run_program
 
@@ -343,7 +343,7 @@ def test_a_job_runs_in_a_folder_whose_name_is_not_utf8(
 def test_a_record_above_the_limit_names_the_operator_and_its_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task_factory, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(channel_factory, "MAX_BATCH_BYTES", 1000)
     config = JobConfig(name="j", parallelism=2)
 
     def large(env: StreamExecutionEnvironment) -> None:
@@ -361,7 +361,7 @@ def test_a_record_above_the_limit_names_the_operator_and_its_size(
 def test_a_batch_above_the_limit_of_records_below_it_is_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task_factory, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(channel_factory, "MAX_BATCH_BYTES", 1000)
     LEDGERS[33] = Ledger()
 
     def many(env: StreamExecutionEnvironment) -> None:

@@ -1,0 +1,109 @@
+"""Launch workers as groups of tasks of one event loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from typing import Any
+
+import trio
+
+from penstock.runtime import codegen
+from penstock.runtime.system.launcher import WorkerHandle, WorkerSpec
+from penstock.runtime.system.memory_connection import MemoryNetwork, MemoryTransport
+from penstock.runtime.system.system import System
+from penstock.runtime.system.threads import unlimited_threads
+from penstock.runtime.taskmanager.taskmanager import TaskManager
+from penstock.runtime.user_code.process_logging import LogAttributes
+
+__all__ = ["InProcessLauncher"]
+
+
+class InProcessLauncher:
+    """A `Launcher` of workers in this process.
+
+    Arguments:
+        nursery: for the workers.
+        logs: the logging of the process.
+    """
+
+    def __init__(self, nursery: trio.Nursery, logs: LogAttributes) -> None:
+        self._network = MemoryNetwork()
+        self._logs = logs
+        self._nursery = nursery
+        self._running = 0
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def create_system(self) -> System:
+        """Create the system of the JobManager or of a worker.
+
+        Before a restart, `revive` waits until the workers of the old attempt have ended.
+        """
+        return System(
+            trio.current_time,
+            MemoryTransport(self._network),
+            self,
+            _offload,
+            read=unlimited_threads(),
+            revive=self._idle.wait,
+        )
+
+    async def launch(self, spec: WorkerSpec) -> WorkerHandle:
+        """Start a worker."""
+        handle = _InProcessWorker()
+        self._running += 1
+        self._idle.clear()
+        self._nursery.start_soon(self._run, handle, spec)
+        await trio.lowlevel.checkpoint()
+        return handle
+
+    async def _run(self, worker: _InProcessWorker, spec: WorkerSpec) -> None:
+        system = self.create_system()
+        # A debugger and coverage see each call of a user's function.
+        codegen.set_enabled(False)
+        try:
+            await worker.run(TaskManager(spec, system, logs=self._logs))
+        finally:
+            system.transport.close()
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+
+class _InProcessWorker:
+    """A worker in this process; a `WorkerHandle`."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._outcome = "has ended"
+
+    async def run(self, taskmanager: TaskManager) -> None:
+        """Run the worker to its end."""
+        try:
+            with self._scope:
+                await taskmanager.run()
+            if self._scope.cancelled_caught:
+                self._outcome = "was ended"
+        except Exception:
+            traceback.print_exc()
+            self._outcome = "ended with an error"
+        finally:
+            self._ended.set()
+
+    async def wait(self) -> str:
+        """Wait for the end of the worker, and return how it ended."""
+        await self._ended.wait()
+        return self._outcome
+
+    def kill(self) -> None:
+        """Cancel the worker's tasks."""
+        self._scope.cancel()
+
+
+async def _offload(function: Any) -> Any:
+    # The thread is not abandoned: a write of files must not continue after its worker has ended.
+    return await trio.to_thread.run_sync(function)

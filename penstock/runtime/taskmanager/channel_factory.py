@@ -1,0 +1,265 @@
+"""Create the channels of one slot: input gates, feedback channels and output channels.
+
+Input channels come first, so that the tasks of other workers can connect to them. The outputs are
+created with the tasks, once the connections to other workers are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.dataflow.errors import JobError
+from penstock.dataflow.functions import method_of
+from penstock.dataflow.graph.execution_graph import ChannelId, Link
+from penstock.dataflow.graph.job_graph import Partitioning
+from penstock.runtime.network.channel_log import EdgeIdentity
+from penstock.runtime.network.feedback_channel import FeedbackChannel
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.output_channel import (
+    BatchTooLargeError,
+    LocalOutputChannel,
+    OutputChannel,
+    RemoteOutputChannel,
+    Sender,
+)
+from penstock.runtime.network.partitioners import (
+    BroadcastPartitioner,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    HashPartitioner,
+    RebalancePartitioner,
+    ShufflePartitioner,
+    StreamPartitioner,
+)
+from penstock.runtime.network.recorded_channel import RecordedChannel
+from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
+from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.system.signal import Signal
+from penstock.runtime.system.system import System
+from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
+from penstock.runtime.taskmanager.task_signals import TaskSignals
+
+__all__ = ["ChannelFactory"]
+
+#: The least memory of a feedback channel, however little memory the job has.
+MIN_FEEDBACK_BYTES = 64 * 1024
+
+
+class ChannelFactory:
+    """Creates the channels of one slot.
+
+    Arguments:
+        descriptor: what the slot runs.
+        system: clock and random numbers.
+        feedback_bytes: memory of a feedback channel, beyond which its records go to disk; None
+            shares an eighth of the job's memory among the feedback channels of the slot.
+    """
+
+    def __init__(
+        self,
+        descriptor: DeploymentDescriptor,
+        system: System,
+        feedback_bytes: int | None = None,
+    ) -> None:
+        self._descriptor, self._system = descriptor, system
+        self._plan, self._config, self._slot = descriptor.plan, descriptor.config, descriptor.slot
+        self._feedback_bytes = feedback_bytes or self._share_of_memory()
+        #: By chain.
+        self.signals = {chain.id: TaskSignals() for chain in descriptor.chains}
+        self.gates: dict[int, InputGate] = {}
+
+    def _share_of_memory(self) -> int:
+        back_edges = sum(
+            id.target == self._slot
+            for link in self._plan.links
+            if link.is_back_edge
+            for id in self._plan.channels(link)
+        )
+        return max(MIN_FEEDBACK_BYTES, self._config.memory_bytes // 8 // max(1, back_edges))
+
+    # ---- inputs
+
+    def create_inputs(self) -> dict[ChannelId, InputChannel]:
+        """Create the input gates, and return all their channels."""
+        for chain in self._descriptor.chains:
+            wake = self.signals[chain.id].loop.set
+            gate = self.gates[chain.id] = InputGate(wake, self._system.clock)
+            for number in chain.inputs:
+                link = self._plan.links[number]
+                for id in self._plan.channels(link):
+                    if id.target == self._slot:
+                        self._add_input(id, link, gate)
+        gates = self.gates.values()
+        return {id: channel for gate in gates for id, channel in gate.channels.items()}
+
+    def _add_input(self, id: ChannelId, link: Link, gate: InputGate) -> None:
+        if link.is_back_edge:
+            gate.add_back_edge(self._feedback_channel(id, link, gate))
+        elif self._descriptor.unaligned:
+            gate.add_recorded(self._recorded_channel(id, link, gate))
+        else:
+            gate.add(id, self._capacity(id))
+
+    def _capacity(self, id: ChannelId) -> int:
+        # Within a process, a second batch on its way would hide no latency. It would only push the
+        # first one out of the processor's cache before that is used.
+        return 1 if id.source == self._slot else self._config.channel_batches
+
+    def _recorded_channel(self, id: ChannelId, link: Link, gate: InputGate) -> RecordedChannel:
+        return RecordedChannel(
+            id,
+            gate,
+            self._capacity(id),
+            self._system.clock,
+            edge=self._edge_of(link),
+            encode=self._encoder(link),
+            eager=True,
+        )
+
+    def _feedback_channel(self, id: ChannelId, link: Link, gate: InputGate) -> FeedbackChannel:
+        descriptor = self._descriptor
+        return FeedbackChannel(
+            id,
+            gate,
+            self._config.channel_batches,
+            self._system.clock,
+            edge=self._edge_of(link),
+            encode=self._encoder(link),
+            eager=descriptor.unaligned,
+            folder=descriptor.paths.spill(descriptor.attempt, id.link, id.source, id.target),
+            memory_bytes=self._feedback_bytes,
+        )
+
+    def _edge_of(self, link: Link) -> EdgeIdentity:
+        producer, consumer = self._plan.operator(link.producer), self._plan.operator(link.consumer)
+        return EdgeIdentity(
+            producer.uid,
+            consumer.uid,
+            link.input,
+            link.partitioning.value,
+            f"{producer.name!r} → {consumer.name!r}",
+        )
+
+    # ---- outputs
+
+    def remote_outputs(self) -> dict[ChannelId, Callable[[], None]]:
+        """Return the channels from this slot to others, each with what wakes its sender."""
+        return {
+            id: self.signals[chain.id].loop.set
+            for chain in self._descriptor.chains
+            for number in chain.outputs
+            for id in self._plan.channels(self._plan.links[number])
+            if id.source == self._slot and id.target != self._slot
+        }
+
+    def create_partitioner(
+        self, link: Link, senders: dict[ChannelId, Sender], wake: Signal
+    ) -> StreamPartitioner:
+        """Create the partitioner of a link, with its output channels.
+
+        Arguments:
+            link: the link.
+            senders: the open connections of `remote_outputs`.
+            wake: wakes the task that sends.
+        """
+        outputs = [
+            self._output_channel(id, link, senders, wake)
+            for id in self._plan.channels(link)
+            if id.source == self._slot
+        ]
+        partitioner = self._partitioner(link, outputs)
+        partitioner.name_user_code(self._place_of(link))
+        return partitioner
+
+    def _partitioner(self, link: Link, outputs: list[OutputChannel]) -> StreamPartitioner:
+        edge = self._descriptor.code.graph.edges[link.edge]
+        match link.partitioning:
+            case Partitioning.FORWARD:
+                return ForwardPartitioner(outputs)
+            case Partitioning.HASH:
+                targets = self._plan.chains[link.target].parallelism
+                selector = method_of(edge.selector, "get_key")
+                return HashPartitioner(outputs, selector, self._plan.max_parallelism, targets)
+            case Partitioning.REBALANCE | Partitioning.RESCALE:
+                # Each subtask begins at another output. Otherwise the first output would receive
+                # all records of short streams.
+                return RebalancePartitioner(outputs, self._slot)
+            case Partitioning.SHUFFLE:
+                return ShufflePartitioner(outputs, self._system.rng)
+            case Partitioning.BROADCAST:
+                return BroadcastPartitioner(outputs, self._descriptor.codec.copy_mutable)
+            case Partitioning.GLOBAL:
+                return GlobalPartitioner(outputs)
+            case Partitioning.CUSTOM:
+                return CustomPartitioner(
+                    outputs,
+                    method_of(edge.selector, "get_key"),
+                    method_of(edge.partitioner, "partition"),
+                )
+
+    def _place_of(self, link: Link) -> str | None:
+        """Return what errors call the user's function of a link, such as "key of Count"."""
+        what = {Partitioning.HASH: "key", Partitioning.CUSTOM: "partitioner"}.get(link.partitioning)
+        return None if what is None else f"{what} of {self._plan.operator(link.consumer).name}"
+
+    def _output_channel(
+        self, id: ChannelId, link: Link, senders: dict[ChannelId, Sender], wake: Signal
+    ) -> OutputChannel:
+        output: OutputChannel
+        if id.target == self._slot:
+            output = self._local_output(self.gates[link.target].channels[id], link, wake)
+        else:
+            config, encode = self._config, self._limited_encoder(link)
+            output = RemoteOutputChannel(
+                senders[id], encode, config.batch_records, config.batch_bytes
+            )
+        output.set_identity(self._edge_of(link), id.target)
+        return output
+
+    def _local_output(self, channel: InputChannel, link: Link, wake: Signal) -> OutputChannel:
+        output = LocalOutputChannel(channel, self._config.batch_records)
+
+        def wake_sender() -> None:
+            if output.waiting:
+                wake.set()
+
+        # The sender on a back-edge never waits for room.
+        if not link.is_back_edge:
+            channel.attach_sender(wake_sender)
+        return output
+
+    def _encoder(self, link: Link) -> Callable[[Records], bytes]:
+        """Return an encoder of batches whose errors name the link's producer.
+
+        A batch is encoded long after the producer has emitted its records.
+        """
+        name = self._plan.operator(link.producer).name
+        encode_batch = self._descriptor.codec.encode_batch
+
+        def encode(records: Records) -> bytes:
+            try:
+                return encode_batch(records)
+            except JobError as error:
+                error.operator = error.operator or name
+                raise
+
+        return encode
+
+    def _limited_encoder(self, link: Link) -> Callable[[Records], bytes]:
+        """Return the encoder of a link to other workers, which limits the size of a batch."""
+        encode, name = self._encoder(link), self._plan.operator(link.producer).name
+
+        def limited(records: Records) -> bytes:
+            data = encode(records)
+            if len(data) > MAX_BATCH_BYTES:
+                raise BatchTooLargeError(
+                    f"a record of {len(data):,} bytes cannot be sent to another worker: the limit "
+                    f"is {MAX_BATCH_BYTES:,} bytes; emit it in parts, or emit the name of a file "
+                    f"that holds it",
+                    operator=name,
+                )
+            return data
+
+        return limited

@@ -1,0 +1,91 @@
+"""Describe what one slot of an execution attempt runs. (Flink: `TaskDeploymentDescriptor`.)"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from penstock.dataflow.config import CheckpointingMode, JobConfig
+from penstock.dataflow.graph.execution_graph import Chain, ExecutionGraph
+from penstock.runtime.control import messages as m
+from penstock.runtime.control.job_code import JobCode, unpack
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.snapshot.metadata.schema import RecordSchema
+from penstock.snapshot.storage.job_paths import JobPaths
+
+__all__ = ["DeploymentDescriptor"]
+
+
+@dataclass(frozen=True)
+class DeploymentDescriptor:
+    """The tasks of one slot, and everything that they are created from.
+
+    Arguments:
+        code: the job, with its execution graph.
+        slot: index of the slot, which holds subtask `slot` of every chain that has one.
+        attempt: number of the execution attempt; no other attempt of the job has it.
+        ordinal: number of times that this run has been restarted.
+        lineage: of the run's snapshots.
+        root: the job's folder, for its state and snapshots.
+        keep: whether snapshots hold state.
+        codec: encodes records and state.
+    """
+
+    code: JobCode
+    slot: int
+    attempt: int
+    ordinal: int
+    lineage: str
+    root: Path
+    keep: bool
+    codec: Codec
+
+    @classmethod
+    def unpack(cls, deploy: m.Deploy, slot: int) -> DeploymentDescriptor:
+        """Unpack the JobManager's order to deploy a slot.
+
+        Arguments:
+            deploy: the order.
+            slot: index of the slot.
+        """
+        code = unpack(deploy.code)
+        schemas = map(RecordSchema.from_wire, deploy.types)
+        return cls(
+            replace(code, plan=pickle.loads(deploy.plan)),
+            slot,
+            deploy.attempt,
+            deploy.ordinal,
+            deploy.lineage,
+            Path(deploy.root),
+            deploy.keep,
+            Codec(TypeRegistry(code.types).extending(schemas)),
+        )
+
+    @property
+    def plan(self) -> ExecutionGraph:
+        """The job's execution graph."""
+        assert self.code.plan is not None
+        return self.code.plan
+
+    @property
+    def config(self) -> JobConfig:
+        """The job's configuration."""
+        return self.code.config
+
+    @cached_property
+    def paths(self) -> JobPaths:
+        """The paths below the job's folder."""
+        return JobPaths(self.root)
+
+    @cached_property
+    def chains(self) -> list[Chain]:
+        """The chains that have a subtask in this slot."""
+        return [chain for chain in self.plan.chains if self.slot < chain.parallelism]
+
+    @property
+    def unaligned(self) -> bool:
+        """Whether barriers may overtake records."""
+        return self.config.checkpointing_mode is CheckpointingMode.UNALIGNED

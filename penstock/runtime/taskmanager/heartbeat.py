@@ -1,0 +1,60 @@
+"""Send heartbeats from a thread of the worker, and end the process when its JobManager is gone.
+
+The event loop cannot do this: a function may compute for long, and meanwhile the loop neither
+sends nor receives. A worker must not outlive its job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+
+from penstock.runtime.control import messages as m
+from penstock.runtime.control.framing import send_blocking
+from penstock.runtime.control.handshake import AuthenticationError, client_handshake_blocking
+from penstock.runtime.system.launcher import EXIT_JOBMANAGER_LOST, WorkerSpec
+from penstock.runtime.system.unix_sockets import socket_name
+
+__all__ = ["start_heartbeat"]
+
+#: The time that a worker without a JobManager has to end by itself.
+GRACE_SECONDS = 0.5
+
+
+def start_heartbeat(spec: WorkerSpec, ended: threading.Event | None = None) -> None:
+    """Start the thread, which has a connection of its own to the JobManager.
+
+    Arguments:
+        spec: of the worker.
+        ended: set when the worker has ended and its process lives on; None if it does not.
+    """
+    over = ended or threading.Event()
+    threading.Thread(target=_run, args=(spec, over), daemon=True, name="heartbeat").start()
+
+
+def _run(spec: WorkerSpec, ended: threading.Event) -> None:
+    with contextlib.suppress(OSError, AuthenticationError), _connect(spec.address) as connection:
+        client_handshake_blocking(connection, spec.token)
+        closed = select.poll()
+        closed.register(connection, select.POLLIN)
+        # The JobManager sends nothing, so the connection is readable only when it has ended.
+        while not ended.is_set():
+            send_blocking(connection, m.encode(m.Heartbeat(spec.worker, spec.attempt)))
+            if closed.poll(spec.heartbeat_seconds * 1000):
+                break
+    # If the event loop is free, it ends the process in better order.
+    if not ended.wait(GRACE_SECONDS):
+        os._exit(EXIT_JOBMANAGER_LOST)
+
+
+def _connect(address: str) -> socket.socket:
+    kind, _, rest = address.partition(":")
+    if kind == "unix":
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(socket_name(rest))
+        return connection
+    host, _, port = rest.rpartition(":")
+    return socket.create_connection((host, int(port)))

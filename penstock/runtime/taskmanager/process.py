@@ -1,0 +1,50 @@
+"""The main function of a worker process, which `ProcessLauncher` starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+
+import trio
+
+from penstock.dataflow.job_process import running_as
+from penstock.runtime.system.launcher import WorkerSpec
+from penstock.runtime.system.system import real_system
+from penstock.runtime.taskmanager.gc_tuning import GcTuning
+from penstock.runtime.taskmanager.heartbeat import start_heartbeat
+from penstock.runtime.taskmanager.taskmanager import TaskManager
+from penstock.runtime.user_code.breakpoints import refuse_breakpoints
+from penstock.runtime.user_code.forks import watch_forks
+from penstock.runtime.user_code.process_logging import ProcessLogging
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run one worker, whose `WorkerSpec` is on standard input."""
+    spec = WorkerSpec.from_wire(sys.stdin.buffer.read())
+    # The JobManager ends its workers. A signal for the JobManager or for a terminal does not.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    given = spec.search_path
+    sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
+    system = real_system(spec.host, beside=spec.address)
+    system.start_heartbeat = start_heartbeat
+    # Threads do the blocking work. With Python's interval of 5 ms, their few lines of Python would
+    # delay the event loop by that much, and would wait for the loop as long.
+    sys.setswitchinterval(0.0005)
+    code = 0
+    try:
+        watch_forks()
+        refuse_breakpoints()
+        logs = ProcessLogging(f"worker {spec.worker}", spec.worker)
+        with running_as("a worker"), logs, GcTuning() as gc_tuning:
+            trio.run(TaskManager(spec, system, gc_tuning.collect_if_grown, logs).run)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A thread that is blocked in a read must not delay the end of the process.
+    os._exit(code)

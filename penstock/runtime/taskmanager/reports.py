@@ -1,0 +1,113 @@
+"""Make the reports of a worker to its JobManager: snapshots and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple
+
+from penstock.runtime.control import messages as m
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.task.task_snapshot import Acknowledgement, CheckpointResponder
+from penstock.runtime.taskmanager.gc_tuning import process_memory
+from penstock.runtime.taskmanager.task_runner import TaskRunner
+from penstock.snapshot.metadata.plain_values import NOT_PLAIN, require_plain
+
+__all__ = ["SnapshotReporter", "metrics_report"]
+
+
+class SnapshotReporter(CheckpointResponder):
+    """Reports the snapshots of one task.
+
+    Arguments:
+        task: (chain, subtask).
+        names: of the job's operators, by uid.
+        codec: of the worker.
+        send: sends a message to the JobManager.
+        send_metrics: sends the worker's metrics.
+    """
+
+    def __init__(
+        self,
+        task: tuple[int, int],
+        names: Mapping[str, str],
+        codec: Codec,
+        send: Callable[[m.Message], None],
+        send_metrics: Callable[[], None],
+    ) -> None:
+        self._task = task
+        self._names = names
+        self._codec = codec
+        self._send = send
+        self._send_metrics = send_metrics
+
+    def acknowledge(self, acknowledgement: Acknowledgement) -> None:
+        """Report that the task's part of a snapshot is durable.
+
+        Metrics precede the acknowledgement of the last snapshot, after which the job may end.
+
+        Raises:
+            GraphError: if a committable or a split holds a value that no snapshot can hold.
+        """
+        if acknowledgement.final:
+            self._send_metrics()
+        committables = [
+            [c.lineage, c.uid, c.subtask, c.snapshot, c.attempt, c.payload]
+            for c in acknowledgement.committables
+        ]
+        message = m.Acknowledge(
+            *self._task,
+            acknowledgement.number,
+            [handle.to_wire() for handle in acknowledgement.handles],
+            committables,
+            acknowledgement.size.new,
+            acknowledgement.size.linked,
+            acknowledgement.aligned_seconds,
+            acknowledgement.blocked_seconds,
+            acknowledgement.write_seconds,
+            acknowledgement.log_records,
+            acknowledgement.log_bytes,
+            None if acknowledgement.loop is None else [*astuple(acknowledgement.loop)],
+            self._codec.written_types(),
+        )
+        try:
+            self._send(message)
+        except NOT_PLAIN:
+            self._require_plain(acknowledgement)
+            raise
+
+    def _require_plain(self, acknowledgement: Acknowledgement) -> None:
+        """Raise an error that names the operator of a value that cannot be sent."""
+        for committable in acknowledgement.committables:
+            name = self._names[committable.uid]
+            require_plain("committable's payload", committable.payload, name)
+        for handle in acknowledgement.handles:
+            require_plain(
+                "list of splits with their positions", handle.small, self._names[handle.uid]
+            )
+
+    def decline(self, number: int, reason: str) -> None:
+        """Report that the task's part of a snapshot cannot be made durable."""
+        self._send(m.Decline(*self._task, number, reason))
+
+
+def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
+    """Return the metrics of a worker.
+
+    Arguments:
+        worker: its index.
+        runners: its tasks.
+    """
+    operators, tasks, back_edges = [], [], []
+    for runner in runners:
+        task = runner.task
+        for operator in task.operators:
+            counts = [operator.records_in, operator.records_out]
+            operators.append([operator.context.uid, task.id[1], *counts])
+        queued = sum(len(channel) for channel in task.gate.channels.values())
+        figures = [task.busy_seconds, task.blocked_seconds, queued, task.last_snapshot]
+        tasks.append([*task.id, *figures])
+        for id, edge in task.gate.back_edges.items():
+            on_disk = [edge.queued_records, edge.spilled_bytes, edge.spilled_peak]
+            back_edges.append([id.link, id.source, id.target, *on_disk])
+    resident, peak = process_memory()
+    return m.Metrics(worker, operators, tasks, back_edges, resident, peak)

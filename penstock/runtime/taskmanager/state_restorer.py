@@ -1,0 +1,72 @@
+"""Restore the tasks of a slot from the snapshot that the JobManager has chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from penstock.runtime.system.threads import Offload
+from penstock.runtime.task.background_work import drive
+from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
+from penstock.runtime.task.task import Task
+from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
+from penstock.snapshot.metadata.handles import OperatorHandle
+
+__all__ = ["StateRestorer"]
+
+
+class StateRestorer:
+    """Gives each task of a slot the state that it restarts from.
+
+    Arguments:
+        descriptor: what the slot runs.
+        handles: operator handles by task, as in `Deploy`.
+        offload: runs blocking calls off the event loop.
+    """
+
+    def __init__(
+        self, descriptor: DeploymentDescriptor, handles: dict[str, list[Any]], offload: Offload
+    ) -> None:
+        self._handles = handles
+        self._offload = offload
+        self._logs = LogReplayer(
+            descriptor.code, descriptor.plan, descriptor.codec, descriptor.slot
+        )
+
+    async def restore(self, task: Task) -> None:
+        """Restore a task that has not been opened yet."""
+        root = task.root.operator.context.uid
+        handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
+        logs: list[RestoredLog] = []
+        for folder, wire, rescaled in self._handles.get(f"{task.id[0]}:{task.id[1]}", []):
+            handle = OperatorHandle.from_wire(wire)
+            handles.setdefault(handle.uid, []).append((Path(folder), handle))
+            if handle.uid == root:
+                logs += [RestoredLog(log, Path(folder), rescaled) for log in handle.logs]
+        self._restore_end_of_input(task, handles)
+        if logs:
+            batches = self._logs.replay(task.id[0], task.gate, logs)
+            task.gate.replay(batches, sum(restored.log.size for restored in logs))
+        for uid, backend in task.backends.items():
+            keyed = [(folder, h.keyed) for folder, h in handles.get(uid, []) if h.keyed is not None]
+            if keyed:
+                await drive(backend.restore(keyed), self._offload, trio.lowlevel.checkpoint)
+        if task.source_input is not None:
+            for _, handle in handles.get(root, []):
+                if handle.small is not None:
+                    task.source_input.restore(handle.small)
+
+    @staticmethod
+    def _restore_end_of_input(
+        task: Task, handles: dict[str, list[tuple[Path, OperatorHandle]]]
+    ) -> None:
+        # An operator with an end-of-input hook may have been in another task than the first
+        # operator of this one, so the handles of all of them count.
+        uids = (task.root.operator.context.uid, *task.end_of_input.hooked)
+        ended = [handle for uid in uids for _, handle in handles.get(uid, []) if handle.ended]
+        if ended:
+            task.end_of_input.restore(
+                max(handle.ended for handle in ended), any(handle.emitted for handle in ended)
+            )

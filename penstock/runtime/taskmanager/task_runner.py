@@ -1,0 +1,110 @@
+"""Drive one task inside the worker's event loop: its records, its snapshots and its source."""
+
+from __future__ import annotations
+
+import trio
+
+from penstock.runtime.system.system import System
+from penstock.runtime.task.barrier_priority import BarrierPriority
+from penstock.runtime.task.task import Task
+from penstock.runtime.taskmanager.task_signals import TaskSignals
+from penstock.runtime.user_code.current_operator import operator_at_work
+
+__all__ = ["TaskRunner"]
+
+
+class TaskRunner:
+    """A task with the coroutines that drive it.
+
+    Arguments:
+        task: the task.
+        signals: wake its parts.
+        system: threads for what blocks.
+    """
+
+    def __init__(self, task: Task, signals: TaskSignals, system: System) -> None:
+        self.task = task
+        self._signals = signals
+        self._system = system
+
+    @property
+    def last_snapshot(self) -> int:
+        """The newest snapshot that the task has copied its state for."""
+        return self.task.last_snapshot
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the task reads a source."""
+        return self.task.source_input is not None
+
+    @property
+    def runnable(self) -> bool:
+        """Whether the task has something to do."""
+        return not self.task.waiting or self._signals.loop.pending
+
+    @property
+    def reads_in_threads(self) -> bool:
+        """Whether its source is read off the event loop, by `read_source`."""
+        return self.task.source_input is not None and self.task.source_input.pumping
+
+    def flush(self) -> None:
+        """Send the records in the task's output buffers."""
+        self.task.flush()
+
+    def wake(self) -> None:
+        """Wake the task's loop."""
+        self._signals.loop.set()
+
+    def wake_source(self) -> None:
+        """Wake the task's loop and the reader of its source."""
+        self._signals.wake_source()
+
+    def prepare(self, number: int, seconds: float) -> None:
+        """Announce a snapshot to the checkpoint writer.
+
+        Arguments:
+            number: of the snapshot.
+            seconds: time until it is due.
+        """
+        self.task.checkpoint_writer.prepare(number, seconds)
+        self._signals.writer.set()
+
+    async def process(self, priority: BarrierPriority) -> None:
+        """Process records until the task has ended.
+
+        Arguments:
+            priority: the order between the worker's tasks.
+        """
+
+        async def wait(until: float | None) -> None:
+            self._wake_writer()
+            priority.reconsider()
+            await self._signals.loop.wait(until)
+
+        async def pause() -> None:
+            self._wake_writer()
+            await trio.lowlevel.checkpoint()
+            await priority.yield_to_others(self)
+
+        await self.task.run(wait, pause)
+
+    async def write_snapshots(self) -> None:
+        """Make the task's snapshots durable, until cancelled."""
+        writer = self.task.checkpoint_writer
+        while True:
+            while writer.has_work():
+                await writer.work(self._system.offload, trio.lowlevel.checkpoint)
+                self.wake()  # the task may have waited for memory
+            await self._signals.writer.wait()
+
+    async def read_source(self) -> None:
+        """Read the source in threads, until it has ended."""
+        source = self.task.source_input
+        assert source is not None
+        # The threads that read inherit the context variable.
+        operator_at_work.set(self.task.root.operator.context)
+        await source.pump(self._system.read or self._system.offload, self._signals.reader.wait_for)
+
+    def _wake_writer(self) -> None:
+        if self.task.checkpoint_writer.has_work():
+            self._signals.writer.set()

@@ -1,0 +1,29 @@
+"""Wake the parts of a task that wait: its loop, its checkpoint writer and its source's reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.runtime.system.signal import Signal
+
+__all__ = ["TaskSignals"]
+
+
+@dataclass(frozen=True)
+class TaskSignals:
+    """One signal for each part of a task.
+
+    Arguments:
+        loop: wakes the task's loop.
+        writer: wakes its checkpoint writer.
+        reader: wakes the thread that reads its source.
+    """
+
+    loop: Signal = field(default_factory=Signal)
+    writer: Signal = field(default_factory=Signal)
+    reader: Signal = field(default_factory=Signal)
+
+    def wake_source(self) -> None:
+        """Wake the task's loop and the reader of its source."""
+        self.loop.set()
+        self.reader.set()

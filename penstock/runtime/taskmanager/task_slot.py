@@ -1,0 +1,88 @@
+"""The tasks of a worker, as the JobManager's messages address them. (Flink: `TaskSlot`.)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from penstock.dataflow.errors import ProtocolError
+from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.dataflow.source import Split
+from penstock.runtime.control import messages as m
+from penstock.runtime.task.barrier_priority import BarrierPriority
+from penstock.runtime.taskmanager.task_runner import TaskRunner
+from penstock.snapshot.protocols.events import SnapshotKind
+
+__all__ = ["TaskSlot"]
+
+
+class TaskSlot:
+    """The tasks of one slot; none before they are deployed.
+
+    Arguments:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tasks: dict[int, TaskRunner] = {}
+        self._plan: ExecutionGraph | None = None
+        self.priority = BarrierPriority((), clock)
+
+    def deploy(self, plan: ExecutionGraph, tasks: Sequence[TaskRunner]) -> None:
+        """Take in the tasks of the slot.
+
+        Arguments:
+            plan: the execution graph that they are from.
+            tasks: one for each chain with a subtask in this slot.
+        """
+        self._plan = plan
+        self._tasks = {runner.task.id[0]: runner for runner in tasks}
+        self.priority = BarrierPriority(tasks, self._clock)
+
+    def __iter__(self) -> Iterator[TaskRunner]:
+        return iter(self._tasks.values())
+
+    def execute(self, message: m.Message) -> None:
+        """Execute a command of the JobManager.
+
+        Raises:
+            ProtocolError: if the message is no command for tasks.
+        """
+        match message:
+            case m.SplitAssigned(chain, _, id, payload, position):
+                self._tasks[chain].task.assign(Split(id, payload), position)
+                self._tasks[chain].wake_source()
+            case m.NoMoreSplits(chain, _):
+                self._tasks[chain].task.no_more_splits()
+                self._tasks[chain].wake_source()
+            case m.Prepare(number, seconds):
+                self.priority.announce(number, seconds)
+                for runner in self:
+                    runner.prepare(number, seconds)
+            case m.Inject(number, kind):
+                for runner in self:
+                    if runner.is_source:
+                        runner.task.inject(number, SnapshotKind(kind))
+                        runner.wake()
+            case m.Abort(number):
+                for runner in self:
+                    runner.task.abort(number)
+                    runner.wake()
+            case m.Complete(number):
+                for runner in self:
+                    runner.task.complete(number)
+                    runner.wake()
+            case m.EndInput(loop, round):
+                for runner in self._in_loop(loop):
+                    runner.task.end_input(round)
+                    runner.wake()
+            case m.CloseLoop(loop):
+                for runner in self._in_loop(loop):
+                    runner.task.close_loop()
+                    runner.wake()
+            case _:
+                raise ProtocolError(f"a worker received a {type(message).__name__}")
+
+    def _in_loop(self, loop: int) -> list[TaskRunner]:
+        assert self._plan is not None
+        return [runner for runner in self if self._plan.loop_of(runner.task.id[0]) == loop]
