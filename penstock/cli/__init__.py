@@ -1,11 +1,10 @@
 """The command line: click commands, thin over the Python API.
 
-Nothing is decided here that a program could not decide itself: commands set `RunOptions` around a
-job file, read the snapshot store, or talk to the job service
-(`penstock.runtime.dispatcher.dispatcher`). Heavy modules are imported inside the commands, so that
-`penstock --help` answers at once.
+Commands set `RunOptions` around a job file, read the snapshot store, or send requests to the job
+service (`penstock.runtime.dispatcher`). All of that a program can do itself. Heavy modules are
+imported inside the commands, so that `penstock --help` answers at once.
 
-Start reading at `run.py`; `script.py` is how a job file is run.
+Start reading at `run.py`; `script.py` runs the job file.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 import click
 
 from penstock import __version__
-from penstock.cli.options import say
+from penstock.cli.options import print_message
 from penstock.cli.run import graph, run
 from penstock.cli.service import cancel, jobmanager, list_jobs, submit
 from penstock.cli.snapshots import snapshots
@@ -26,9 +25,9 @@ __all__ = ["main"]
 
 
 class _Commands(click.Group):
-    """Commands that end with 130 after a Ctrl-C, whenever it comes.
+    """A group of commands that exit with 130 after a Ctrl-C.
 
-    Click itself would print "Aborted!" and end with 1.
+    Click itself would print "Aborted!" and exit with 1.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -37,7 +36,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             _ignore_more()
-            say("stopped")
+            print_message("stopped")
             raise SystemExit(130) from None
         except SystemExit as exit:
             if exit.code in (130, 143):
@@ -46,7 +45,7 @@ class _Commands(click.Group):
 
 
 def _ignore_more() -> None:
-    """Let a second signal not change how the program ends."""
+    """Ignore further signals, so that they do not change the exit code."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -60,7 +59,7 @@ def _ignore_more() -> None:
 def main() -> None:
     """Stateful stream processing in pure Python, exactly once.
 
-    Run a job with "penstock run JOB.py", or start "penstock jobmanager" and hand jobs to it with
+    Run a job with "penstock run JOB.py", or start "penstock jobmanager" and submit jobs to it with
     "penstock submit JOB.py".
     """
 

@@ -1,6 +1,6 @@
-"""Options that several commands share, and how errors of Penstock leave a command.
+"""Options that several commands share, and the reporting of errors and messages.
 
-Not what the options do: that is `script.py`.
+The options are carried out in `script.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
     "job_options",
     "log_level_option",
     "reporting_errors",
-    "say",
+    "print_message",
     "service_option",
 ]
 
@@ -36,7 +36,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|)\s*")
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """A length of time as seconds: `200ms`, `1s`, `2.5s`, `1m`, or a plain number of seconds."""
+    """Return a duration in seconds, given as `200ms`, `1s`, `2.5s`, `1m` or a number of seconds."""
     if value is None:
         return None
     found = _DURATION.fullmatch(value)
@@ -49,10 +49,10 @@ def duration(_: click.Context, __: click.Parameter, value: str | None) -> float 
 
 
 class JobCommand(click.Command):
-    """A command that runs a job file; explains where the job's own options go."""
+    """A command that runs a job file, and explains where the job's own options go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, with a hint if an option is not one of ours."""
+        """Parse the arguments; for an unknown option, add a hint to the error."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -62,20 +62,19 @@ class JobCommand(click.Command):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What the options of `run` and `submit` say.
+    """The options of `run` and `submit`; None leaves the program's setting.
 
     Arguments:
-        command: "run" or "submit".
-        job: the job file.
-        args: what the job file gets as its own arguments.
-        name, parallelism, checkpoint_dir, report: None leaves the program's word.
+        command: "run", "submit" or "graph".
+        job: path of the job file.
+        args: arguments of the job file itself.
+        name: name of the job.
+        parallelism, checkpoint_dir, fork, allow_dropped, report, in_process: see `RunOptions`.
         checkpoint_interval: in seconds.
-        resume: None, "newest", a snapshot's number, or a path.
-        fork, allow_dropped: see `RunOptions`.
+        resume: "newest", the number of a snapshot, or the path of one.
         progress: "auto", "live", "plain" or "none".
-        in_process: run the job inside this process.
-        log_level: name of the level, or None.
-        extra: more options for the command that resumes.
+        log_level: name of the level.
+        extra: further options to print in the command that resumes.
     """
 
     command: str
@@ -95,7 +94,7 @@ class JobOptions:
     extra: tuple[str, ...] = ()
 
     def resume_command(self) -> str:
-        """The command line that goes on from the newest snapshot."""
+        """Return the command line that resumes from the newest snapshot."""
         words = ["penstock", self.command, self.job]
         for option, value in (
             ("--name", self.name),
@@ -119,10 +118,77 @@ def _seconds(interval: float | None) -> str | None:
     return None if interval is None else f"{interval:g}s"
 
 
-def job_options(command: Command) -> Command:
-    """Give a command the job file and the options of `run` and `submit`, as one `JobOptions`.
+def log_level_option(help: str) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command `--log-level`, as a name in capitals or None."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+        help=help,
+    )
 
-    The command is called with `options` and whatever other options it has.
+
+#: In the order in which the help lists them.
+_JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("job", metavar="JOB.py", required=False),
+    click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED),
+    click.option("--name", help="Name of the job; a checkpoint folder belongs to one name."),
+    click.option(
+        "--parallelism",
+        "-p",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Number of subtasks of operators for which the program sets none.",
+    ),
+    click.option(
+        "--checkpoint-dir",
+        metavar="D",
+        help="The job's folder of snapshots; created if it does not exist.",
+    ),
+    click.option(
+        "--checkpoint-interval",
+        callback=duration,
+        metavar="T",
+        help="Time between two snapshots: 200ms, 1s, 2.5s, 1m, or a number of seconds.",
+    ),
+    click.option(
+        "--resume",
+        is_flag=False,
+        flag_value="newest",
+        metavar="[SNAPSHOT]",
+        help="Resume from the newest snapshot, or from the one with this number or path.",
+    ),
+    click.option(
+        "--fork",
+        is_flag=True,
+        help="With --resume SNAPSHOT: allow an older snapshot, and begin a new line of snapshots. "
+        "Output that was published after it is produced again.",
+    ),
+    click.option(
+        "--allow-dropped",
+        is_flag=True,
+        help="With --resume: drop the state of operators, and the values of dataclass fields, "
+        "that the program no longer has.",
+    ),
+    click.option(
+        "--report",
+        metavar="FILE.json",
+        help="Write records per operator, snapshots, restarts and wall time to this file.",
+    ),
+    click.option(
+        "--progress",
+        type=click.Choice(["auto", "live", "plain", "none"]),
+        default="auto",
+        show_default=True,
+        help="How to show the running job on standard error; auto: live on a terminal.",
+    ),
+    log_level_option("Level of the root logger in the processes of the job."),
+)
+
+
+def job_options(command: Command) -> Command:
+    """Give a command the job file and the options of `run` and `submit`.
+
+    The command is called with `options`, a `JobOptions`, and with all further options it has.
     """
 
     @functools.wraps(command)
@@ -133,70 +199,15 @@ def job_options(command: Command) -> Command:
             for name in list(values)
             if name not in JobOptions.__dataclass_fields__
         }
-        return command(options=_job_options(ctx, values), **extra)
+        return command(options=_checked_options(ctx, values), **extra)
 
-    decorators = [
-        click.argument("job", metavar="JOB.py", required=False),
-        click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED),
-        click.option("--name", help="The job's name; a checkpoint folder belongs to one name."),
-        click.option(
-            "--parallelism",
-            "-p",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Subtasks of every operator that the program gives none of its own.",
-        ),
-        click.option(
-            "--checkpoint-dir",
-            metavar="D",
-            help="The job's folder of snapshots; made if there is none.",
-        ),
-        click.option(
-            "--checkpoint-interval",
-            callback=duration,
-            metavar="T",
-            help="Take a snapshot so often: 200ms, 1s, 2.5s, 1m, or seconds.",
-        ),
-        click.option(
-            "--resume",
-            is_flag=False,
-            flag_value="newest",
-            metavar="[SNAPSHOT]",
-            help="Go on from the newest snapshot, or from one given by its number or path.",
-        ),
-        click.option(
-            "--fork",
-            is_flag=True,
-            help="With --resume SNAPSHOT: go on from an older one, in a new line of snapshots; "
-            "output that came after it is produced again.",
-        ),
-        click.option(
-            "--allow-dropped",
-            is_flag=True,
-            help="With --resume: drop the state of operators, and the values of dataclass fields, "
-            "that the program no longer has.",
-        ),
-        click.option(
-            "--report",
-            metavar="FILE.json",
-            help="Write records per operator, snapshots, restarts and wall time to this file.",
-        ),
-        click.option(
-            "--progress",
-            type=click.Choice(["auto", "live", "plain", "none"]),
-            default="auto",
-            show_default=True,
-            help="How to show the running job on standard error; auto: live on a terminal.",
-        ),
-        log_level_option("Level of the root logger in the processes of the job."),
-    ]
     decorated: Any = with_options
-    for decorate in reversed(decorators):
+    for decorate in reversed(_JOB_OPTIONS):
         decorated = decorate(decorated)
     return decorated  # type: ignore[no-any-return]
 
 
-def _job_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
+def _checked_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
     job, resume = values["job"], values["resume"]
     name = ctx.info_name or ""
     if job is None:
@@ -230,7 +241,7 @@ def _job_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
 
 
 def _check_report(path: Path, ctx: click.Context) -> None:
-    # Found out now, and not after the job has run for hours.
+    # Checked before the job runs, not when its report is written hours later.
     if path.is_dir():
         raise click.UsageError(f"--report {path} is a folder; give a file.", ctx)
     if not path.absolute().parent.is_dir():
@@ -245,24 +256,15 @@ def reporting_errors(command: Command) -> Command:
         try:
             return command(*args, **kwargs)
         except PenstockError as error:
-            say(f"Error: {error}")
+            print_message(f"Error: {error}")
             raise SystemExit(1) from None
 
     return guarded  # type: ignore[return-value]
 
 
-def say(text: str) -> None:
-    """A line of ours; standard output belongs to the job."""
+def print_message(text: str) -> None:
+    """Print a message on standard error, since standard output belongs to the job."""
     click.echo(text, err=True)
-
-
-def log_level_option(help: str) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command `--log-level`, as a name in capitals or None."""
-    return click.option(
-        "--log-level",
-        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-        help=help,
-    )
 
 
 def service_option(command: Command) -> Command:
@@ -272,5 +274,5 @@ def service_option(command: Command) -> Command:
         "directory",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="D",
-        help="State folder of the job manager; by default $PENSTOCK_HOME, else ~/.penstock.",
+        help="State folder of the service; by default $PENSTOCK_HOME, else ~/.penstock.",
     )(command)

@@ -1,4 +1,4 @@
-"""`penstock run` and `penstock graph`: a job file, run or drawn."""
+"""`penstock run` and `penstock graph`: run a job file, or draw its graph."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = ["graph", "run"]
     "--slots",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --master: how many Spark slots the job may take, one for each worker; also the "
-    "parallelism, if --parallelism does not say another.",
+    help="With --master: number of Spark slots that the job may take, one for each worker. It "
+    "is also the parallelism, unless --parallelism sets it.",
 )
 @click.option(
     "--conf",
@@ -47,8 +47,8 @@ __all__ = ["graph", "run"]
 def run(options: JobOptions, master: str | None, slots: int | None, conf: tuple[str, ...]) -> None:
     """Run a job to its end, on this machine or on a Spark cluster.
 
-    JOB.py is run like any Python program; its env.execute() runs the job, with what the options
-    here say over what the program says. Ctrl-C stops the job with a last snapshot.
+    JOB.py is run like any Python program, and its env.execute() runs the job. Options take
+    precedence over settings of the program. Ctrl-C stops the job with a final snapshot.
     """
     from penstock.cli.script import run_job
 
@@ -79,7 +79,7 @@ def _run_on_spark(
         extra += ["--conf", setting]
     if slots is not None:
         extra += ["--slots", str(slots)]
-    # Before the job file runs, so that what it does with Spark is done in this session, too.
+    # Before the job file runs, so that its own use of Spark is in this session, too.
     spark = spark_session(settings, master, options.name or Path(options.job).stem)
     cluster = SparkCluster(spark, slots)
     try:
@@ -100,7 +100,7 @@ class _PlanExecutor:
         self._format = format
 
     def execute(self, program: Program) -> JobExecutionResult:
-        """Print the plan, and end the job file: what follows wants a result."""
+        """Print the plan, and end the job file, since there is no result to go on with."""
         from penstock.dataflow.graph.compile import compile_graph
         from penstock.dataflow.graph.plan import render
 
@@ -124,14 +124,14 @@ class _PlanExecutor:
     type=click.Choice(["text", "mermaid"]),
     default="text",
     show_default=True,
-    help="How to draw it.",
+    help="How to draw the graph.",
 )
 @click.option(
     "--parallelism",
     "-p",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Subtasks of every operator that the program gives none of its own.",
+    help="Number of subtasks of operators for which the program sets none.",
 )
 @reporting_errors
 def graph(format: str, **values: Any) -> None:

@@ -1,8 +1,8 @@
-"""Runs a job file as Python would, with the command line's options around it.
+"""Runs a job file as Python would, with the command line's options applied.
 
-The file is run as `__main__`, with its own arguments and with its folder first on `sys.path`.
-What it raises ends as a message and an exit code here: its own traceback without the frames of
-Penstock, since those tell its author nothing.
+The file is run as `__main__`, with its own arguments and with its folder first on `sys.path`. An
+exception becomes a message and an exit code. Its traceback has no frames of Penstock, which would
+not help the file's author.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.options import JobOptions, say
+from penstock.cli.options import JobOptions, print_message
 from penstock.cli.progress import Progress
 from penstock.dataflow.base_environment import local_executor
 from penstock.dataflow.config import log_level_number
@@ -32,13 +32,13 @@ from penstock.dataflow.program import (
 )
 from penstock.runtime.client.stop_signals import handling_signals
 
-__all__ = ["Left", "run_job"]
+__all__ = ["Detached", "run_job"]
 
 PACKAGE = str(Path(__file__).parents[1])
 
 
-class Left(SystemExit):
-    """The command ends while the job goes on; what there is to say has been said."""
+class Detached(SystemExit):
+    """Ends the command while the job continues; the user has been told so."""
 
 
 class MonitoredExecutor:
@@ -80,7 +80,7 @@ class MonitoredExecutor:
         return CloseableIterator(shown(), records.close)
 
     def close(self) -> None:
-        """Stop what the job file has left running."""
+        """Stop the jobs that the job file has left running."""
         for records in self._records:
             records.close()
 
@@ -141,13 +141,13 @@ def run_job(options: JobOptions, executor: Executor | None = None) -> int:
     except SystemExit as exit:
         return _exited(exit, options, monitored)
     except PenstockError as error:
-        _tell(error, path)
+        _report_error(error, path)
         if monitored.resumable and progress.last_snapshot is not None:
-            say(f"resume with: {options.resume_command()}")
+            print_message(f"resume with: {options.resume_command()}")
         return 1
     except BaseException as error:
-        say("".join(_user_traceback(error)).rstrip())
-        say(f"Error: {options.job} failed before its job was done; the error is its own")
+        print_message("".join(_user_traceback(error)).rstrip())
+        print_message(f"Error: {options.job} failed before its job was done; the error is its own")
         return 1
     return _ended(options, monitored)
 
@@ -157,15 +157,15 @@ def _job_file(job: str) -> Path | None:
     if path.is_file():
         return path
     if path.is_dir():
-        say(f"Error: {job} is a folder; name the job's Python file")
+        print_message(f"Error: {job} is a folder; name the job's Python file")
     else:
-        say(f"Error: there is no job file {job} [{path}]")
+        print_message(f"Error: there is no job file {job} [{path}]")
     return None
 
 
 @contextmanager
 def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
-    """Let `sys.argv` and `sys.path` be as if Python had been started with this file."""
+    """Set `sys.argv` and `sys.path` as if Python had been started with this file."""
     argv, search = sys.argv, list(sys.path)
     sys.argv = [str(path), *args]
     sys.path.insert(0, str(path.resolve().parent))
@@ -177,7 +177,7 @@ def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the job file in order, also where no executor listens for it."""
+    """Raise `SystemExit` in the job file on SIGTERM, also while no executor handles it."""
 
     def end(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -188,60 +188,60 @@ def _terminable() -> Iterator[None]:
 
 def _exited(exit: SystemExit, options: JobOptions, executor: MonitoredExecutor) -> int:
     code = exit.code
-    if code == 143 and not isinstance(exit, Left):
+    if code == 143 and not isinstance(exit, Detached):
         return _stopped(options, executor, 143)
     if code is None:
         return _ended(options, executor)
     if not isinstance(code, int):
-        say(str(code))
+        print_message(str(code))
         return 1
     if code == 0 and not executor.executed:
-        # It may have printed its help; that is no error, but nobody should think that it ran.
-        say(f"note: {options.job} ended by itself before it executed anything")
+        # It may have printed its help. That is no error, but no job ran either.
+        print_message(f"note: {options.job} ended by itself before it executed anything")
     return code
 
 
 def _stopped(options: JobOptions, executor: MonitoredExecutor, code: int) -> int:
     if executor.resumable:
-        say(f"stopped; resume with: {options.resume_command()}")
+        print_message(f"stopped; resume with: {options.resume_command()}")
     elif executor.executed:
-        say("stopped; without --checkpoint-dir there is nothing to resume from")
+        print_message("stopped; without --checkpoint-dir there is nothing to resume from")
     else:
-        say("stopped")
+        print_message("stopped")
     return code
 
 
 def _ended(options: JobOptions, executor: MonitoredExecutor) -> int:
     if executor.executed:
         return 0
-    say(
+    print_message(
         f"Error: {options.job} has run, but executed nothing: it must call env.execute(), or "
         f"execute_and_collect() on a stream"
     )
     return 1
 
 
-def _tell(error: PenstockError, path: Path) -> None:
+def _report_error(error: PenstockError, path: Path) -> None:
     if isinstance(error, JobError):
         if error.user_traceback:
-            say(error.user_traceback.rstrip())
-        say(f"Error: {error.message}")
+            print_message(error.user_traceback.rstrip())
+        print_message(f"Error: {error.message}")
         for what, value in (("operator", error.operator), ("record", error.record)):
             if value is not None:
-                say(f"  {what + ':':9} {value}")
+                print_message(f"  {what + ':':9} {value}")
         return
-    say(f"Error: {error}")
+    print_message(f"Error: {error}")
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename == str(path)
     ]
     if isinstance(error, GraphError) and lines:
-        say(f"  in {path}, line {lines[-1]}")
+        print_message(f"  in {path}, line {lines[-1]}")
 
 
 def _user_traceback(error: BaseException) -> list[str]:
-    """The traceback as the author of the job file knows it."""
+    """Return the lines of a traceback without the frames of Penstock."""
     summary = traceback.TracebackException.from_exception(error)
     seen: set[int] = set()
 
@@ -249,7 +249,7 @@ def _user_traceback(error: BaseException) -> list[str]:
         if part is None or id(part) in seen:
             return
         seen.add(id(part))
-        part.stack[:] = [frame for frame in part.stack if not _ours(frame.filename)]
+        part.stack[:] = [frame for frame in part.stack if not _is_internal(frame.filename)]
         strip(part.__cause__)
         strip(part.__context__)
 
@@ -257,7 +257,7 @@ def _user_traceback(error: BaseException) -> list[str]:
     return list(summary.format())
 
 
-def _ours(filename: str) -> bool:
+def _is_internal(filename: str) -> bool:
     return (
         filename.startswith((PACKAGE, "<frozen runpy>", "<frozen importlib"))
         or filename == runpy.__file__

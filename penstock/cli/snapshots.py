@@ -1,6 +1,6 @@
-"""`penstock snapshots`: what a job's checkpoint folder holds, for people and as JSON.
+"""`penstock snapshots`: list and show the snapshots of a checkpoint folder.
 
-Only reads; a job may be running on the folder meanwhile.
+The commands only read, so a job may be running on the folder.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.options import reporting_errors, say
-from penstock.cli.progress import size_text
+from penstock.cli.options import print_message, reporting_errors
+from penstock.cli.text_format import size_text
 from penstock.dataflow.errors import StoreError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _VERIFY = click.option(
 
 @click.group()
 def snapshots() -> None:
-    """Look into a job's checkpoint folder."""
+    """List and show the snapshots of a job."""
 
 
 @snapshots.command("list")
@@ -61,7 +61,7 @@ def list_snapshots(directory: Path, as_json: bool, verify: bool) -> None:
     else:
         _print_list(name, rows)
     for line in damage:
-        say(f"Error: {line}")
+        print_message(f"Error: {line}")
     if damage:
         raise SystemExit(1)
 
@@ -83,7 +83,7 @@ def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bo
     manifest = store.newest() if wanted is None else store.load(wanted)
     if manifest is None:
         raise StoreError("there is no complete snapshot in the folder", store.paths.root)
-    # Sizes are looked at in any case, which costs little; contents on demand.
+    # Sizes are compared in any case, which costs little; contents on request.
     problem = _damage(store, manifest, checksums=verify)
     details = _details(manifest)
     details["problem"] = problem
@@ -92,7 +92,7 @@ def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bo
     else:
         _print_details(details)
     if problem is not None:
-        say(f"Error: {problem}")
+        print_message(f"Error: {problem}")
         raise SystemExit(1)
 
 
@@ -137,7 +137,7 @@ def print_table(table: Table) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    # What is read by a program must not be cut at 80 columns.
+    # A program that reads the output needs it in full, not cut at 80 columns.
     Console(highlight=False, width=None if console.is_terminal else 1000).print(table)
 
 

@@ -17,8 +17,9 @@ from rich.console import Console
 import penstock
 import penstock.__main__
 from penstock.cli import main
+from penstock.cli.event_lines import EventLines
+from penstock.cli.live_view import LiveView
 from penstock.cli.options import JobOptions
-from penstock.cli.progress import Lines, LiveView
 from tests.processes.harness import PATIENCE, wait_until
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -347,7 +348,7 @@ def status(records, busy, blocked):
 
 def test_lines_about_snapshots_come_at_most_once_a_second():
     said, now = [], [0.0]
-    lines = Lines(said.append, clock=lambda: now[0])
+    lines = EventLines(said.append, clock=lambda: now[0])
     for number in range(11):
         lines(snapshot_event(number))
         now[0] += 0.125
@@ -359,7 +360,7 @@ def test_lines_about_snapshots_come_at_most_once_a_second():
 
 def test_a_busy_worker_is_told_once():
     said = []
-    lines = Lines(said.append)
+    lines = EventLines(said.append)
     lines({"event": "workers", "pids": [70, 71]})
     for busy in ([], [1], [1], []):
         lines({"event": "status", "operators": [], "busy_workers": busy, "loops": []})
@@ -390,7 +391,7 @@ def test_a_ctrl_c_while_the_command_line_is_imported_leaves_no_traceback(monkeyp
 
 def test_a_failure_that_repeats_is_told_in_full_once():
     said = []
-    lines = Lines(said.append)
+    lines = EventLines(said.append)
     for cause in ("worker 1 died", "worker 1 died", "worker 2 died"):
         lines({"event": "restarting", "message": cause, "delay_seconds": 0.1})
     causes = [line.removeprefix("restarting in 0.1 s: ") for line in said]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import StreamExecutionEnvironment
-from penstock.cli.progress import Lines
+from penstock.cli.event_lines import EventLines
 from penstock.dataflow.errors import JobError, ProtocolError
 from penstock.dataflow.program import Program, RunOptions
 from penstock.runtime.client.job_report import JobMonitor
@@ -95,10 +95,10 @@ def test_the_lines_of_the_command_line_leave_restarts_to_logging_that_shows_them
     root: logging.Logger,
 ):
     said: list[str] = []
-    Lines(said.append)(restarting())
+    EventLines(said.append)(restarting())
     assert len(said) == 1
     root.addHandler(logging.StreamHandler(sys.stderr))
-    Lines(said.append)(restarting())
+    EventLines(said.append)(restarting())
     assert len(said) == 1
 
 

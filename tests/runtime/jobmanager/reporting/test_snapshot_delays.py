@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import StreamExecutionEnvironment
-from penstock.cli.progress import Lines
+from penstock.cli.event_lines import EventLines
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.runtime.jobmanager.reporting.snapshot_delays import SnapshotDelays
 
@@ -38,7 +38,7 @@ def test_a_report_names_the_first_task_without_the_barrier(delays: SnapshotDelay
     event = delays.report(7, 12.4, missing, {(slow, 0): 7, (slow, 1): 6})
     assert event is not None
     said: list[str] = []
-    Lines(said.append)(event.to_wire())
+    EventLines(said.append)(event.to_wire())
     assert said == [
         "snapshot 7 has been under way for 12 s: waiting for the barrier at "
         "'slow → out' (subtask 1)"

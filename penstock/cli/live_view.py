@@ -1,0 +1,132 @@
+"""`LiveView`: a table of a running job that is redrawn in place on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.event_lines import EventLines
+from penstock.cli.text_format import loop_text, size_text
+from penstock.runtime.control.failures import sentence_of
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["LiveView"]
+
+
+class LiveView:
+    """Shows a job as a table that is redrawn in place.
+
+    It is called with each event, and draws while it is open as a context manager. Events that the
+    table does not show are printed as lines above it.
+
+    Arguments:
+        resuming: whether the user asked to resume.
+        console: where to draw; None draws on standard error.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        resuming: bool = False,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = console or Console(stderr=True, highlight=False)
+        self._clock = clock
+        self._lines = EventLines(self._print, resuming, snapshots=False)
+        self._status: tuple[float, list[dict[str, Any]]] | None = None
+        self._before: tuple[float, list[dict[str, Any]]] | None = None
+        self._snapshot: tuple[float, dict[str, Any]] | None = None
+        self._restarts = 0
+        self._cause = ""
+        self._loops: list[dict[str, Any]] = []
+        self._live = Live(
+            console=self._console,
+            get_renderable=self.render,
+            refresh_per_second=2,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Show an event."""
+        self._lines(event)
+        match event["event"]:
+            case "status":
+                self._before, self._status = self._status, (self._clock(), event["operators"])
+                self._loops = event["loops"]
+            case "snapshot":
+                self._snapshot = (self._clock(), event)
+            case "restarting":
+                self._restarts += 1
+                self._cause = sentence_of(event)
+
+    def render(self) -> RenderableType:
+        """Return the view of the job as it is now."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        table.add_column("operator", overflow="ellipsis", no_wrap=True)
+        for heading in ("in", "out", "records/s", "busy", "idle", "blocked"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for cells in self._rows():
+            table.add_row(*(Text(cell) for cell in cells))
+        lines = [Text(loop_text(loop)) for loop in self._loops]
+        lines.append(Text(self._snapshot_text()))
+        if self._restarts:
+            lines.append(Text(f"restarts: {self._restarts}, the last: {self._cause}"))
+        return Group(table, *lines)
+
+    def _rows(self) -> Iterator[list[str]]:
+        if self._status is None:
+            return
+        now, rows = self._status
+        then, before = self._before or (now, [])
+        earlier = {row["uid"]: row for row in before}
+        for row in rows:
+            cells = [row["name"], f"{row['records_in']:,}", f"{row['records_out']:,}"]
+            old = earlier.get(row["uid"])
+            if old is None or now <= then:
+                yield [*cells, "", "", "", ""]
+                continue
+            seconds = now - then
+            # A source receives no records, so its rate is that of the records it emits.
+            moved = "records_in" if row["records_in"] else "records_out"
+            rate = max(0, row[moved] - old[moved]) / seconds
+            room = seconds * row["parallelism"]
+            # Not below 0: after a restart the counters begin at 0 again.
+            busy = min(1.0, max(0.0, row["busy_seconds"] - old["busy_seconds"]) / room)
+            blocked = max(0.0, row["blocked_seconds"] - old["blocked_seconds"]) / room
+            blocked = min(1.0 - busy, blocked)
+            shares = [f"{share:.0%}" for share in (busy, 1 - busy - blocked, blocked)]
+            yield [*cells, f"{rate:,.0f}", *shares]
+
+    def _snapshot_text(self) -> str:
+        if self._snapshot is None:
+            return "no snapshot yet"
+        when, event = self._snapshot
+        return (
+            f"snapshot {event['number']}: {self._clock() - when:.0f} s ago, took "
+            f"{event['duration_ms']:.0f} ms, {size_text(event['bytes_total'])}"
+        )
+
+    def _print(self, line: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(line))

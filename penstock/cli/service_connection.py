@@ -1,0 +1,114 @@
+"""`ServiceConnection`: the client of the job service.
+
+Blocking code, since a job file that is submitted may have an event loop of its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.dataflow.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.runtime.control.requests import Request
+
+__all__ = ["ServiceConnection"]
+
+#: Time in which the service must answer a connection.
+CONNECT_SECONDS = 10.0
+
+
+class ServiceConnection:
+    """A connection to the running service; a context manager.
+
+    Arguments:
+        directory: state folder of the service; None is the default one.
+
+    Raises:
+        PenstockError: if no service runs, or if it does not accept the connection.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        from penstock.runtime.dispatcher.state_folder import StateFolder
+
+        folder = StateFolder(directory)
+        contact = folder.contact()
+        where = "" if directory is None else f" --dir {directory}"
+        self._absent = (
+            f"no job manager runs with the state folder {folder.root}; start one with: "
+            f"penstock jobmanager{where}"
+        )
+        if contact is None:
+            raise PenstockError(self._absent)
+        self._deadline: float | None = None
+        self._socket = self._connect(*contact)
+
+    def _connect(self, address: str, token: bytes) -> socket.socket:
+        from penstock.runtime.control.framing import AuthenticationError, client_handshake_blocking
+        from penstock.runtime.system.unix_sockets import socket_name
+
+        kind, _, rest = address.partition(":")
+        host, _, port = rest.rpartition(":")
+        family = socket.AF_UNIX if kind == "unix" else socket.AF_INET
+        if ":" in host:
+            family = socket.AF_INET6
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.settimeout(CONNECT_SECONDS)
+        try:
+            connection.connect(socket_name(rest) if kind == "unix" else (host, int(port)))
+            client_handshake_blocking(connection, token)
+        except (ConnectionRefusedError, FileNotFoundError):
+            connection.close()
+            # The service was killed, so its address is still in the folder.
+            raise PenstockError(self._absent) from None
+        except (AuthenticationError, OSError) as error:
+            connection.close()
+            raise PenstockError(
+                f"the job manager at {address} does not answer as it should: {error}"
+            ) from None
+        connection.settimeout(None)
+        return connection
+
+    def __enter__(self) -> ServiceConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, request: Request) -> dict[str, Any]:
+        """Send a request, and return its answer; raise `PenstockError` if it is refused."""
+        from penstock.runtime.control.framing import send_blocking
+        from penstock.runtime.control.requests import encode_request
+
+        gone = "the job manager ended before it answered"
+        try:
+            send_blocking(self._socket, encode_request(request))
+        except OSError:
+            raise PenstockError(gone) from None
+        for answer in self.events():
+            if answer["event"] == "refused":
+                raise PenstockError(answer["reason"])
+            return answer
+        raise PenstockError(gone)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Let `events` raise `TimeoutError` after this time, in seconds."""
+        self._deadline = time.monotonic() + seconds
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events that the service reports, until it closes the connection."""
+        from penstock.runtime.control.framing import receive_blocking
+        from penstock.runtime.control.packing import unpack_event
+
+        while True:
+            if self._deadline is not None:
+                # A timeout of 0 would make the socket non-blocking.
+                self._socket.settimeout(max(0.001, self._deadline - time.monotonic()))
+            frame = receive_blocking(self._socket)
+            if frame is None:
+                return
+            yield unpack_event(frame)
