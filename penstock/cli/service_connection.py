@@ -48,7 +48,10 @@ class ServiceConnection:
         self._socket = self._connect(*contact)
 
     def _connect(self, address: str, token: bytes) -> socket.socket:
-        from penstock.runtime.control.framing import AuthenticationError, client_handshake_blocking
+        from penstock.runtime.control.handshake import (
+            AuthenticationError,
+            client_handshake_blocking,
+        )
         from penstock.runtime.system.unix_sockets import socket_name
 
         kind, _, rest = address.partition(":")
