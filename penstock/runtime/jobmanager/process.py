@@ -23,6 +23,7 @@ from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
 from penstock.dataflow.job_process import running_as
 from penstock.runtime.control.failures import describe
 from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.control.packing import build_from_map, pack_event
 from penstock.runtime.control.requests import JobRequest, Order, decode_job, decode_order
 from penstock.runtime.jobmanager.job_settings import JobSettings
@@ -39,7 +40,6 @@ from penstock.runtime.jobmanager.reporting.job_events import (
     WorkersStarted,
 )
 from penstock.runtime.jobmanager.reporting.job_log import JobLog
-from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System, real_system
 from penstock.runtime.user_code.breakpoints import refuse_breakpoints
 from penstock.runtime.user_code.errors import is_user_error
@@ -88,11 +88,9 @@ class JobServer:
         self._make_job = make_job
         self._log: JobLog | None = None
         self._job: JobManager | None = None
-        self._outbox: list[dict[str, Any]] = []
-        self._client_gone = False
+        self._outbox = Outbox()
         self._ended = False
         self._worker_pids: list[int] = []
-        self._signal = Signal()
         self._stop_scope = trio.CancelScope()
         self._flushing = trio.CancelScope()
 
@@ -102,13 +100,12 @@ class JobServer:
             self._log.record(event)
         if isinstance(event, WorkersStarted):
             self._worker_pids = event.pids
-        if self._client_gone:
+        if self._outbox.closed:
             return
         if len(self._outbox) >= MAX_BEHIND and isinstance(event, _SUPERSEDED):
             return
-        self._outbox.append(event.to_wire())
+        self._outbox.put(pack_event(event.to_wire()))
         self._ended = self._ended or isinstance(event, JobFinished | JobFailed)
-        self._signal.set()
 
     async def run(self) -> int:
         """Run the job that the client sends; return the exit code."""
@@ -124,7 +121,7 @@ class JobServer:
         search_path = request.search_path
         sys.path[:] = search_path + [p for p in sys.path if p not in search_path]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._write)
+            nursery.start_soon(self._outbox.write, self._frames)
             code = await self._run_job(request, settings, nursery)
             await self._flush()
             nursery.cancel_scope.cancel()
@@ -173,21 +170,7 @@ class JobServer:
         """Wait until the client has received all events, but not for long."""
         self._flushing.deadline = trio.current_time() + FLUSH_SECONDS
         with self._flushing:
-            while self._outbox:
-                await trio.sleep(0.005)
-            await trio.sleep(0.005)
-
-    async def _write(self) -> None:
-        try:
-            while True:
-                while self._outbox:
-                    await self._frames.send(pack_event(self._outbox[0]))
-                    del self._outbox[0]
-                await self._signal.wait()
-        except (trio.BrokenResourceError, OSError):
-            # The end of the job must not wait for a client that is gone.
-            self._client_gone = True
-            self._outbox.clear()
+            await self._outbox.flush()
 
     async def _listen(self, job: JobManager, nursery: trio.Nursery) -> None:
         """Carry out the orders of the client; stop the job when the client is gone."""

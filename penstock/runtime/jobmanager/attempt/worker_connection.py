@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
-
-import trio
 
 from penstock.dataflow.errors import PenstockError, Recoverability
 from penstock.runtime.control import messages as m
 from penstock.runtime.control.framing import Frames
+from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.system.launcher import ProcessHandle, WorkerHandle, WorkerSpec
-from penstock.runtime.system.signal import Signal
 
 __all__ = ["WorkerConnection", "WorkerLost"]
 
@@ -51,26 +48,16 @@ class WorkerConnection:
     ready: bool = False
     heard: float = 0.0
     reported: float = 0.0
-    _outbox: list[bytes] = field(default_factory=list)
-    _signal: Signal = field(default_factory=Signal)
+    _outbox: Outbox = field(default_factory=Outbox)
 
     def send(self, message: m.Message) -> None:
         """Send a message as soon as there is a connection."""
-        self._outbox.append(m.encode(message))
-        self._signal.set()
+        self._outbox.put(m.encode(message))
 
     async def write(self) -> None:
-        """Write what is to be sent, until the worker is gone."""
+        """Write the messages that were sent, until the worker is gone."""
         assert self.frames is not None
-        # Closed by the reader of the attempt when the worker is gone.
-        gone = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
-        with contextlib.suppress(*gone):
-            while True:
-                while self._outbox:
-                    queue, self._outbox = self._outbox, []
-                    for frame in queue:
-                        await self.frames.send(frame)
-                await self._signal.wait()
+        await self._outbox.write(self.frames)
 
     def lost(self, how: str, *, disconnected: bool = False) -> WorkerLost:
         """Return the error for a worker that was lost, and how."""

@@ -15,6 +15,7 @@ from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.messages import Metrics
+from penstock.runtime.control.packing import unpack_event
 from penstock.runtime.jobmanager.job_settings import JobOutcome
 from penstock.runtime.jobmanager.process import MAX_BEHIND, JobServer
 from penstock.runtime.jobmanager.reporting import job_history
@@ -103,4 +104,4 @@ def test_a_client_that_does_not_read_holds_up_a_bounded_number_of_events():
         server.observe(Committed())
     server.observe(JobFinished(JobOutcome(False, [], [], [], "", [], [], {})))
     assert len(server._outbox) == MAX_BEHIND + 1
-    assert server._outbox[-1]["event"] == "finished"
+    assert unpack_event(server._outbox._waiting[-1])["event"] == "finished"
