@@ -70,7 +70,7 @@ class SubmitExecutor:
         with prepared_sources(program, options, attached=False):
             job = job_request(program, options)
         # A detached job is followed, too, until it processes records.
-        request = Submit(name, str(Path.cwd()), job, True)
+        request = Submit(name, str(Path.cwd()), job)
         with ServiceConnection(self._directory) as connection:
             submitted = connection.ask(request)
             monitor.handle(submitted)

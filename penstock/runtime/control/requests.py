@@ -39,18 +39,17 @@ class Refused(PenstockError):
 
 @dataclass(frozen=True)
 class Submit:
-    """Run a job.
+    """Run a job, and send its events until its end.
 
     Arguments:
-        name, folder: of the job, and where its process starts.
-        job: the first frame for its JobManager process, from `encode_job`.
-        wait: send the job's events until its end.
+        name: of the job.
+        folder: the working directory of its JobManager process.
+        job: the first frame for that process, from `encode_job`.
     """
 
     name: str
     folder: str
     job: bytes
-    wait: bool
 
 
 @dataclass(frozen=True)

@@ -188,12 +188,11 @@ class Dispatcher:
         except OSError as error:
             raise Refused(f"the job cannot be started: {error}") from error
         self._running[record.id] = runner
-        following = runner.follow() if request.wait else None
+        events = runner.follow()
         self._nursery.start_soon(self._run, runner, request.job)
         self._report(f"job {record.id} ({record.name}): started with JobManager pid {record.pid}")
         await self._reply(frames, {"event": "submitted", "id": record.id, "log": record.log})
-        if following is not None:
-            await self._forward(following, frames)
+        await self._forward(events, frames)
 
     async def _forward(self, events: trio.MemoryReceiveChannel[bytes], frames: Frames) -> None:
         """Send the events of a job to a client, to the job's end."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -22,9 +21,9 @@ from penstock.runtime.control import messages as m
 from penstock.runtime.control.failures import ConnectionLost, failure_message
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.handshake import AuthenticationError, client_handshake
+from penstock.runtime.control.outbox import Outbox
 from penstock.runtime.system.launcher import WorkerSpec
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
-from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
@@ -68,8 +67,7 @@ class TaskManager:
         self._logs = logs
         self._connections = DataConnections(spec, system.transport, self._connection_lost)
         self._slot = TaskSlot(system.clock)
-        self._outbox: deque[bytes] = deque()
-        self._outgoing = Signal()
+        self._outbox = Outbox()
         self._start = trio.Event()
         self._over = False
 
@@ -89,7 +87,7 @@ class TaskManager:
                 return
             if self._system.start_heartbeat is not None:
                 self._system.start_heartbeat(spec)
-            nursery.start_soon(self._write, jobmanager)
+            nursery.start_soon(self._outbox.write, jobmanager)
             self.send(m.Hello(spec.worker, spec.attempt, self._system.pid, address))
             try:
                 await self._read(jobmanager, nursery)
@@ -106,17 +104,7 @@ class TaskManager:
 
     def send(self, message: m.Message) -> None:
         """Queue a message to the JobManager."""
-        self._outbox.append(m.encode(message))
-        self._outgoing.set()
-
-    async def _write(self, jobmanager: Frames) -> None:
-        try:
-            while True:
-                while self._outbox:
-                    await jobmanager.send(self._outbox.popleft())
-                await self._outgoing.wait()
-        except (trio.BrokenResourceError, OSError):
-            return  # `_read` sees the end of the connection, and ends the worker
+        self._outbox.put(m.encode(message))
 
     async def _read(self, jobmanager: Frames, nursery: trio.Nursery) -> None:
         while True:
