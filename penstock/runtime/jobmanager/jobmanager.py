@@ -97,7 +97,7 @@ class JobManager:
         self._stopping = False
         #: Set by a stop; a pause before a restart ends with it.
         self._stop_requested = trio.Event()
-        #: A savepoint was requested while no attempt ran.
+        #: A savepoint was requested that no attempt has completed yet.
         self._savepoint_wanted = False
 
     @property
@@ -184,6 +184,8 @@ class JobManager:
                     await self._commits.finish(self._lineage)
                 return self.outcome()
             except PenstockError as error:
+                if self._attempt is not None and self._attempt.savepoint_pending:
+                    self._savepoint_wanted = True  # from the next attempt
                 self._attempt = None
                 delay = self._restart_delay(error, backoff, publisher)
                 if delay is None or self._stopping:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import trio
+
 from penstock.dataflow.errors import PenstockError, Recoverability, StoreError
 from penstock.dataflow.sink import Committable
 from penstock.runtime.control import messages as m
@@ -42,6 +44,8 @@ __all__ = ["CheckpointDriver"]
 MAX_ABORTED = 500
 #: The time between two ticks at most, and at least.
 MAX_TICK_SECONDS, MIN_TICK_SECONDS = 1.0, 0.0005
+#: A savepoint that was aborted is taken again after this time.
+SAVEPOINT_RETRY_SECONDS = 1.0
 
 Task = tuple[int, int]
 
@@ -96,6 +100,8 @@ class CheckpointDriver:
         self._delays = SnapshotDelays(plan)
         self._rescheduled = Signal()
         self._stopping = False
+        #: The number of savepoints that were requested and are not complete.
+        self._savepoints = 0
         #: Whether a restart may mend what the last snapshot failed with.
         self._recoverability = Recoverability.ENVIRONMENT
 
@@ -123,8 +129,14 @@ class CheckpointDriver:
         self._loop.post(partial(self._coordinate, c.StopRequested()))
 
     def savepoint(self) -> None:
-        """Take a snapshot that retention never removes."""
+        """Take a snapshot that retention never removes; if it is aborted, take another one."""
+        self._savepoints += 1
         self._loop.post(partial(self._coordinate, c.SavepointRequested()))
+
+    @property
+    def savepoint_pending(self) -> bool:
+        """Return whether a savepoint was requested and is not complete."""
+        return self._savepoints > 0
 
     def acknowledged(self, message: m.Acknowledge) -> None:
         """Add what a task has acknowledged. Raises `ProtocolError`."""
@@ -278,6 +290,8 @@ class CheckpointDriver:
 
     def _complete(self, number: int, final: bool = False) -> None:
         pending = self._pending.pop(number)
+        if pending.kind is SnapshotKind.SAVEPOINT:
+            self._savepoints -= 1
         self._workers.send_all(m.Complete(number))
         if self._deployment.keep:
             # One that holds no state only commits output.
@@ -303,7 +317,9 @@ class CheckpointDriver:
             self._loop.post(self._loop.finish)
 
     def _abort(self, number: int, reason: str) -> None:
-        self._pending.pop(number, None)
+        pending = self._pending.pop(number, None)
+        if pending is not None and pending.kind is SnapshotKind.SAVEPOINT:
+            self._loop.spawn(self._retry_savepoint)
         self._aborted.append(number)
         if len(self._aborted) >= 2 * MAX_ABORTED:
             old = self._aborted[:MAX_ABORTED]
@@ -311,6 +327,10 @@ class CheckpointDriver:
             self._loop.spawn(self._publisher.store.discard, old)
         self._workers.send_all(m.Abort(number))
         self._observe(JobSnapshotAborted(number, reason))
+
+    async def _retry_savepoint(self) -> None:
+        await trio.sleep(SAVEPOINT_RETRY_SECONDS)
+        self._loop.post(partial(self._coordinate, c.SavepointRequested()))
 
     async def _reserve(self) -> None:
         try:

@@ -114,6 +114,11 @@ class ExecutionAttempt:
         """Take a snapshot that retention never removes; only while the attempt runs."""
         self._checkpoints.savepoint()
 
+    @property
+    def savepoint_pending(self) -> bool:
+        """Return whether a savepoint was requested and is not complete."""
+        return self._checkpoints.savepoint_pending
+
     def busy_workers(self) -> list[int]:
         """Return the slots of workers that live, and whose task loop has not reported for long."""
         return self._workers.busy()

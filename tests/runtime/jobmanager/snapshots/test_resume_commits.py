@@ -22,6 +22,8 @@ from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import GraphError, JobError, PenstockError, StoreError
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
+from penstock.snapshot.metadata.manifest import Manifest
+from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.store import Store
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.processes import Killed, Machine
@@ -336,6 +338,50 @@ def test_a_savepoint_that_is_wanted_while_the_job_restarts_is_taken(
 
     ran = run_program(program(to_ledger(), config), script=script)
     assert not ran.hung and outcome(ran).stopped
+
+
+def test_a_savepoint_of_an_attempt_that_fails_is_taken_by_the_next_one(
+    ledger: Ledger, config: JobConfig
+) -> None:
+    async def script(job: JobManager, machine: Machine, events: Events) -> None:
+        while not any(event["event"] == "running" for event in events):
+            await trio.sleep(0.005)
+        job.savepoint()
+        next(p for p in machine.processes if p.name.startswith("worker")).kill()
+        while not any(event.get("kind") == "savepoint" for event in events):
+            await trio.sleep(0.005)
+        assert any(event["event"] == "restarted" for event in events)
+        job.stop()
+
+    ran = run_program(program(to_ledger(), config), script=script)
+    assert not ran.hung and outcome(ran).stopped
+
+
+def test_a_savepoint_that_is_aborted_is_taken_again(
+    ledger: Ledger, config: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, failed = Store.publish, []
+
+    def fail_once(store: Store, manifest: Manifest) -> Path:
+        if manifest.kind is SnapshotKind.SAVEPOINT and not failed:
+            failed.append(manifest.number)
+            raise StoreError("the disk is full")
+        return publish(store, manifest)
+
+    async def script(job: JobManager, machine: Machine, events: Events) -> None:
+        while not any(event["event"] == "running" for event in events):
+            await trio.sleep(0.005)
+        job.savepoint()
+        while not any(event.get("kind") == "savepoint" for event in events):
+            await trio.sleep(0.005)
+        job.stop()
+
+    monkeypatch.setattr(Store, "publish", fail_once)
+    config = replace(config, tolerable_failures=1)
+    ran = run_program(program(to_ledger(), config), script=script)
+    assert not ran.hung and outcome(ran).stopped and not outcome(ran).restarts
+    [savepoint] = [event for event in ran.events if event.get("kind") == "savepoint"]
+    assert [savepoint["number"]] > failed
 
 
 def test_a_restart_makes_room_of_what_the_attempt_before_left(
