@@ -19,9 +19,11 @@ from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.sink import Sink
+from penstock.runtime.control.failures import ConnectionLost
 from penstock.runtime.control.job_code import JobCode, unpack
 from penstock.runtime.jobmanager.attempt.deployment import Deployment
 from penstock.runtime.jobmanager.attempt.execution_attempt import ExecutionAttempt
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.reporting.job_events import (
     GivingUp,
@@ -126,7 +128,11 @@ class JobManager:
                     await offload(self._temporary.remove)
 
     def stop(self) -> None:
-        """End the job in order: with a last snapshot, if it keeps any."""
+        """End the job in order: with a last snapshot, if it keeps any.
+
+        If a worker is lost meanwhile, the job is restarted and then stopped. Any other failure ends
+        it. A stop during the pause before a restart ends it without a last snapshot.
+        """
         self._stopping = True
         self._stop_requested.set()
         if self._attempt is not None:
@@ -188,7 +194,8 @@ class JobManager:
                     self._savepoint_wanted = True  # from the next attempt
                 self._attempt = None
                 delay = self._restart_delay(error, backoff, publisher)
-                if delay is None or self._stopping:
+                lost = isinstance(error, WorkerLost | ConnectionLost)
+                if delay is None or (self._stopping and not lost):
                     raise
                 if await self._pause(error, delay):
                     return self.outcome()

@@ -255,8 +255,8 @@ class _Run:
         if isinstance(outcome, GraphError) and "end_input has run in some" in str(outcome):
             self.refused = True
             return False
-        # A failure while the job is being stopped ends it, and it can be resumed. So does the last
-        # of several failures before the job has begun.
+        # A failure while the job is being stopped may end it, and it can be resumed. So does the
+        # last of several failures before the job has begun.
         excused = (
             self._process.how == KILLED
             or (self._stopping and self._failed)

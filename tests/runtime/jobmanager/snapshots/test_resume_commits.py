@@ -384,6 +384,20 @@ def test_a_savepoint_that_is_aborted_is_taken_again(
     assert [savepoint["number"]] > failed
 
 
+def test_a_stop_while_a_worker_dies_is_carried_out_after_the_restart(
+    ledger: Ledger, config: JobConfig
+) -> None:
+    async def script(job: JobManager, machine: Machine, events: Events) -> None:
+        while not any(event["event"] == "snapshot" for event in events):
+            await trio.sleep(0.005)
+        job.stop()
+        next(p for p in machine.processes if p.name.startswith("worker")).kill()
+
+    ran = run_program(program(to_ledger(), config), script=script)
+    assert not ran.hung and outcome(ran).stopped and len(outcome(ran).restarts) == 1
+    assert outcome(ran).snapshots[-1]["kind"] == "final"
+
+
 def test_a_restart_makes_room_of_what_the_attempt_before_left(
     ledger: Ledger, config: JobConfig
 ) -> None:
