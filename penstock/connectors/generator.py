@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.reuse import EmissionGuard, own
+from penstock.dataflow.object_reuse import Check, EmissionPolicy, copy_if_shared
 from penstock.dataflow.source import (
     Read,
     ReaderContext,
@@ -103,7 +103,7 @@ class _GeneratorReader(SourceReader):
         self._step = 1
         self._slice = _FIRST_SLICE
         self._pace: _Pace | None = None
-        self._guard = EmissionGuard(source.function)
+        self._policy = EmissionPolicy(source.function)
 
     def open(self, split: Split, position: Any) -> None:
         first, self._step = split.payload
@@ -130,8 +130,9 @@ class _GeneratorReader(SourceReader):
         began = clock()
         indices = iter(range(self._next, self._next + count * self._step, self._step))
         try:
-            made, guard = map(self._source.function, indices), self._guard
-            records = list(map(own, made) if guard.watching or guard.changes else made)
+            made = map(self._source.function, indices)
+            unchecked = self._policy.check is Check.NOTHING
+            records = list(made if unchecked else map(copy_if_shared, made))
         except Exception as error:
             done = count - operator.length_hint(indices) - 1
             index = self._next + done * self._step
@@ -142,7 +143,7 @@ class _GeneratorReader(SourceReader):
             self._slice = max(1, int(count * _SLICE_SECONDS / took))
         elif count == self._slice and took < _SLICE_SECONDS / 4:
             self._slice *= 2
-        return self._guard.seen(records)
+        return self._policy.after_batch(records)
 
 
 class _Pace:

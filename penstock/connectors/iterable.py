@@ -19,7 +19,12 @@ from typing import Any
 
 from penstock.connectors.enumerators import SubtaskEnumerator
 from penstock.dataflow.errors import GraphError, JobError
-from penstock.dataflow.reuse import EmissionGuard, own, own_local
+from penstock.dataflow.object_reuse import (
+    Check,
+    EmissionPolicy,
+    copy_if_shared,
+    copy_local_if_shared,
+)
 from penstock.dataflow.source import (
     Read,
     ReaderContext,
@@ -112,7 +117,7 @@ class _IterableReader(SourceReader):
         self._source = source
         self._thread_name = thread_name
         self._cursor: _SequenceCursor | _IteratorCursor | _Pump | None = None
-        self._guard = EmissionGuard(source.factory)
+        self._policy = EmissionPolicy(source.factory)
 
     def open(self, split: Split, position: Any) -> None:
         self.close()
@@ -128,16 +133,16 @@ class _IterableReader(SourceReader):
         if isinstance(made, Sequence):
             self._cursor = _SequenceCursor(made, start)
         elif self.blocking:
-            self._cursor = _Pump(iter(made), start, self._guard, self._thread_name)
+            self._cursor = _Pump(iter(made), start, self._policy, self._thread_name)
         else:
-            self._cursor = _IteratorCursor(iter(made), start, self._guard)
+            self._cursor = _IteratorCursor(iter(made), start, self._policy)
 
     def read(self, max_records: int) -> Read:
         assert self._cursor is not None, "read before open"
         read = self._cursor.read(max_records)
         if isinstance(self._cursor, _SequenceCursor):
             return read
-        return read._replace(records=self._guard.seen(read.records))
+        return read._replace(records=self._policy.after_batch(read.records))
 
     def close(self) -> None:
         if self._cursor is not None:
@@ -165,10 +170,10 @@ class _SequenceCursor:
 class _IteratorCursor:
     """Read an iterator that never waits, without a thread."""
 
-    def __init__(self, iterator: Iterator[Any], start: int, guard: EmissionGuard) -> None:
+    def __init__(self, iterator: Iterator[Any], start: int, policy: EmissionPolicy) -> None:
         self._iterator = iterator
         self._next = start
-        self._guard = guard
+        self._policy = policy
         self._skipped = 0
 
     def read(self, max_records: int) -> Read:
@@ -176,8 +181,9 @@ class _IteratorCursor:
             # In pieces, so that a long skip does not hold up the task.
             self._skipped += _skip(self._iterator, self._skipped, self._next)
             return Read([], self._next)
-        given, guard = islice(self._iterator, max_records), self._guard
-        records = list(map(own, given) if guard.watching or guard.changes else given)
+        given = islice(self._iterator, max_records)
+        unchecked = self._policy.check is Check.NOTHING
+        records = list(given if unchecked else map(copy_if_shared, given))
         self._next += len(records)
         self._skipped = self._next
         return Read(records, self._next, finished=len(records) < max_records)
@@ -197,10 +203,10 @@ class _Pump:
     """
 
     def __init__(
-        self, iterator: Iterator[Any], start: int, guard: EmissionGuard, name: str
+        self, iterator: Iterator[Any], start: int, policy: EmissionPolicy, name: str
     ) -> None:
         self._iterator = iterator
-        self._guard = guard
+        self._policy = policy
         self._start = start
         self._next = start
         self._buffer: list[Any] = []
@@ -263,9 +269,10 @@ class _Pump:
         while skipped < self._start and not self._closed:
             skipped += _skip(self._iterator, skipped, self._start)
         buffer = self._buffer
-        append, guard = buffer.append, self._guard
+        append, policy = buffer.append, self._policy
         for record in self._iterator:
-            append(own_local(record) if guard.watching or guard.changes else record)
+            unchecked = policy.check is Check.NOTHING
+            append(record if unchecked else copy_local_if_shared(record))
             if self._reader_waits:
                 with self._condition:
                     self._reader_waits = False  # one notification is enough

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.dataflow.functions import KeyedProcessFunction, method_of
-from penstock.dataflow.reuse import own, own_local
+from penstock.dataflow.object_reuse import copy_if_shared, copy_local_if_shared
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, batched
 from penstock.runtime.operators.context import OperatorContext
@@ -93,7 +93,7 @@ class KeyedProcessOperator(KeyedOperator):
     def process(self, records: list[Any]) -> list[Any]:
         """Return all records that the function emitted."""
         shown = self._Context(self.context)
-        return self._run_loop(records, self.context, shown, self._probe, own_local)
+        return self._run_loop(records, self.context, shown, self._probe, copy_local_if_shared)
 
     def _end_input(self) -> Iterator[list[Any]]:
         """Call the hook once for each key that has state."""
@@ -101,5 +101,5 @@ class KeyedProcessOperator(KeyedOperator):
         for keys in batched(self.backend.keys()):
             out: list[Any] = []
             for context.key in keys:
-                out += map(own, self.function.end_input(shown) or ())
+                out += map(copy_if_shared, self.function.end_input(shown) or ())
             yield out

@@ -17,7 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from penstock.dataflow.reuse import own, own_local
+from penstock.dataflow.object_reuse import (
+    copy_if_shared,
+    copy_items_if_shared,
+    copy_local_if_shared,
+)
 from penstock.snapshot.state import MISSING
 
 __all__ = [
@@ -27,7 +31,7 @@ __all__ = [
     "filter_records",
     "flat_map_records",
     "map_records",
-    "own_map_records",
+    "map_and_copy_records",
     "process_records",
     "reduce_records",
 ]
@@ -50,7 +54,7 @@ def flat_map_records(
     return out
 
 
-def own_map_records(
+def map_and_copy_records(
     function: Callable[[Any], Any], iterator: Iterator[Any], probe: Any
 ) -> list[Any]:
     """What the function makes of each, when it may change that later; `probe` as below."""
@@ -60,7 +64,7 @@ def own_map_records(
         try:
             made in probe  # noqa: B015 - see above
         except TypeError:
-            made = own_local(made)
+            made = copy_local_if_shared(made)
         out.append(made)
     return out
 
@@ -70,7 +74,6 @@ def emit_records(
     iterator: Iterator[Any],
     arguments: tuple[Any, ...],
     probe: Any,
-    own_items: Callable[[list[Any]], Iterable[Any]],
 ) -> list[Any]:
     """All that the function emits for each, in order, when it may change what it has emitted.
 
@@ -90,17 +93,17 @@ def emit_records(
                     emitted in probe  # noqa: B015 - see above
             except TypeError:
                 emitted = None  # one reference less, if that was the only one
-                out.extend(own_items(made))
+                out.extend(copy_items_if_shared(made))
             else:
                 out.extend(made)
         elif probe is None:
-            out.extend(map(own, made))
+            out.extend(map(copy_if_shared, made))
         else:
             for emitted in made:
                 try:
                     emitted in probe  # noqa: B015 - see above
                 except TypeError:
-                    emitted = own_local(emitted)
+                    emitted = copy_local_if_shared(emitted)
                 out.append(emitted)
     return out
 

@@ -1,7 +1,7 @@
 """Operators without state: map, flat map, filter and process functions.
 
-What a user's function emits must not change when the function goes on. `EmissionGuard` decides
-how each batch is processed for that; see `penstock.dataflow.reuse`.
+What a user's function emits must not change when the function goes on. An `EmissionPolicy` decides
+how closely each batch is checked for that; see `penstock.dataflow.object_reuse`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.dataflow.functions import ProcessFunction, method_of
-from penstock.dataflow.reuse import EmissionGuard, own
+from penstock.dataflow.object_reuse import (
+    Check,
+    EmissionPolicy,
+    copy_if_shared,
+    map_and_copy_if_shared,
+)
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator, batched
 from penstock.runtime.operators.context import OperatorContext
@@ -30,20 +35,22 @@ class MapOperator(RecordLoopOperator):
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
         self.called = method_of(function, "map")
-        self._guard = EmissionGuard(self.called)
+        self._policy = EmissionPolicy(self.called)
         self._probe = context.mutability_probe()
         self._set_loop(loops.map_records, function=self.called)
 
     def process(self, records: Records) -> list[Any]:
         """Return the mapped records."""
-        guard = self._guard
-        if not (guard.watching or guard.changes):
-            return guard.seen(self._run_loop(records))
+        policy = self._policy
+        if policy.check is Check.NOTHING:
+            return policy.after_batch(self._run_loop(records))
         rows = records.rows() if isinstance(records, Columns) else records
         self.iterator = iterator = iter(rows)
-        if guard.watching:
-            return guard.seen(guard.map(self.called, iterator, rows))
-        return guard.seen(loops.own_map_records(self.called, iterator, self._probe))
+        if policy.check is Check.EVERY_RECORD:
+            out = map_and_copy_if_shared(self.called, iterator, rows)
+        else:
+            out = loops.map_and_copy_records(self.called, iterator, self._probe)
+        return policy.after_batch(out)
 
 
 class FlatMapOperator(RecordLoopOperator):
@@ -55,18 +62,18 @@ class FlatMapOperator(RecordLoopOperator):
         super().__init__(function, context)
         self.called = method_of(function, "flat_map")
         self._set_loop(loops.flat_map_records, function=self.called)
-        self._guard = EmissionGuard(self.called)
+        self._policy = EmissionPolicy(self.called)
         self._probe = context.mutability_probe()
 
     def process(self, records: Records) -> list[Any]:
         """Return all records that the function returned, in order."""
-        guard = self._guard
-        if not (guard.watching or guard.changes):
-            return guard.seen(self._run_loop(records))
+        policy = self._policy
+        if policy.check is Check.NOTHING:
+            return policy.after_batch(self._run_loop(records))
         rows = records.rows() if isinstance(records, Columns) else records
         self.iterator = iterator = iter(rows)
-        probe = None if guard.watching else self._probe
-        return guard.seen(loops.emit_records(self.called, iterator, (), probe, guard.items))
+        probe = None if policy.check is Check.EVERY_RECORD else self._probe
+        return policy.after_batch(loops.emit_records(self.called, iterator, (), probe))
 
 
 class FilterOperator(RecordLoopOperator):
@@ -91,17 +98,19 @@ class ProcessOperator(RunningOperator):
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        self._guard = EmissionGuard(function.process_element)
+        self._policy = EmissionPolicy(function.process_element)
         self._probe = context.mutability_probe()
 
     def process(self, records: list[Any]) -> list[Any]:
         """Return all records that the function emitted."""
         self.iterator = iterator = iter(records)
-        guard, call, shown = self._guard, self.function.process_element, self._Context()
-        if not (guard.watching or guard.changes):
-            return guard.seen([out for record in iterator for out in call(record, shown) or ()])
-        probe = None if guard.watching else self._probe
-        return guard.seen(loops.emit_records(call, iterator, (shown,), probe, guard.items))
+        policy, call, shown = self._policy, self.function.process_element, self._Context()
+        if policy.check is Check.NOTHING:
+            out = [emitted for record in iterator for emitted in call(record, shown) or ()]
+        else:
+            probe = None if policy.check is Check.EVERY_RECORD else self._probe
+            out = loops.emit_records(call, iterator, (shown,), probe)
+        return policy.after_batch(out)
 
     def _end_input(self) -> Iterator[list[Any]]:
-        return batched(map(own, self.function.end_input(self._Context()) or ()))
+        return batched(map(copy_if_shared, self.function.end_input(self._Context()) or ()))

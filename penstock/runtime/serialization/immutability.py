@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.dataflow.reuse import IMMUTABLE
+from penstock.dataflow.object_reuse import IMMUTABLE
 from penstock.runtime.serialization.columns import columns_of
 from penstock.runtime.serialization.leaf_encoding import is_numpy_scalar
 from penstock.runtime.serialization.record_serializers import (

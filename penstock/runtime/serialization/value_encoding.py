@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
-from penstock.dataflow.reuse import IMMUTABLE
+from penstock.dataflow.object_reuse import IMMUTABLE
 from penstock.runtime.serialization.class_serializers import why_unsupported
 from penstock.runtime.serialization.leaf_encoding import (
     ATOMS,

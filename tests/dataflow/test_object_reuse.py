@@ -16,7 +16,8 @@ import pytest
 
 from penstock import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.graph.job_graph import OperatorKind
-from penstock.dataflow.reuse import EmissionGuard, can_change, may_change_objects, own
+from penstock.dataflow.object_reuse import Check, EmissionPolicy, can_change, copy_if_shared
+from penstock.dataflow.object_reuse.mutation_analysis import may_change_objects
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.factory import make_operator
@@ -260,14 +261,15 @@ def test_what_nothing_else_refers_to_is_not_copied() -> None:
 def test_immutable_records_are_not_looked_at_one_by_one() -> None:
     records = [(1, "a", Frozen(1), Pair(1, None)), (2, "b", Frozen((2,)), Pair(2, Colour.RED))]
     for function in (str, lambda record: record.update(v=1) or record):
-        guard = EmissionGuard(function)
-        assert guard.watching
-        assert guard.seen(records) is records
-        assert not guard.watching
-        assert guard.seen([{}]) == [{}]
-        assert guard.watching
-        guard.seen(records)
-        assert guard.watching  # it has emitted what can change, and may do so again
+        policy = EmissionPolicy(function)
+        assert policy.check is Check.EVERY_RECORD
+        assert policy.after_batch(records) is records
+        assert policy.check is not Check.EVERY_RECORD
+        assert policy.after_batch([{}]) == [{}]
+        assert policy.check is Check.EVERY_RECORD
+        policy.after_batch(records)
+        # It has emitted a mutable record, and may do so again.
+        assert policy.check is Check.EVERY_RECORD
 
 
 def test_a_generator_that_changes_objects_is_always_watched() -> None:
@@ -376,7 +378,7 @@ def test_copies_are_equal_and_of_the_same_type() -> None:
         defaultdict(list, a=inner),
         (frozenset({1}), inner),
     ]
-    copies = list(map(own, kept))
+    copies = list(map(copy_if_shared, kept))
     assert copies == kept
     assert [type(copy) for copy in copies] == [type(value) for value in kept]
     assert all(copy is not value for copy, value in zip(copies, kept, strict=True))
@@ -390,10 +392,10 @@ def test_copies_are_equal_and_of_the_same_type() -> None:
 def test_what_is_no_record_is_handed_on_as_it_is() -> None:
     lock = threading.Lock()
     kept = [{"lock": lock}, [re.match("a", "a")]]
-    copies = list(map(own, kept))
+    copies = list(map(copy_if_shared, kept))
     assert copies == kept
     assert copies[0] is not kept[0]
-    assert own(lock) is lock
+    assert copy_if_shared(lock) is lock
     around: list[Any] = []
     around.append(around)
-    assert own(around) is around
+    assert copy_if_shared(around) is around

@@ -1,0 +1,62 @@
+"""Which values can change.
+
+The type of a value decides, and not whether it has a hash: a dataclass with `unsafe_hash=True` can
+change. A tuple, or a frozen dataclass, can change if something in it can.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from itertools import chain
+from operator import attrgetter
+from types import NoneType
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+__all__ = ["IMMUTABLE", "MUTABLE_CONTAINERS", "can_change"]
+
+IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes, complex, Decimal, Fraction})
+IMMUTABLE |= {datetime, date, time, timedelta, timezone, ZoneInfo, UUID, range}
+"""Types whose values cannot change and hold nothing that can."""
+
+MUTABLE_CONTAINERS = frozenset(
+    {list, dict, set, deque, bytearray, OrderedDict, Counter, defaultdict}
+)
+"""Built-in types whose values can change."""
+
+
+def can_change(values: Sequence[Any]) -> bool:
+    """Return whether any of the values can change, or holds something that can.
+
+    An object that is no record counts as one that cannot change. It cannot be sent to another task,
+    so only its own chain decides what becomes of it.
+    """
+    kinds: set[Any] = set(map(type, values))
+    if kinds <= IMMUTABLE:
+        return False
+    for kind in kinds - IMMUTABLE:
+        if kind in MUTABLE_CONTAINERS:
+            return True
+        if issubclass(kind, tuple) or kind is frozenset:
+            alike = [value for value in values if type(value) is kind] if len(kinds) > 1 else values
+            # Most tuples hold plain values, for which no list of all the items is needed.
+            plain = IMMUTABLE.issuperset(map(type, chain.from_iterable(alike)))
+            if not plain and can_change(list(chain.from_iterable(alike))):
+                return True
+        elif issubclass(kind, Enum):
+            continue
+        elif (parameters := getattr(kind, "__dataclass_params__", None)) is not None:
+            if not parameters.frozen:
+                return True
+            alike = [value for value in values if type(value) is kind]
+            for field in dataclasses.fields(kind):
+                if can_change(list(map(attrgetter(field.name), alike))):
+                    return True
+    return False

@@ -1,0 +1,50 @@
+"""Find out from a function's bytecode whether it changes objects."""
+
+from __future__ import annotations
+
+import dis
+from functools import partial
+from types import BuiltinFunctionType, CodeType, MethodDescriptorType
+from typing import Any
+
+__all__ = ["may_change_objects"]
+
+#: Methods of the mutable built-in types that change them.
+CHANGING_METHODS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "rotate"})
+CHANGING_METHODS |= {"pop", "popleft", "popitem", "remove", "discard", "clear", "sort", "reverse"}
+CHANGING_METHODS |= {"update", "setdefault", "add", "subtract", "move_to_end"}
+CHANGING_METHODS |= {f"{kind}_update" for kind in ("difference", "intersection")}
+CHANGING_METHODS |= {"symmetric_difference_update", "setattr", "delattr"}
+CHANGING_METHODS |= {"__setitem__", "__delitem__", "__setattr__", "__iadd__", "__ior__"}
+#: Instructions of bytecode that change an object.
+CHANGING_INSTRUCTIONS = ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_SUBSCR")
+
+
+def may_change_objects(function: Any) -> bool:
+    """Return whether a function's own code changes objects, or cannot be read.
+
+    The code of the functions that it calls is not examined.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, type):
+        return False
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        # A built-in function changes nothing, as those of `str` and `json` do.
+        return not isinstance(function, BuiltinFunctionType | MethodDescriptorType)
+    return _changes(code)
+
+
+def _changes(code: CodeType) -> bool:
+    if not CHANGING_METHODS.isdisjoint(code.co_names):
+        return True
+    for instruction in dis.get_instructions(code):
+        name = instruction.opname
+        # `items += more` changes a list in place.
+        if name in CHANGING_INSTRUCTIONS or (
+            name == "BINARY_OP" and instruction.argrepr.endswith("=")
+        ):
+            return True
+    return any(_changes(inner) for inner in code.co_consts if isinstance(inner, CodeType))
