@@ -212,5 +212,5 @@ def test_a_worker_that_ends_by_itself_may_do_so_again(code: int, crashed: bool):
 
     process: Any = Ended()
     spec: Any = SimpleNamespace(worker=0)
-    lost = trio.run(WorkerConnection(ProcessHandle(process), spec).died)
+    lost = trio.run(WorkerConnection(ProcessHandle(process), spec, 0.0).died)
     assert lost.recoverability is (RECOVERABLE if crashed else ENVIRONMENT)

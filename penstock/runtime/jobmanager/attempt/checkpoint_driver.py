@@ -260,7 +260,7 @@ class CheckpointDriver:
             if pending is None:
                 return  # it was aborted meanwhile
             try:
-                pending.enumerators = self._splits.snapshot()
+                pending.add_enumerators(self._splits.snapshot())
             except PenstockError as error:
                 self._loop.post_failure(error)
                 return
@@ -298,10 +298,10 @@ class CheckpointDriver:
             figures = pending.figures(self._clock(), self._deployment.ordinal)
             self._observe(JobSnapshotCompleted(figures))
         aborted, self._aborted = self._aborted, []
-        self._loop.spawn(self._commit, aborted, final)
+        self._loop.spawn(self._commit_output, aborted, final)
 
-    async def _commit(self, aborted: list[int], final: bool) -> None:
-        """Commit the output of a complete snapshot, and remove what is no longer needed."""
+    async def _commit_output(self, aborted: list[int], final: bool) -> None:
+        """Commit the output of a complete snapshot, and remove snapshots by retention."""
         publisher = self._publisher
         try:
             await publisher.commits.commit()

@@ -1,4 +1,4 @@
-"""What one attempt deploys on its workers."""
+"""The job as one attempt deploys it on its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Deals a job's splits to its source tasks: one enumerator per source, beside the JobManager."""
+"""Assigns the splits of a job to its source tasks. (Flink: `SplitAssigner`.)
+
+Each source has one enumerator, which runs in the process of the JobManager.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["SplitAssigner"]
 
-#: What the error of an enumerator means for the job.
+#: The message of an error of an enumerator.
 FAILED = "the source could not assign its splits"
 
 logger = logging.getLogger("penstock.jobmanager")
@@ -28,36 +31,41 @@ logger = logging.getLogger("penstock.jobmanager")
 class _EvenShares:
     """Assigns the splits of an unbounded source evenly.
 
-    Such a split may never end, so a task that asks first must not take what another has to read.
-    A task gets a split only while no other has fewer, unless that one was told that there is none.
+    Such a split may never end, so a task that asks early must not take the splits of others.
+    A task gets a split only while no other task has fewer. Tasks that were refused a split do not
+    count.
 
     Arguments:
-        parallelism: how many tasks read the source.
+        parallelism: the number of tasks that read the source.
     """
 
     def __init__(self, parallelism: int) -> None:
-        self.given = [0] * parallelism
+        self._given = [0] * parallelism
         self._refused: set[int] = set()
+
+    def restored(self, subtask: int, count: int) -> None:
+        """Note the number of splits that a task has from a snapshot."""
+        self._given[subtask] = count
 
     def may_take(self, subtask: int) -> bool:
         """Return whether it is this task's turn."""
         return not any(
-            given < self.given[subtask]
-            for other, given in enumerate(self.given)
+            given < self._given[subtask]
+            for other, given in enumerate(self._given)
             if other not in self._refused
         )
 
     def answered(self, subtask: int, given: bool) -> None:
-        """Note whether a task was given a split."""
+        """Note whether a task that asked was given a split."""
         if given:
-            self.given[subtask] += 1
+            self._given[subtask] += 1
             self._refused.discard(subtask)
         else:
             self._refused.add(subtask)
 
 
 class SplitAssigner:
-    """All enumerators of one attempt.
+    """Assigns the splits of all sources in one attempt.
 
     Arguments:
         code: the job, with its sources.
@@ -84,7 +92,10 @@ class SplitAssigner:
         self._held: dict[int, Manifest] = {}
 
     def start(self, restore: Manifest | None) -> None:
-        """Begin afresh or from a snapshot; may block. Raises `JobError` if a source fails."""
+        """Start the enumerators, from a snapshot if there is one; may block.
+
+        Raises `JobError` if a source fails.
+        """
         for chain, (info, source) in self._sources.items():
             self._begun[chain] = deque()
             state = None if restore is None else restore.enumerators.get(info.uid)
@@ -105,10 +116,10 @@ class SplitAssigner:
                         for id, payload, position in handle.small:
                             self._begun[chain].append((Split(id, payload), position))
                     elif chain in self._shares:
-                        self._shares[chain].given[handle.subtask] = len(handle.small)
+                        self._shares[chain].restored(handle.subtask, len(handle.small))
 
     def next_split(self, chain: int, subtask: int) -> tuple[Split, Any] | None:
-        """Return the next split for a task with its position; None if there is none (now)."""
+        """Return the next split for a task and its position; None if there is none now."""
         share = self._shares.get(chain)
         if share is not None and not share.may_take(subtask):
             return None
@@ -128,7 +139,7 @@ class SplitAssigner:
         return given
 
     def exhausted(self, chain: int, subtask: int) -> bool:
-        """Return whether there will be no more splits for a task that was given none."""
+        """Return whether a task that was given no split will be given none later."""
         share = self._shares.get(chain)
         if share is not None and not share.may_take(subtask):
             return False
@@ -136,7 +147,7 @@ class SplitAssigner:
             return self._enumerators[chain].exhausted
 
     def snapshot(self) -> dict[str, Any]:
-        """What is not handed out yet, per uid of the source."""
+        """Return the splits that are not assigned yet, as plain values per uid of the source."""
         states = {}
         for chain, (info, _) in self._sources.items():
             with self._calling(chain):
@@ -146,7 +157,7 @@ class SplitAssigner:
         return states
 
     def retain(self, store: Store) -> None:
-        """Let sources remove what no snapshot of the store needs; blocks."""
+        """Let sources remove data that no snapshot needs; blocks. Raises `JobError`."""
         wanting = {
             chain: info.uid
             for chain, (info, _) in self._sources.items()
@@ -160,7 +171,7 @@ class SplitAssigner:
                 number: self._held.get(number) or store.load(number) for number in published
             }
         except StoreError:
-            return  # what a damaged one needs can't be told, so nothing is removed
+            return  # the needs of a damaged snapshot are unknown, so nothing is removed
         for chain, uid in wanting.items():
             states = [m.enumerators[uid] for m in self._held.values() if uid in m.enumerators]
             begun = [Split(id, payload) for state in states for id, payload, _ in state["begun"]]
@@ -175,7 +186,7 @@ class SplitAssigner:
                 self._enumerators[chain].retain([state["enumerator"] for state in states], begun)
 
     def close(self) -> None:
-        """Close the enumerators. What one raises is logged: the attempt is over."""
+        """Close the enumerators. An error is only logged, since the attempt is over."""
         for chain, enumerator in self._enumerators.items():
             try:
                 enumerator.close()

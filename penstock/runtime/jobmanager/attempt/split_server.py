@@ -82,5 +82,5 @@ class SplitServer:
         return self._assigner.snapshot()
 
     def retain(self, store: Store) -> None:
-        """Let sources remove what no snapshot of the store needs; blocks. Raises `JobError`."""
+        """Let sources remove data that no snapshot needs; blocks. Raises `JobError`."""
         self._assigner.retain(store)

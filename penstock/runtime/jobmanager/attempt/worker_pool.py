@@ -76,7 +76,7 @@ class WorkerPool:
                 code.config.host,
             )
             handle = await launcher.launch(spec)
-            worker = WorkerConnection(handle, spec, heard=self._system.clock())
+            worker = WorkerConnection(handle, spec, self._system.clock())
             self._workers[slot] = worker
             self._loop.spawn(self._watch_process, worker)
         self._launched.set()
@@ -89,28 +89,25 @@ class WorkerPool:
 
     def connected(self, slot: int, address: str) -> list[str] | None:
         """Note where a worker listens; return all addresses once all workers are connected."""
-        self._workers[slot].address = address
+        self._workers[slot].connected(address)
         addresses = [worker.address for _, worker in sorted(self._workers.items())]
         known = [address for address in addresses if address]
         return known if len(known) == len(addresses) else None
 
     def ready(self, slot: int) -> bool:
         """Note that a worker is ready; return whether all are."""
-        self._workers[slot].ready = True
+        self._workers[slot].opened()
         return all(worker.ready for worker in self._workers.values())
 
     def reported(self, slot: int) -> None:
         """Note that the task loop of a worker has reported."""
-        self._workers[slot].reported = self._system.clock()
+        self._workers[slot].reported(self._system.clock())
 
     def busy(self) -> list[int]:
         """Return the slots of workers that live, and whose task loop has not reported for long."""
         now = self._system.clock()
-        return [
-            slot
-            for slot, worker in self._workers.items()
-            if worker.reported and now - worker.reported > BUSY_SECONDS
-        ]
+        workers = self._workers.items()
+        return [slot for slot, worker in workers if worker.busy_for(now) > BUSY_SECONDS]
 
     def send(self, slot: int, message: m.Message) -> None:
         """Send a message to one worker."""
@@ -154,8 +151,8 @@ class WorkerPool:
                 limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
                 if now > wake + config.heartbeat_seconds:
                     # This process stood still itself, and could receive nothing meanwhile.
-                    worker.heard = min(now, worker.heard + now - wake)
-                elif now - worker.heard > limit:
+                    worker.excuse(now - wake, now)
+                elif worker.silent_for(now) > limit:
                     missing = "has sent no heartbeat" if worker.address else "has not connected"
                     self._loop.post_failure(worker.lost(f"{missing} for {limit:g} s"))
 
@@ -178,7 +175,7 @@ class WorkerPool:
                     slot = await self._admit(message, frames)
                     if slot is None:
                         return
-                self._workers[slot].heard = self._system.clock()
+                self._workers[slot].contacted(self._system.clock())
                 self._loop.post(partial(self._handle, slot, message))
         except ProtocolError as error:
             how, disconnected = f"sent a message that cannot be understood: {error}", False
@@ -189,7 +186,7 @@ class WorkerPool:
 
     def _note_heartbeat(self, message: m.Heartbeat) -> None:
         if message.attempt == self._deployment.number and message.worker in self._workers:
-            self._workers[message.worker].heard = self._system.clock()
+            self._workers[message.worker].contacted(self._system.clock())
 
     async def _admit(self, message: m.Message, frames: Frames) -> int | None:
         """Return the slot of a worker that sends its first message; None fences it off.
@@ -203,8 +200,7 @@ class WorkerPool:
         worker = self._workers.get(message.worker)
         if worker is None:
             raise ProtocolError(f"there is no worker {message.worker}")
-        worker.frames = frames
-        self._loop.spawn(worker.write)
+        self._loop.spawn(worker.write, frames)
         return message.worker
 
     def _handle(self, slot: int, message: m.Message) -> None:

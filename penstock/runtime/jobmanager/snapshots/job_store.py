@@ -72,7 +72,8 @@ class JobStore:
     async def discard(self, numbers: Iterable[int]) -> None:
         """Remove the files of aborted snapshots to which no task writes any more.
 
-        All in one call, since the next snapshot waits for each call. What cannot be removed stays.
+        All in one call, since the next snapshot waits for each call. A file that cannot be removed
+        stays.
         """
 
         def discard() -> None:

@@ -1,4 +1,4 @@
-"""A snapshot in flight: what the JobManager has gathered for it. (Flink: `PendingCheckpoint`.)"""
+"""A snapshot in flight, with the acknowledgements so far. (Flink: `PendingCheckpoint`.)"""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ __all__ = ["PendingSnapshot"]
 
 @dataclass
 class PendingSnapshot:
-    """What tasks have acknowledged of one snapshot.
+    """Gathers the acknowledgements of one snapshot.
 
     Arguments:
         number, kind: of the snapshot.
-        began: when, by the clock of the JobManager.
-        wall_ms: when, since the epoch.
+        began: its start by the clock of the JobManager, in seconds.
+        wall_ms: its start since the epoch, in milliseconds.
+        enumerators: the state of each enumerator, by uid of the source.
+        handles: of the state and the logs of tasks.
+        overtaken: handles of logs that one task wrote for the input of another.
+        committables: staged output.
+        size: of all files.
+        aligned_seconds, write_seconds: of the slowest task.
+        blocked_seconds: of each input channel.
+        log_records, log_bytes: of all logs.
     """
 
     number: int
@@ -39,6 +47,10 @@ class PendingSnapshot:
     write_seconds: float = 0.0
     log_records: int = 0
     log_bytes: int = 0
+
+    def add_enumerators(self, states: dict[str, Any]) -> None:
+        """Add the state of the enumerators, by uid of the source."""
+        self.enumerators = states
 
     def add_handles(
         self, handles: Iterable[OperatorHandle], uids: Collection[str], subtask: int
@@ -57,7 +69,7 @@ class PendingSnapshot:
             (self.handles if own else self.overtaken).append(handle)
 
     def add(self, message: m.Acknowledge, committables: Iterable[Committable]) -> None:
-        """Add what a task has acknowledged, but for its handles."""
+        """Add the figures and the committables of an acknowledgement."""
         self.committables += committables
         self.size += SnapshotBytes(message.new, message.linked)
         self.aligned_seconds = max(self.aligned_seconds, message.aligned_seconds)
