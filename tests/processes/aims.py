@@ -103,6 +103,7 @@ class Aims:
         from penstock.runtime.network.feedback_channel import FeedbackChannel
         from penstock.runtime.network.input_gate import InputGate
         from penstock.runtime.task.checkpoint_writer import CheckpointWriter
+        from penstock.runtime.task.task_snapshot_writer import TaskSnapshotWriter
         from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
         from penstock.snapshot.protocols.events import BlockChannel
 
@@ -127,11 +128,11 @@ class Aims:
             if log is not None and log.records and isinstance(element, Batch | EncodedBatch):
                 self._in_worker("while logging", number=log.number, records=log.records)
 
-        async def write_logs(call: Callable, checkpoint_writer: Any, cut: Any, *rest: Any) -> int:
-            size: int = await call(checkpoint_writer, cut, *rest)
+        async def write_logs(call: Callable, writer: Any, snapshot: Any, *rest: Any) -> int:
+            size: int = await call(writer, snapshot, *rest)
             if size:
-                logged.add(cut.number)
-                self._in_worker("log written", number=cut.number, bytes=size)
+                logged.add(snapshot.number)
+                self._in_worker("log written", number=snapshot.number, bytes=size)
             return size
 
         def take(call: Callable, gate: Any) -> Any:
@@ -144,7 +145,7 @@ class Aims:
         _wrap(CheckpointWriter, "complete", complete)
         _wrap(AlignedCyclicProtocol, "handle", handle)
         _wrap(FeedbackChannel, "put", put)
-        _wrap(CheckpointWriter, "_write_logs", write_logs)
+        _wrap(TaskSnapshotWriter, "write_logs", write_logs)
         _wrap(InputGate, "take", take)
 
     # ---- in the JobManager
