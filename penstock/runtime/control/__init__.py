@@ -1,5 +1,5 @@
-"""The control plane: messages, authenticated connections, processes, and the job's code.
+"""The control plane: messages, authenticated connections, errors, and the job's code.
 
-Not the data path (`penstock.runtime.task.task` and what it uses) and not the decisions
-(`penstock.runtime.jobmanager.jobmanager`). Start reading at `messages.py`.
+Records take another path (`penstock.runtime.network`), and decisions are made elsewhere
+(`penstock.runtime.jobmanager`). Start reading at `messages.py`.
 """

@@ -61,7 +61,7 @@ class Admission:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_expire, scope)
-                # What a peer without the token does is no failure of this process.
+                # A peer without the token may do anything; that is no failure of this process.
                 with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                     frames = await server_handshake(stream, self._token)
                 nursery.cancel_scope.cancel()

@@ -1,12 +1,12 @@
-"""Pickles the job's code so that its objects are quick when they are made again.
+"""Pickle the job's code so that attribute access is as fast after unpickling as before.
 
-Unpickling writes an object's attributes into its `__dict__`. In CPython 3.11 an object that has
-been given one so stays slow: the dictionary shares its keys with the class, and the interpreter
-does not learn where in such a dictionary an attribute is, so a method of a line or two takes twice
-as long as where `__init__` has made the attributes. A user's function is such an object in each
-worker, and is called for each record. So attributes are set one by one here, as `__init__` does.
+Unpickling writes an object's attributes into its `__dict__`. In CPython 3.11 the interpreter does
+not specialise attribute access for a dictionary that was filled in this way. A method of a line or
+two then takes twice as long as on an object whose `__init__` has set the attributes. A user's
+function is such an object in each worker, and is called for each record. Here the attributes are
+set one by one, as `__init__` does.
 
-cloudpickle decides what is sent, and how; this changes only how attributes come back.
+Everything else about pickling is left to cloudpickle.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import cloudpickle
 __all__ = ["dumps"]
 
 _NEW: Any = copyreg.__newobj__  # type: ignore[attr-defined]
-#: Py_TPFLAGS_HEAPTYPE. Functions and the like are not; they have a `__dict__` for other purposes.
+#: Py_TPFLAGS_HEAPTYPE. Functions do not have it; their `__dict__` is not for attributes.
 _MADE_BY_CLASS_STATEMENT = 1 << 9
 
 
 def dumps(value: Any) -> bytes:
-    """The value as bytes, for `pickle.load`. Raises what cloudpickle raises."""
+    """Return a value as bytes, for `pickle.load`. Raise the errors of cloudpickle."""
     with io.BytesIO() as file:
         _Pickler(file).dump(value)
         return file.getvalue()
@@ -34,7 +34,7 @@ def dumps(value: Any) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
-        """How to make a value again; asked about all but the built-in types."""
+        """Return how to unpickle a value; called for all types but built-in ones."""
         reduced = super().reducer_override(value)
         if reduced is not NotImplemented or not self._is_ordinary(type(value)):
             return reduced
@@ -44,11 +44,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         state = made[2]
         if type(state) is not dict or any(_goes_elsewhere(type(value), name) for name in state):
             return made
-        # Of a pair, the second are attributes to be set, and the first what goes into `__dict__`.
+        # Of a pair, the first goes into `__dict__`, and the second are attributes to be set.
         return (*made[:2], (None, state), *made[3:])
 
     def _is_ordinary(self, cls: Any) -> bool:
-        """Whether `object` makes the class's objects again, and sets their attributes."""
+        """Return whether the class leaves pickling and setting attributes to `object`."""
         return (
             bool(cls.__flags__ & _MADE_BY_CLASS_STATEMENT)
             and cls not in self.dispatch_table
@@ -60,5 +60,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _goes_elsewhere(cls: type, name: Any) -> bool:
-    """Whether setting an attribute does something else than to write it into `__dict__`."""
+    """Return whether setting an attribute does something else than write it into `__dict__`."""
     return type(name) is not str or hasattr(inspect.getattr_static(cls, name, None), "__set__")

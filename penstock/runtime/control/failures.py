@@ -122,7 +122,7 @@ def first_of(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
 
 
 def pinned(error: PenstockError) -> PenstockError:
-    """Keep what the cause of an error says about a restart; raising it again drops the cause."""
+    """Fix the recoverability that an error has from its cause; raising it again drops the cause."""
     error.recoverability = error.recoverability
     return error
 
@@ -142,7 +142,7 @@ def sentence_of(event: dict[str, Any]) -> str:
 
 
 def details_of(event: dict[str, Any]) -> str:
-    """Return what the sentence lacks: the traceback, or the other lines of the message."""
+    """Return what the sentence leaves out: the traceback, or the other lines of the message."""
     traceback = event.get("user_traceback")
     if traceback:
         return str(traceback).rstrip()

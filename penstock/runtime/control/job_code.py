@@ -1,8 +1,8 @@
 """The job's code on its way to the workers: the plan, the functions, the record classes.
 
-Only code is pickled (cloudpickle), only from a job to its own processes, and only over an
-authenticated connection; records and state never are. What cannot be sent is found here, before
-anything starts, and named.
+Only code is pickled (with cloudpickle), only from a job to its own processes, and only over an
+authenticated connection. Records and state are never pickled. A function that cannot be pickled is
+found before the job starts, and the error names it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JobCode:
 
     Arguments:
         graph: the job graph, with the user's functions.
-        plan: what it was compiled to, set by who has it; it is shipped apart from the code.
+        plan: the compiled graph. It is sent apart from the code, and set by the receiver.
         config: the job's settings.
         types: the table of record classes.
         search_path, folder: where the program's own modules are found.
@@ -53,7 +53,7 @@ class JobCode:
 
 
 def pack(code: JobCode) -> bytes:
-    """The code as bytes. Raises `GraphError` that names what cannot be sent."""
+    """Return the code as bytes. Raise `GraphError` that names an object that cannot be pickled."""
     from penstock.runtime.control.code_pickler import dumps
 
     try:
@@ -63,7 +63,7 @@ def pack(code: JobCode) -> bytes:
 
 
 def unpack(data: bytes) -> JobCode:
-    """The code again. Raises `JobError` if the program's modules cannot be imported here."""
+    """Return the code in `data`. Raise `JobError` if the program's modules cannot be imported."""
     import pickle
 
     try:
@@ -80,7 +80,7 @@ def unpack(data: bytes) -> JobCode:
 
 
 def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
-    """The registered record classes, and those that the program's functions mention.
+    """Return the registered record classes, and those that the program's functions mention.
 
     A function mentions a class by its globals, its closure and its annotations. Found are
     dataclasses, named tuples and enums; they are in order of their module and name, so that the
@@ -139,7 +139,7 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
 
 
 def _names(code: Any) -> set[str]:
-    """All global names that a code object and the ones inside it use."""
+    """Return all global names that a code object and the ones inside it use."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if hasattr(constant, "co_names"):
@@ -158,7 +158,7 @@ def _is_record_class(cls: type) -> bool:
 
 
 def _culprit(code: JobCode, error: Exception) -> str:
-    """Which function of which operator cannot be sent, and what in it."""
+    """Return which function of which operator cannot be pickled, and which part of it."""
     from penstock.runtime.control.code_pickler import dumps
 
     def fails(value: Any) -> Exception | None:
@@ -185,7 +185,7 @@ def _culprit(code: JobCode, error: Exception) -> str:
 
 
 def _inside(value: Any, fails: Any) -> str:
-    """The attribute, captured variable or global that fails, if one can be named."""
+    """Return the attribute, captured variable or global that cannot be pickled, if one is found."""
     places: list[tuple[str, Any]] = []
     function = getattr(value, "__func__", value)
     if isinstance(function, FunctionType):

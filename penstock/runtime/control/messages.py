@@ -1,7 +1,7 @@
-"""The messages between JobManager and TaskManagers: a closed set of frozen records.
+"""The messages between the JobManager and TaskManagers: a closed set of frozen dataclasses.
 
-On the wire a message is a msgpack list of its number and its fields; nothing is looked up by a
-name that came over a connection. Tasks are (chain, subtask).
+On the wire a message is a msgpack list of its number and its fields, so that nothing is looked up
+by a name that came over a connection. A task is identified by chain and subtask.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hello:
-    """A worker calls home: which it is, of which attempt, and where its data channels listen."""
+    """A worker has connected; data connections to it are opened to `address`."""
 
     worker: int
     attempt: int
@@ -52,20 +52,20 @@ class Hello:
 
 @dataclass(frozen=True)
 class Deploy:
-    """What a worker is to run.
+    """Deploy the tasks of a worker.
 
     Arguments:
-        attempt: the execution attempt, by a number that no attempt of the job had before.
-        ordinal: how often this run has been restarted before.
-        code: the job's functions (cloudpickle; see `code.py`).
-        plan: the execution graph, pickled: it is code of ours, made by the JobManager.
-        types: `RecordSchema.to_wire` of each record class, in the order that the snapshots know.
-        addresses: where each worker's data channels listen.
-        handles: per task "chain:subtask", the operator handles to restore, each with the folder
-            of the snapshot that holds it, and whether its operator's parallelism has changed.
+        attempt: the number of the execution attempt; no earlier attempt of the job had it.
+        ordinal: the number of restarts of this run.
+        code: the job's functions, pickled; see `job_code.py`.
+        plan: the execution graph, pickled. It is made by the JobManager and holds no user code.
+        types: `RecordSchema.to_wire` of each record class, in the order of the snapshots.
+        addresses: of each worker, for data connections.
+        handles: for each task "chain:subtask", the operator handles to restore, each with the
+            folder of its snapshot, and whether the operator's parallelism has changed.
         lineage: of the snapshots of this run.
         root: the job's folder.
-        keep: whether snapshots hold state.
+        keep: whether snapshots keep state.
     """
 
     attempt: int
@@ -89,7 +89,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Start:
-    """All workers are ready: begin."""
+    """Start the tasks: all workers are ready."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class SplitWanted:
 
 @dataclass(frozen=True)
 class SplitAssigned:
-    """A split for a source task, from a position (None: its start)."""
+    """A split for a source task, to be read from `position`; None is its start."""
 
     chain: int
     subtask: int
@@ -121,7 +121,7 @@ class NoMoreSplits:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Snapshot `number` is due in so many seconds."""
+    """Prepare for snapshot `number`, which is due in `seconds`."""
 
     number: int
     seconds: float
@@ -129,7 +129,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Inject:
-    """Barrier `number` for all sources of the worker."""
+    """Emit barrier `number` from all sources of the worker."""
 
     number: int
     kind: str
@@ -137,7 +137,7 @@ class Inject:
 
 @dataclass(frozen=True)
 class Abort:
-    """Snapshot `number` was given up."""
+    """Snapshot `number` was aborted."""
 
     number: int
 
@@ -154,14 +154,14 @@ class Acknowledge:
     """A task's part of snapshot `number` is durable.
 
     Arguments:
-        handles: `OperatorHandle.to_wire` of each.
-        committables: (lineage, uid, subtask, snapshot, attempt, payload) of each.
-        new, linked: bytes.
-        aligned_seconds, write_seconds: how long it took.
-        blocked_seconds: for how long each input channel was blocked for it.
-        log_records, log_bytes: of the logs of edges, in which records were in flight.
-        loop: the fields of its `LoopStatus`, if the task is in a loop.
-        types: indices of the record classes of which the worker has encoded instances.
+        handles: `OperatorHandle.to_wire` of each operator.
+        committables: (lineage, uid, subtask, snapshot, attempt, payload) of each committable.
+        new, linked: the bytes that were written, and those that were linked.
+        aligned_seconds, write_seconds: the duration of the alignment and of the writing.
+        blocked_seconds: for how long each input channel was blocked.
+        log_records, log_bytes: the size of the logs of records in flight.
+        loop: the fields of the task's `LoopStatus`; None if it is not in a loop.
+        types: the indices of the record classes of which the worker has encoded instances.
     """
 
     chain: int
@@ -200,7 +200,7 @@ class InputEnded:
 
 @dataclass(frozen=True)
 class OutsideEnded:
-    """A task has processed all input that comes from outside of its loop."""
+    """A task has processed all input from outside of its loop."""
 
     chain: int
     subtask: int
@@ -208,7 +208,7 @@ class OutsideEnded:
 
 @dataclass(frozen=True)
 class EndInput:
-    """A loop is quiet: its tasks run their end-of-input hooks, for the `round`-th time."""
+    """Run the end-of-input hooks of a loop's tasks for the `round`-th time: the loop is quiet."""
 
     loop: int
     round: int
@@ -216,7 +216,7 @@ class EndInput:
 
 @dataclass(frozen=True)
 class CloseLoop:
-    """A loop has ended: its tasks pass the end of input on."""
+    """Pass the end of input on from the tasks of a loop: the loop has ended."""
 
     loop: int
 
@@ -238,15 +238,15 @@ class Failed:
 
 @dataclass(frozen=True)
 class Metrics:
-    """A look at a worker.
+    """The metrics of a worker.
 
     Arguments:
-        operators: [uid, subtask, records in, records out] of each.
-        tasks: [chain, subtask, busy seconds, blocked seconds, queued, last snapshot that it has
-            copied its state for] of each.
+        operators: [uid, subtask, records in, records out] of each operator.
+        tasks: [chain, subtask, busy seconds, blocked seconds, queued elements, last snapshot for
+            which it has copied its state] of each task.
         back_edges: [link, source, target, queued records, bytes on disk, most bytes on disk] of
-            each.
-        rss, peak: resident memory in bytes, now and at most.
+            each back-edge.
+        rss, peak: the resident memory in bytes, now and at most.
     """
 
     worker: int
@@ -259,7 +259,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The worker's process lives; sent by a thread of its own."""
+    """The worker's process is alive; a thread of its own sends this."""
 
     worker: int
     attempt: int
@@ -267,7 +267,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Shutdown:
-    """End the process."""
+    """End the worker."""
 
 
 Message = (
@@ -298,13 +298,13 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 
 def encode(message: Message) -> bytes:
-    """A message as bytes. Raises `TypeError` or `OverflowError` for a value that is not plain."""
+    """Return a message as bytes. Raise `TypeError` or `OverflowError` for a value not plain."""
     values = [getattr(message, field.name) for field in fields(message)]
     return pack([_NUMBERS[type(message)], *values])
 
 
 def decode(data: bytes) -> Message:
-    """The message again. Raises `ProtocolError` if there is none, or a field has a wrong type."""
+    """Return the message in `data`. Raise `ProtocolError` if it is malformed."""
     value = unpack(data)
     if not isinstance(value, list) or not value or value[0] not in range(len(_KINDS)):
         raise ProtocolError(f"malformed message: {data[:40]!r}")

@@ -1,7 +1,7 @@
 """Requests to the job service and to a JobManager process: typed, and checked when decoded.
 
-They travel as maps of msgpack, so that a client of another version is told about the versions
-and not about fields.
+On the wire they are maps of msgpack. A client of another version then gets an error about the
+versions, and not about fields.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Refused(PenstockError):
-    """A request is not carried out; the text is for its sender."""
+    """A request is refused; the message is for its sender."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class JobRequest:
     Arguments:
         code: the job's code, packed.
         search_path: `sys.path` of the program.
-        host: the address to listen on with TCP; None for Unix sockets.
+        host: the address to listen on with TCP; None uses Unix sockets.
         options: the fields of `JobSettings`.
     """
 
@@ -95,7 +95,7 @@ class Order(Enum):
 
 
 def versions() -> list[str]:
-    """Return the versions of Python and Penstock; both ends need the same to ship code."""
+    """Return the versions of Python and Penstock; both ends need the same to exchange code."""
     major, minor = sys.version_info[:2]
     return [f"Python {major}.{minor}", f"Penstock {VERSION}"]
 
@@ -106,7 +106,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """Return the request in `data`. Raises `Refused` if it is malformed or of other versions."""
+    """Return the request in `data`. Raise `Refused` if it is malformed or of other versions."""
     try:
         wire = _map(data)
         theirs: Any = wire.get("versions")
@@ -128,7 +128,7 @@ def encode_job(request: JobRequest) -> bytes:
 
 
 def decode_job(data: bytes) -> JobRequest:
-    """Return the job in the first frame of a client. Raises `ProtocolError`."""
+    """Return the job in the first frame of a client. Raise `ProtocolError`."""
     return build_from_map(JobRequest, _map(data))
 
 

@@ -1,4 +1,4 @@
-"""Texts about the restarts of a job, equal in `logging`, on standard error and in a job's log."""
+"""Texts about the restarts of a job: the same in `logging`, on standard error and in its log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = {
 class RestartTexts:
     """Turns the events about the restarts of one job into text.
 
-    A failure is described in full when it comes for the first time, and not when it comes again.
+    A failure is described in full, unless it is the same as the one before.
     """
 
     def __init__(self) -> None:

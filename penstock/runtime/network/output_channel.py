@@ -5,7 +5,7 @@ batches when it is large enough, when its oldest record is old enough, or when t
 else to do. Sealed elements wait in the channel until there is a credit for them. A task whose
 output channels hold sealed elements takes no more input: that is backpressure.
 
-Nothing here awaits; what goes to another process is passed to a `Sender`.
+Nothing here awaits; elements for another process are passed to a `Sender`.
 """
 
 from __future__ import annotations

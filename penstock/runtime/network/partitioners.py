@@ -43,7 +43,7 @@ class StreamPartitioner(ABC):
         self.outputs = outputs
         #: Names the partitioner's user code in errors, such as "key of Count"; None without any.
         self.place: str | None = None
-        #: The iterator over the records that are being routed. After an error its position tells
+        #: The iterator over the records that are being routed. After an error its position shows
         #: which record has failed.
         self.iterator: Any = None
 

@@ -41,7 +41,7 @@ _MAX_RECORDS = 1 << 30
 
 @dataclass(frozen=True)
 class ConnectionHeader:
-    """The first frame of a data connection: its execution attempt and its channel."""
+    """The first frame of a data connection: the execution attempt and the channel."""
 
     attempt: int
     link: int

@@ -1,11 +1,11 @@
-"""A queue of frames on disk, first in, first out: what a back-edge holds beyond its memory.
+"""A queue of frames on disk, first in, first out: it holds what exceeds a back-edge's memory.
 
-Frames are appended to segment files and read back in order. A consumed segment is deleted,
-unless a `Hold` needs it: the log of a snapshot is a range of the queue, and its segments are
-linked into the snapshot once they are closed. A closed segment never changes.
+Frames are appended to segment files and read back in order. A consumed segment is deleted, unless
+a `Hold` needs it: the log of a snapshot is a range of the queue. Its segments are linked into the
+snapshot once they are closed. A closed segment never changes.
 
-The format of the frames is that of logs (`penstock.snapshot.storage.in_flight_log`). Nothing here
-awaits: writing goes to the page cache, a few dozen microseconds for a batch.
+The frames have the format of logs (`penstock.snapshot.storage.in_flight_log`). Nothing here awaits:
+writing goes to the page cache and takes a few dozen microseconds for a batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Hold", "Mark", "SpillQueue"]
 
 
 class _File:
-    """One segment file with what is known of it."""
+    """A segment file, with its size, its digest and the number of records of each frame."""
 
     def __init__(self, path: Path, index: int) -> None:
         self.path, self.index = path, index
@@ -50,12 +50,12 @@ class _File:
 
 
 class Mark:
-    """A place in the queue: behind everything that was appended before it was made.
+    """A position in the queue: behind all frames that were appended before it was created.
 
     Arguments:
-        index: of a segment, which need not be there any more, or not yet.
-        offset: bytes of it that are ahead of the place.
-        records: how many were ever appended ahead of it.
+        index: of a segment, which may be deleted already or not exist yet.
+        offset: the number of bytes of that segment before the position.
+        records: the number of records that were ever appended before the position.
     """
 
     def __init__(self, index: int, offset: int, records: int) -> None:
@@ -65,22 +65,22 @@ class Mark:
 class Hold:
     """A range of the queue that stays on disk until it is released.
 
-    Made by `SpillQueue.hold`; open at its end until `SpillQueue.end_hold`.
+    It is created by `SpillQueue.hold`. Its end is open until `SpillQueue.end_hold`.
     """
 
     def __init__(self, spill: SpillQueue) -> None:
         self.files: list[_File] = []
-        #: Byte offsets of the begin in the first file and of the end in the last one.
+        #: Byte offsets: of the begin in the first file, and of the end in the last one.
         self.start = self.end = 0
         self.records = 0
         self._spill = spill
 
     def ranges(self) -> list[Range]:
-        """It as ranges of closed segments, in order. `ProtocolError` before its end."""
+        """Return the ranges of closed segments, in order. Raise `ProtocolError` before its end."""
         return self._spill.ranges(self)
 
     def release(self) -> None:
-        """It is not needed any more; segments that are consumed as well are deleted."""
+        """Give the range up; segments of it that are consumed are deleted."""
         self._spill.release(self)
 
 
@@ -88,8 +88,8 @@ class SpillQueue:
     """One queue on disk.
 
     Arguments:
-        folder: for its segments; made when the first frame comes. It must not exist by then.
-        segment_bytes: size at which a segment is closed.
+        folder: for its segments; created with the first frame. It must not exist before.
+        segment_bytes: the size at which a segment is closed.
     """
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -101,11 +101,11 @@ class SpillQueue:
         self._open_holds: list[Hold] = []
         self._next = 0
         self._appended = 0
-        #: Unread frames, their bytes, and their records.
+        #: The number of unread frames, of their bytes and of their records.
         self.frames = self.bytes = self.records = 0
 
     def append(self, kind: int, payload: bytes | memoryview, records: int) -> None:
-        """Add a frame at the end. Raises `OSError`, as when the disk is full."""
+        """Add a frame at the end. Raise `OSError`, such as when the disk is full."""
         file = self._files[-1] if self._files else None
         if file is None or file.writer is None:
             file = self._begin()
@@ -137,7 +137,7 @@ class SpillQueue:
         return file
 
     def read(self, max_bytes: int) -> list[tuple[int, bytes, int]]:
-        """Remove frames from the head: (kind, payload, records), about `max_bytes` of them."""
+        """Remove and return frames, as (kind, payload, records), of about `max_bytes` in all."""
         taken: list[tuple[int, bytes, int]] = []
         size = 0
         while self.frames and size < max_bytes:
@@ -173,19 +173,23 @@ class SpillQueue:
             file.path.unlink()
 
     def mark(self) -> Mark:
-        """The place behind the last frame."""
+        """Return the position behind the last frame."""
         if not self._files:
             return Mark(self._next, 0, self._appended)
         return Mark(self._files[-1].index, self._files[-1].size, self._appended)
 
     def hold(self, until: Mark | None = None) -> Hold:
-        """Keep what is unread: up to a place, else that and all that comes until `end_hold`."""
+        """Keep unread frames on disk until they are released.
+
+        Arguments:
+            until: the end of the range; None includes frames that come until `end_hold`.
+        """
         hold = Hold(self)
         hold.records = self.records
         if self._files:
             hold.start = self._files[0].read_bytes
         for file in self._files:
-            # All that lies ahead of the place may have been read, and its segments be gone.
+            # All frames before the position may have been read, and their segments be deleted.
             if until is not None and (file.index, 0) >= (until.index, until.offset):
                 break
             hold.files.append(file)
@@ -200,14 +204,14 @@ class SpillQueue:
         return hold
 
     def end_hold(self, hold: Hold) -> None:
-        """What is appended from now on is not part of the hold; its segments are closed."""
+        """End the range here; its last segment is closed."""
         self._open_holds.remove(hold)
         if hold.files:
             hold.end = hold.files[-1].size
             hold.files[-1].close_writer()
 
     def ranges(self, hold: Hold) -> list[Range]:
-        """An ended hold as ranges of closed segments, in order."""
+        """Return the ranges of closed segments of an ended hold, in order."""
         if hold in self._open_holds:
             raise ProtocolError("the ranges of a hold were asked for before its end")
         found = []
@@ -220,7 +224,7 @@ class SpillQueue:
         return found
 
     def release(self, hold: Hold) -> None:
-        """The hold is not needed any more; segments that are consumed as well are deleted."""
+        """Give a hold up; segments of it that are consumed are deleted."""
         if hold in self._open_holds:
             self._open_holds.remove(hold)
         files, hold.files = hold.files, []
@@ -231,7 +235,7 @@ class SpillQueue:
                 file.path.unlink()
 
     def close(self) -> None:
-        """Close the files. They are left: the folder belongs to the attempt, which removes it."""
+        """Close the files. They are not deleted: the folder is the attempt's, which removes it."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None

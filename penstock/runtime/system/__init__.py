@@ -1,1 +1,4 @@
-"""Give the runtime its clock, connections, processes and limits, as parameters."""
+"""The runtime's clock, connections, processes, threads and limits.
+
+Nothing here knows jobs. Start reading at `system.py`.
+"""

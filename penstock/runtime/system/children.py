@@ -1,9 +1,9 @@
-"""How a process of a job is started: with this very package, and Python's usual search path.
+"""The command that starts a process of a job, with this installation of the package.
 
-The environment stays as it is. With the folder of this package in `PYTHONPATH`, which is
-`site-packages` where it is installed, all other packages there would come before the standard
-library: an old backport would keep the process from starting. So the package is loaded from its
-folder directly, and the folder is searched last.
+`PYTHONPATH` is not used for that. If it named the folder of an installed package, `site-packages`,
+all other packages there would come before the standard library, and an old backport could keep the
+process from starting. Instead the package is loaded from its folder directly, and that folder is
+the last one to be searched.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def child_command(module: str, *arguments: str, folder: str | None = None) -> li
 
     Arguments:
         module: its full name.
-        arguments: for its `sys.argv`.
-        folder: the folder that `penstock` is in; None takes that of this very package.
+        arguments: of the process, in `sys.argv`.
+        folder: the folder that contains `penstock`; None takes that of this package.
     """
     own = folder or str(Path(__file__).resolve().parents[3])
     # With -P the working directory is not searched.

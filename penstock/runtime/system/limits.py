@@ -1,4 +1,4 @@
-"""The operating system's limits that a process of a job needs."""
+"""Limits of the operating system that a process of a job depends on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from penstock.dataflow.errors import JobError, Recoverability
 
 __all__ = ["PROCESS_FILES", "require_open_files"]
 
-#: Open files that any process of a job needs, beside its connections.
+#: The number of open files that any process of a job needs, besides its connections.
 PROCESS_FILES = 64
 
 
 def require_open_files(needed: int, what: str = "the job") -> None:
-    """Raise the soft limit of open files to `needed`; `JobError` if the hard limit is lower."""
+    """Raise the soft limit of open files to `needed`, if it is lower.
+
+    Arguments:
+        needed: the number of open files.
+        what: names the process in the error.
+
+    Raises:
+        JobError: if the hard limit is lower.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= needed or soft == resource.RLIM_INFINITY:
         return

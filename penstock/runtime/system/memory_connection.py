@@ -1,7 +1,7 @@
 """Connections between the tasks of one event loop, without sockets.
 
-For jobs that run in one process, and for simulated clusters. A stream holds everything that was
-sent and not yet received; the credits of channels keep that small.
+They are for jobs in one process and for simulated clusters. A stream holds all bytes that were sent
+and not received yet; the credits of channels bound their number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["MemoryNetwork", "MemoryStream", "MemoryTransport", "memory_streams"]
 
 
 class MemoryStream(trio.abc.Stream):
-    """One end of a connection; `memory_streams` makes both."""
+    """One end of a connection; `memory_streams` creates both."""
 
     def __init__(self) -> None:
         self._arrived = bytearray()
@@ -26,7 +26,7 @@ class MemoryStream(trio.abc.Stream):
         self._peer = self
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Give bytes to the other end."""
+        """Send bytes to the other end."""
         await trio.lowlevel.checkpoint()
         if self._closed:
             raise trio.ClosedResourceError("this end of the connection was closed")
@@ -41,7 +41,7 @@ class MemoryStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return what has arrived; no bytes if the other end is closed and all was received."""
+        """Return received bytes; none if the other end is closed and all were returned."""
         await trio.lowlevel.checkpoint()
         while not (self._arrived or self._closed or self._peer._closed):
             await self._changed.wait()
@@ -57,14 +57,14 @@ class MemoryStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Close this end at once; the other receives what was sent, and then the end."""
+        """Close this end at once; the other end still receives all bytes that were sent."""
         self._closed = True
         self._changed.set()
         self._peer._changed.set()
 
 
 def memory_streams() -> tuple[MemoryStream, MemoryStream]:
-    """Make a connection, and return its two ends."""
+    """Return the two ends of a new connection."""
     one, other = MemoryStream(), MemoryStream()
     one._peer, other._peer = other, one
     return one, other
@@ -74,7 +74,7 @@ Serve = Callable[[MemoryStream], Awaitable[None]]
 
 
 class MemoryNetwork:
-    """Finds, by its address, the part of a job that listens there."""
+    """Maps addresses to the parts of a job that listen there."""
 
     def __init__(self) -> None:
         self._listening: dict[str, tuple[Serve, trio.Nursery]] = {}
@@ -91,7 +91,7 @@ class MemoryNetwork:
             del self._listening[address]
 
     def connect(self, address: str) -> MemoryStream:
-        """Connect to an address. Raises `ConnectionRefusedError` if none listens there."""
+        """Connect to an address. Raise `ConnectionRefusedError` if none listens there."""
         if address not in self._listening:
             raise ConnectionRefusedError(f"nothing listens at {address}")
         handler, nursery = self._listening[address]
@@ -111,7 +111,7 @@ class MemoryTransport:
     """The connections of one worker or JobManager; a `Transport`.
 
     Arguments:
-        network: what all parts of the job share.
+        network: shared by all parts of the job.
     """
 
     def __init__(self, network: MemoryNetwork) -> None:
@@ -119,7 +119,7 @@ class MemoryTransport:
         self._streams: list[MemoryStream] = []
 
     async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
-        """Serve connections in `nursery`; returns the address."""
+        """Serve connections in `nursery`; return the address."""
         address = f"memory:{name}"
         self._network.listen(address, handler, nursery)
         await trio.lowlevel.checkpoint()
@@ -133,7 +133,7 @@ class MemoryTransport:
         return stream
 
     def close(self) -> None:
-        """Close all connections that were opened here, as the end of a process does."""
+        """Close all connections that were opened here, as the end of a process would."""
         for stream in self._streams:
             stream.close()
         self._streams.clear()

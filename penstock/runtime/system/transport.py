@@ -38,8 +38,8 @@ class SocketTransport:
     """Connects by Unix sockets in a short private folder, or by TCP.
 
     Arguments:
-        host: an address to listen on with TCP; None uses Unix sockets.
-        bind: the address of this machine behind `host`, if that is another one.
+        host: the address to listen on with TCP; None uses Unix sockets.
+        bind: the address of this machine behind `host`, if they differ.
         beside: the address of another process of the job; Unix sockets are created in its folder.
     """
 

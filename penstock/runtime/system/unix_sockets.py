@@ -1,9 +1,8 @@
-"""Unix sockets: where they are put, and how their addresses are written.
+"""The folders and addresses of Unix sockets.
 
-The path of a Unix socket has at most 107 bytes, so sockets have a short temporary folder of their
-own. Where there is no such folder that can be written, Linux has sockets without a path, which
-are written with `@`. Every user of the machine can connect to these; what protects a job is the
-token, as with TCP.
+The path of a Unix socket has at most 107 bytes, so sockets are in a short temporary folder of their
+own. If no such folder can be written, Linux has sockets without a path, whose addresses begin with
+`@`. Every user of the machine can connect to these; the token protects the job, as with TCP.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ __all__ = ["MAX_SOCKET_PATH", "UnixSockets", "socket_name"]
 
 #: The kernel's limit for the path of a Unix socket, without the closing zero.
 MAX_SOCKET_PATH = 107
-#: For the name of a socket in its folder.
+#: The maximum length of a socket's name in its folder.
 NAME_BYTES = 32
 
 
 def socket_name(path: str) -> str:
-    """Return what the kernel calls the socket at a path that `UnixSockets.bind` returned."""
+    """Return the kernel's name for a path that `UnixSockets.bind` has returned."""
     return "\0" + path[1:] if path.startswith("@") else path
 
 
@@ -36,8 +35,8 @@ class UnixSockets:
 
     Arguments:
         kind: a word for the name of their folder.
-        beside: the path of another process's socket; these go to the same folder, and that
-            process removes it.
+        beside: the path of another process's socket. These are in the same folder, which that
+            process removes.
     """
 
     def __init__(self, kind: str = "sockets", beside: str | None = None) -> None:
@@ -46,17 +45,16 @@ class UnixSockets:
         self._folder: TemporaryFolder | None = None
 
     def bind(self, name: str) -> tuple[socket.socket, str]:
-        """Bind a socket; returns it and its path.
+        """Bind a socket; return it and its path.
 
-        Sockets of earlier attempts are removed from an own folder: workers that were killed leave
-        theirs, and a job may be restarted for months.
+        If the folder belongs to this process, sockets of earlier attempts are removed from it.
+        Killed workers leave theirs, and a job may be restarted for months.
 
         Arguments:
-            name: of at most `NAME_BYTES` bytes; the number of the attempt is its suffix, if there
-                is one.
+            name: of at most `NAME_BYTES` bytes. Its suffix, if any, is the number of the attempt.
 
         Raises:
-            StoreError: if there is no place for it.
+            StoreError: if it cannot be created.
         """
         place = self._place
         # A cleaner of old temporary files may have removed the folder since the last time.
@@ -75,14 +73,14 @@ class UnixSockets:
         return bound, path
 
     def close(self) -> None:
-        """Remove the folder, if it is of this process."""
+        """Remove the folder, if it belongs to this process."""
         if self._folder is not None:
             self._folder.remove()
             self._folder = self._place = None
 
     def _choose(self) -> str:
         refused = []
-        # The usual folder first: that of TMPDIR may have a long path, or be a network's.
+        # /tmp first: the folder of TMPDIR may have a long path, or be on a network.
         for parent in ("/tmp", None):
             try:
                 folder = TemporaryFolder(self._kind, parent)

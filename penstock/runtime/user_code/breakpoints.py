@@ -36,7 +36,7 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 def quit_message(error: BaseException) -> str | None:
-    """Return why a debugger was left, or None for an error that is no end of a debugger."""
+    """Return why the user has left a debugger; None for any other error."""
     if not isinstance(error, BdbQuit):
         return None
     return "the debugger was quit" if current_role() is None else f"pdb {_HINT}"

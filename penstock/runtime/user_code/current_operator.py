@@ -1,7 +1,7 @@
-"""Knows the operator that runs, for what is logged meanwhile.
+"""The operator whose code runs now, for log records.
 
-A context variable holds it, so each task of the event loop has its own value, and a thread that a
-task starts inherits it. Tasks set it once for each batch and operator, and never per record.
+It is in a context variable, so each trio task has its own value, and a thread that a task starts
+inherits it. A task of the job sets it once for each batch and operator, and never per record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["OperatorAtWork", "operator_at_work"]
 
 
 class OperatorAtWork(Protocol):
-    """What is known of a running operator; an `OperatorContext`."""
+    """The identity of a running operator; implemented by `OperatorContext`."""
 
     @property
     def name(self) -> str:

@@ -48,11 +48,11 @@ class FailedOperator(Protocol):
 
 @contextmanager
 def calling(operator: str, problem: str) -> Iterator[None]:
-    """Raise what user code raises in this block as a `JobError` with the operator's name.
+    """Turn errors of user code in this block into a `JobError` with the operator's name.
 
     Arguments:
         operator: the name of the source or sink.
-        problem: what the error means for the job; the message begins with it.
+        problem: the beginning of the message: the consequence for the job.
     """
     try:
         yield
@@ -142,10 +142,10 @@ def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | N
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether user code raised an exception: any, but a cancellation and a real Ctrl-C.
+    """Return whether an exception is one of user code; all are but cancellations and a Ctrl-C.
 
-    User code may raise `SystemExit` (`sys.exit`), `GeneratorExit` and `KeyboardInterrupt`, too.
-    In a process of a job no Ctrl-C raises anything, so there a `KeyboardInterrupt` is user code's.
+    User code may raise `SystemExit` (with `sys.exit`), `GeneratorExit` and `KeyboardInterrupt`. In
+    a process of a job Ctrl-C raises nothing, so there a `KeyboardInterrupt` is user code's.
     """
     if isinstance(error, KeyboardInterrupt):
         return current_role() is not None
@@ -157,21 +157,21 @@ def is_user_error(error: BaseException) -> bool:
 def user_traceback(error: BaseException) -> str | None:
     """Return the traceback of an exception without the engine's own frames.
 
-    Of an error that Penstock raised on behalf of the user only the frames are returned, since its
-    message says the rest; None if there are none.
+    For an error of Penstock only the user's frames are returned, or None if there are none: the
+    message of the error is shown with them.
     """
     if isinstance(error, PenstockError):
         return _user_frames(error)
     own = error.__traceback__
     while own is not None and _is_own(own):
         own = own.tb_next
-    if own is None:  # it was raised by code of ours, on behalf of the user
+    if own is None:  # the engine raised it on behalf of the user
         return "".join(traceback.format_exception_only(error))
     return "".join(traceback.format_exception(type(error), error, own))
 
 
 def raised_by_engine(error: BaseException) -> bool:
-    """Return whether code of ours raised an exception, on behalf of the user."""
+    """Return whether the engine raised an exception, on behalf of the user."""
     place = error.__traceback__
     while place is not None and _is_own(place):
         place = place.tb_next

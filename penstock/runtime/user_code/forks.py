@@ -1,10 +1,12 @@
-"""End a process that user code has forked when it comes back to the engine.
+"""End a process that user code has forked if it returns to the engine.
 
-Such a process has copies of all connections of its parent and would write to them, too. It is
-watched by a trace function, which costs the parent nothing: it ends the process at the first step
-of the engine's code that had called the user's. A child that ends inside the user's function, or
-that runs another program, is not concerned, and neither are children of `multiprocessing`, which
-never return from its code; there the trace function is removed.
+Such a process has copies of all connections of its parent, and would write to them. A trace
+function in the child, which costs the parent nothing, ends the child at the first step of the
+engine's code that had called the user's function.
+
+Other children are left alone: those that end inside the user's function, those that run another
+program, and those of `multiprocessing`, which never return from its code. For the latter the trace
+function is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _watching = False
 
 
 def watch_forks() -> None:
-    """End forked children of this process that come back to the engine."""
+    """End forked children of this process that return to the engine."""
     global _watching
     if not _watching:
         _watching = True
@@ -30,7 +32,7 @@ def watch_forks() -> None:
 
 
 def _watch_child() -> None:
-    # A worker on Spark is a process of Spark's, which lives on.
+    # A worker on Spark is a process of Spark's, which outlives the job.
     engine = _calling_engine(sys._getframe(1)) if current_role() else None
     if engine is None:
         return
@@ -44,7 +46,7 @@ def _watch_child() -> None:
         os._exit(1)
 
     def trace(frame: FrameType, *_: Any) -> None:
-        # The engine may call the next function without a step of its own, as in `map(f, records)`.
+        # The engine may call the next function without a step in between, as in `map(f, records)`.
         if frame.f_back is engine:
             end()
         code = frame.f_code
@@ -56,10 +58,10 @@ def _watch_child() -> None:
 
 
 def _calling_engine(frame: FrameType) -> FrameType | None:
-    """Return the frame of ours that has called the code that forks.
+    """Return the engine's frame that has called the code that forks.
 
-    The frame that forks is not it, even if it looks like one of ours: functions of the user may
-    be compiled into loops of the engine.
+    The frame that forks is not considered, even if it looks like the engine's: functions of the
+    user may be compiled into loops of the engine.
     """
     caller = frame.f_back
     while caller is not None:

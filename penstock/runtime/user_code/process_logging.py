@@ -1,7 +1,7 @@
-"""Carries the logging configuration of a program to the processes of its job.
+"""The logging configuration of a program, for the processes of its job.
 
-A worker does not run the job file, so what `logging.basicConfig` does there has no effect in it.
-The client therefore ships the levels and the format. Each process of the job installs a handler on
+A worker does not run the job file, so a `logging.basicConfig` in it has no effect on the worker.
+The client therefore sends the levels and the format. Each process of the job installs a handler on
 standard error with them, unless an imported module has configured the root logger there.
 """
 
@@ -34,11 +34,11 @@ _STYLES = {logging.PercentStyle: "%", logging.StrFormatStyle: "{", logging.Strin
 
 @dataclass(frozen=True)
 class LoggingConfig:
-    """The part of a program's logging configuration that is shipped.
+    """The part of a program's logging configuration that is sent to its job.
 
     Arguments:
         level: of the root logger; None if the program has not configured it.
-        explicit: the level was given to the job, and wins over what modules set in the process.
+        explicit: the level was given to the job, and overrides the levels that modules set.
         levels: of the other loggers that have one.
         handler_level: of the handler.
         format, datefmt, style, defaults: of the lines; a format of None is Penstock's own.
@@ -78,7 +78,7 @@ def program_logging(level: int | None) -> LoggingConfig:
     configured = bool(root.handlers) or root.level != logging.WARNING
     config = LoggingConfig(root.level if configured else None, levels=levels)
     streams = [each for each in root.handlers if isinstance(each, logging.StreamHandler)]
-    # What a program writes to its terminal comes before what it writes to a file.
+    # The handler of the terminal is preferred to those of files.
     streams.sort(key=lambda each: isinstance(each, logging.FileHandler))
     if streams:
         config = replace(config, handler_level=streams[0].level, **_format_of(streams[0]))
@@ -112,11 +112,11 @@ def _format_of(handler: logging.Handler) -> dict[str, Any]:
 
 
 class _Place(logging.Filter):
-    """Sets the attributes that say where in the job a line was logged.
+    """Sets the attributes for the place in the job where a line was logged.
 
     Arguments:
-        process: what the process is called where no operator runs.
-        subtask: the attribute where no operator runs.
+        process: the name of the process, used while no operator runs.
+        subtask: the value of the attribute while no operator runs.
     """
 
     def __init__(self, process: str, subtask: int | str) -> None:
@@ -139,16 +139,16 @@ class _Place(logging.Filter):
 
 
 class LogAttributes:
-    """Gives the handlers of this process the attributes of a job; a context manager.
+    """Adds a job's attributes to the handlers of this process; a context manager.
 
-    It installs no handler: this is for a process that runs more than the job. At the end of the
-    block all is as before.
+    It installs no handler: it is for a process that does not belong to the job alone. At the end
+    of the block the previous state is restored.
     """
 
     def __init__(self, process: str = "-", subtask: int | str = "-") -> None:
         self._place = _Place(process, subtask)
         self._adopted: list[logging.Handler] = []
-        #: The levels from before.
+        #: The previous levels.
         self._levels: list[tuple[logging.Logger, int]] = []
 
     def __enter__(self) -> Self:
@@ -161,13 +161,13 @@ class LogAttributes:
             logger.setLevel(level)
 
     def configure(self, config: LoggingConfig) -> None:
-        """Set the level that was given to the job; adopt the handlers."""
+        """Set the level that was given to the job, and adopt the handlers."""
         if config.explicit and config.level is not None:
             self._set_level(logging.root, config.level)
         self.adopt()
 
     def adopt(self) -> None:
-        """Give the attributes to all handlers that exist now."""
+        """Add the attributes to all handlers that exist now."""
         for handler in _handlers():
             if self._place not in handler.filters:
                 handler.addFilter(self._place)
@@ -182,7 +182,7 @@ class ProcessLogging(LogAttributes):
     """Configures the logging of a process that runs a part of one job only; a context manager.
 
     Arguments:
-        process: what the process is called, such as "worker 1".
+        process: the name of the process, such as "worker 1".
         subtask: the subtask whose operators it runs.
     """
 
