@@ -26,14 +26,15 @@ from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
-from penstock.snapshot.state.entries import TOMBSTONE, ValueCodec
+from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.local_storage import CreateDatabase, LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
-from penstock.snapshot.state.preparation.eager_flush import EagerFlush
+from penstock.snapshot.state.preparation.eager_flush import EagerFlusher
 from penstock.snapshot.state.preparation.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.restore import Restorer
-from penstock.snapshot.state.rocksdb.database import RocksDatabase, SharedMemory
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.rocksdb.rows import REMEMBERED_BYTES, RowKeys
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
@@ -72,7 +73,7 @@ class KeyedBackend:
         self,
         *,
         folder: Path,
-        codec: ValueCodec,
+        codec: StateCodec,
         canonical: Callable[[Any], bytes],
         max_parallelism: int,
         groups: range,
@@ -108,7 +109,7 @@ class KeyedBackend:
         self._snapshots = SnapshotWriter(
             self.tables, self.storage, self._early, groups, inline_threshold
         )
-        self._flush = EagerFlush(self.tables, self.storage, self._snapshots.is_busy)
+        self._flush = EagerFlusher(self.tables, self.storage, self._snapshots.is_busy)
 
     def table(self, name: str) -> KeyedTable:
         """Return the state `name`, registered if it is new; a restored one keeps its id."""

@@ -1,4 +1,4 @@
-"""What a table holds in place of a value, and the codec of keys and values."""
+"""Marks that stand in a table in place of a value, and the codec of keys and values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = [
     "MISSING",
     "TOMBSTONE",
     "EncodedValue",
-    "ValueCodec",
+    "StateCodec",
     "encode_entries",
 ]
 
 
-class ValueCodec(Protocol):
+class StateCodec(Protocol):
     """Encodes keys and values as bytes, and decodes them."""
 
     def encode_value(self, value: Any) -> bytes:
@@ -74,7 +74,7 @@ ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 MARKS: Final = frozenset({Tombstone, EncodedValue})
 
 
-def encode_entries(codec: ValueCodec, values: list[Any]) -> tuple[Sequence[bytes | None], bool]:
+def encode_entries(codec: StateCodec, values: list[Any]) -> tuple[Sequence[bytes | None], bool]:
     """Encode values of a table; None stands for a tombstone.
 
     Returns:

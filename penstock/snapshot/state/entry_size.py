@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from penstock.snapshot.state.entries import MARKS, ValueCodec
+from penstock.snapshot.state.entries import MARKS, StateCodec
 from penstock.snapshot.state.settings import StateSettings
 
 __all__ = ["EntrySize"]
 
-# What an entry in memory takes beyond its content: a slot in a dict (about 50 bytes), the headers
+# Overhead of an entry in memory beyond its content: a slot in a dict (about 50 bytes), the headers
 # of the key and value objects, and the allocator's rounding.
 _OVERHEAD_BYTES = 200
 # Python objects take about this multiple of their encoding. ('key123', 5) takes 250 bytes with
@@ -31,7 +31,7 @@ class EntrySize:
 
     __slots__ = ("_codec", "_mean", "_sample_at", "_settings")
 
-    def __init__(self, codec: ValueCodec, settings: StateSettings) -> None:
+    def __init__(self, codec: StateCodec, settings: StateSettings) -> None:
         self._codec = codec
         self._settings = settings
         self._mean = 0.0

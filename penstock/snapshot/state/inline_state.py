@@ -14,14 +14,14 @@ from typing import Any
 import msgpack
 
 from penstock.dataflow.graph.keys import plain_keys
-from penstock.snapshot.state.entries import ValueCodec, encode_entries
+from penstock.snapshot.state.entries import StateCodec, encode_entries
 from penstock.snapshot.state.layout.state_layout import CapturedTable
 from penstock.snapshot.state.slices import SliceTimer, Work
 from penstock.snapshot.state.tables import Tables
 
 __all__ = ["pack_inline", "unpack_inline"]
 
-# What msgpack adds to an entry: a list and two byte strings.
+# Overhead of msgpack for an entry: a list and two byte strings.
 _ENTRY_BYTES = 6
 
 
@@ -29,7 +29,7 @@ def pack_inline(
     tables: Tables,
     states: int,
     captured: Sequence[CapturedTable],
-    codec: ValueCodec,
+    codec: StateCodec,
     threshold: int,
     timer: SliceTimer,
     is_aborted: Callable[[], bool],
@@ -77,7 +77,7 @@ def pack_inline(
 
 
 def unpack_inline(
-    codec: ValueCodec, packed: bytes, states: Sequence[str]
+    codec: StateCodec, packed: bytes, states: Sequence[str]
 ) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
     """Yield each state's name, and its entries as keys and encoded values."""
     decode = codec.decode_value

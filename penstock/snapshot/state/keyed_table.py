@@ -34,7 +34,7 @@ from penstock.snapshot.state.entries import (
     MISSING,
     TOMBSTONE,
     EncodedValue,
-    ValueCodec,
+    StateCodec,
 )
 from penstock.snapshot.state.entry_size import EntrySize
 from penstock.snapshot.state.settings import StateSettings
@@ -95,7 +95,7 @@ class KeyedTable:
         self,
         name: str,
         table_id: int,
-        codec: ValueCodec,
+        codec: StateCodec,
         settings: StateSettings = StateSettings(),  # noqa: B008
     ) -> None:
         self.name = name

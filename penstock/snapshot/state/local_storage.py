@@ -11,11 +11,12 @@ from typing import Any
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
 from penstock.snapshot.state.cold_store import ColdStore, MemoryOnly
-from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.block_store import BlockStore
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocksdb.database import CHECKSUM_BYTES, RocksDatabase, SharedMemory
+from penstock.snapshot.state.rocksdb.database import CHECKSUM_BYTES, RocksDatabase
+from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.rocksdb.row_store import RowStore
 from penstock.snapshot.state.rocksdb.rows import RowKeys
 from penstock.snapshot.state.settings import StateSettings
@@ -45,7 +46,7 @@ class LocalStorage:
     def __init__(
         self,
         folder: Path,
-        codec: ValueCodec,
+        codec: StateCodec,
         row_keys: RowKeys,
         slicing: Slicing,
         settings: StateSettings,

@@ -6,8 +6,8 @@ Invariants:
   are linked, so that no later epoch is in RocksDB before.
 * The entries of an aborted snapshot are written all the same, since newer ones hold only what
   changed since. Only the checkpoint is skipped.
-* Captured maps stay in their tables until all of them are written, and shadow what is written. So
-  writing may be given up half-way; it then begins from the start.
+* Captured maps stay in their tables until all of them are written, and shadow the written entries.
+  So writing may be given up half-way; it then begins from the start.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class StateSnapshot:
         writer: writes it.
         number: number of the snapshot.
         states: names of the states, in the order of their ids.
-        captured: what was captured of each table that changed.
+        captured: the captured part of each table that changed.
     """
 
     def __init__(

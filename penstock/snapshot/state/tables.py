@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.snapshot.state.cold_store import ColdStore
-from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.keyed_table import ColdReader, KeyedTable
 from penstock.snapshot.state.layout.levelled_layout import LevelledLayout
 from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout
@@ -22,7 +22,7 @@ class Tables:
         settings: thresholds of the backend.
     """
 
-    def __init__(self, codec: ValueCodec, settings: StateSettings) -> None:
+    def __init__(self, codec: StateCodec, settings: StateSettings) -> None:
         self._codec = codec
         self._settings = settings
         self._readers: list[ColdReader] = []

@@ -122,7 +122,7 @@ def write_log(
     inline_threshold: int,
     files: FileSystem | None = None,
 ) -> Generator[Callable[[], None], Any, tuple[LogHandle, SnapshotBytes]]:
-    """Writes a log durably; see `values.Work` for how it is driven.
+    """Write a log durably; the caller runs the callables that this yields off the event loop.
 
     What is small and in memory travels in the handle. Else batches are written to files, and
     segments are linked, or copied where they cannot be. An empty log needs no handle: leave it.

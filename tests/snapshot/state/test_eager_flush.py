@@ -21,8 +21,9 @@ from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
 from penstock.snapshot.state.rocksdb import checkpoint as checkpoint_module
-from penstock.snapshot.state.rocksdb import database as rocks_module
-from penstock.snapshot.state.rocksdb.version import ManifestReader, UnknownManifestError
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.manifest_reader import ManifestReader, UnknownManifestError
+from penstock.snapshot.state.rocksdb.options import database_options
 from penstock.snapshot.state.settings import StateSettings
 from tests.snapshot.state.test_backend import (
     GROUPS,
@@ -37,17 +38,15 @@ from tests.snapshot.state.test_backend import (
 __all__ = ["make"]
 
 
-@pytest.fixture
-def no_compactions(monkeypatch):
-    """RocksDB replaces no table files by itself, at a moment that nobody knows."""
-    usual = rocks_module._options
+def create_without_compactions(folder, shared):
+    """Make a database that replaces no table files by itself, at an unknown moment."""
 
     def options(shared):
-        made = usual(shared)
+        made = database_options(shared)
         made.set_disable_auto_compactions(True)
         return made
 
-    monkeypatch.setattr(rocks_module, "_options", options)
+    return RocksDatabase.create(folder, shared, options)
 
 
 def amid_prewriting(make):
@@ -105,14 +104,13 @@ def test_prewriting_may_be_given_up(make):
     assert contents(make.restored(make.snapshot(backend, 2))) == expected
 
 
-@pytest.mark.usefixtures("no_compactions")
 def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeypatch):
     computed = []
     real = checkpoint_module._checksum
     monkeypatch.setattr(
         checkpoint_module, "_checksum", lambda path: computed.append(path.name) or real(path)
     )
-    backend = make(inline_threshold=0)
+    backend = make(inline_threshold=0, create_database=create_without_compactions)
     table = backend.table("s")
     expected = {}
     for number in range(1, 5):
@@ -154,9 +152,11 @@ def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch
     assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend)
 
 
-def announced(make, **settings):
-    """A backend that was told that a snapshot is due, and what it holds."""
-    backend = make(inline_threshold=0, settings=StateSettings(**settings))
+def announced(make, create_database=RocksDatabase.create, **settings):
+    """A backend to which a snapshot was announced, and its entries."""
+    backend = make(
+        inline_threshold=0, settings=StateSettings(**settings), create_database=create_database
+    )
     fill(backend, 12_000)
     make.snapshot(backend, 1)
     fill(backend, 12_000, lambda i: -i)
@@ -290,9 +290,8 @@ def test_a_snapshot_of_rows_adds_a_log_too(make):
     assert contents(make.restored(handle)) == expected | {f"k{i}": -i for i in range(100)}
 
 
-@pytest.mark.usefixtures("no_compactions")
 def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
-    backend, _ = announced(make)
+    backend, _ = announced(make, create_without_compactions)
     drive(backend.flush_eagerly())
     drive(backend.prepare_checkpoint())
     # More than a write buffer holds, so that RocksDB makes a table file and begins another log.

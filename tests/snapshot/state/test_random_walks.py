@@ -2,7 +2,7 @@
 
 On a database in memory, which is quick enough for thousands of histories. There are two states:
 values of the first are lists that are changed in place, those of the second are as `reduce` has
-them, so that it has one level while most of it changes (`positions.py`).
+them, so that the table is dense while most of it changes.
 """
 
 import copy

@@ -8,7 +8,7 @@ from operator import is_not
 from typing import Any
 
 from penstock.dataflow.graph.keys import plain_keys
-from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.block_store import BlockStore
 from penstock.snapshot.state.settings import StateSettings
@@ -29,7 +29,7 @@ class DenseBlocks:
     """
 
     def __init__(
-        self, table: KeyedTable, store: BlockStore, codec: ValueCodec, settings: StateSettings
+        self, table: KeyedTable, store: BlockStore, codec: StateCodec, settings: StateSettings
     ) -> None:
         #: Entries of a block.
         self.size = table.size.block_entries()

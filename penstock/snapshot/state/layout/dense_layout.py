@@ -21,7 +21,7 @@ from operator import is_, is_not
 from typing import Any
 
 from penstock.snapshot.state.cold_store import ColdStore
-from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.layout.block_scan import BlockScan
 from penstock.snapshot.state.layout.dense_blocks import DenseBlocks
@@ -48,7 +48,7 @@ class DenseLayout:
     """
 
     def __init__(
-        self, table: KeyedTable, store: BlockStore, codec: ValueCodec, settings: StateSettings
+        self, table: KeyedTable, store: BlockStore, codec: StateCodec, settings: StateSettings
     ) -> None:
         self.table = table
         self.blocks = DenseBlocks(table, store, codec, settings)

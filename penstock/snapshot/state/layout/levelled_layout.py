@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.snapshot.state.cold_store import ColdStore
-from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.layout.dense_layout import DenseLayout
 from penstock.snapshot.state.layout.state_layout import StateLayout
@@ -19,7 +19,7 @@ from penstock.snapshot.state.slices import SliceTimer, Work
 __all__ = ["LevelledLayout"]
 
 # A table becomes dense when this share of its entries changed between two snapshots, or while one
-# was written. `dense_layout` says what either costs.
+# was written. `dense_layout` explains the costs.
 _BEGIN_SHARE = 1 / 4
 
 
@@ -37,7 +37,7 @@ class LevelledLayout:
     def __init__(
         self,
         table: KeyedTable,
-        codec: ValueCodec,
+        codec: StateCodec,
         settings: StateSettings,
         *,
         was_dense: bool = False,

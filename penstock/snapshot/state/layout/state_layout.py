@@ -33,7 +33,7 @@ class CapturedTable(Protocol):
         """Return whether an entry or block that was flushed eagerly must be written again."""
 
     def note_flushed(self, keys: Collection[Any]) -> None:
-        """Note what was flushed eagerly since the snapshot before."""
+        """Note the entries or blocks that were flushed eagerly since the snapshot before."""
 
     def write(self, cold: ColdStore, number: int, timer: SliceTimer) -> Work[None]:
         """Write what changed to the cold store.

@@ -10,10 +10,10 @@ from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPol
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.tables import Tables
 
-__all__ = ["EagerFlush"]
+__all__ = ["EagerFlusher"]
 
 
-class EagerFlush:
+class EagerFlusher:
     """Flushes the tables of one backend while its task has no records, or shortly before a barrier.
 
     Arguments:

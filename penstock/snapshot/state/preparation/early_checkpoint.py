@@ -17,10 +17,10 @@ from penstock.snapshot.state.slices import Work
 
 __all__ = ["EarlyCheckpoint"]
 
-# Preparation begins this long before the snapshot is due, and 1.5 times what it takes. Until the
-# barrier, blocks are flushed eagerly again, and the log has room for them.
+# Preparation begins this much before the snapshot is due, plus 1.5 times its expected duration.
+# Until the barrier, blocks are flushed eagerly again, and the log has room for them.
 _LEAD_SECONDS, _LEAD_FACTOR = 0.02, 1.5
-# What preparation takes, until that is known.
+# The duration of a preparation, until one has been measured.
 _FIRST_ESTIMATE_SECONDS = 0.02
 _ESTIMATE_WEIGHT = 1 / 4
 # With less than this, a flush is left to the checkpoint.

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.dataflow.graph.keys import plain_keys
-from penstock.snapshot.state.entries import MARKS, MISSING, TOMBSTONE, ValueCodec
+from penstock.snapshot.state.entries import MARKS, MISSING, TOMBSTONE, StateCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.blocks import BLOCKS, block_key, pack_block, read_block
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
@@ -73,7 +73,7 @@ class BlockStore:
     def __init__(
         self,
         database: RocksDatabase,
-        codec: ValueCodec,
+        codec: StateCodec,
         settings: StateSettings,
         newest: Callable[[], int] = lambda: -1,
     ) -> None:
@@ -161,7 +161,7 @@ class BlockStore:
         self._interval_begin = self.next_number
 
     def reserve(self, end: int) -> None:
-        """Number the following blocks from `end` on, or higher."""
+        """Make sure that the following blocks get numbers from `end` on."""
         self.next_number = max(self.next_number, end)
 
     def put_block(

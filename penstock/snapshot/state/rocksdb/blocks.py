@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 
 from penstock.dataflow.errors import StoreError
-from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.entries import StateCodec
 
 __all__ = ["BLOCKS", "StoredBlock", "block_key", "newest_entries", "pack_block", "read_block"]
 
@@ -63,7 +63,7 @@ def pack_block(keys: bytes, values: bytes, deleted: bytes) -> bytes:
     return packed
 
 
-def read_block(codec: ValueCodec, row_key: bytes, data: bytes) -> StoredBlock:
+def read_block(codec: StateCodec, row_key: bytes, data: bytes) -> StoredBlock:
     """Return the block in a row of RocksDB.
 
     Raises:

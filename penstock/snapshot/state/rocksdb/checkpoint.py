@@ -1,19 +1,19 @@
 """The files of RocksDB checkpoints: linked or copied into snapshots, and out of them again.
 
-A table file is recognised by its name in this one database, where none is used twice, so that a
-checksum is computed once per file; across attempts, where names recur for other content, only
-checksums count. All of it is slow and belongs off the event loop. System calls are few: each lets
-go of the interpreter lock, and under load waits for it again.
+A table file is recognised by its name within one database, where no name is used twice, so its
+checksum is computed once. Across attempts names recur for other content, and only checksums
+identify a file. All of it is slow and belongs off the event loop. System calls are few: each
+releases the interpreter lock, and under load waits for it again.
 
 A linked table file is durable, since RocksDB syncs it before it names it. The MANIFEST is written
-and synced each time. CURRENT and the like are linked from the snapshot before, as long as they say
+and synced each time. CURRENT and the like are linked from the snapshot before if their content is
 the same. The folder is synced last, for the names.
 
-A snapshot that was announced finds all that done (`begin`), and what is left is to write the log of
-what has changed since: one file, whose name is durable already.
+For an announced snapshot all of this is done early (`begin_early`). After its barrier the log of
+the later writes is added: one file, whose name is durable already.
 
-Where the snapshot lies on another file system, a file is copied there once and then linked from
-the snapshot before. Where nothing can be linked, everything is copied each time.
+If the snapshot is on another file system, a file is copied there once and then linked from the
+snapshot before. If nothing can be linked, everything is copied each time.
 """
 
 from __future__ import annotations
@@ -29,25 +29,22 @@ from pathlib import Path
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
 from penstock.snapshot.state.preparation.backoff import Backoff
-from penstock.snapshot.state.rocksdb.database import (
-    RocksDatabase,
-    no_room_message,
-    rocks_recoverability,
-)
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.errors import no_room_message, rocks_recoverability
 
 __all__ = ["CheckpointFiles", "link_or_copy"]
 
 logger = logging.getLogger(__name__)
 
-# Of one read call; table files of RocksDB are mostly smaller.
+# Bytes of one read call; most table files of RocksDB are smaller.
 _CHUNK_BYTES = 8 * 1024 * 1024
 
 
 def link_or_copy(source: Path, target: Path) -> bool:
-    """Makes `target` a hard link of `source`, or else a copy; returns whether it is a link.
+    """Make `target` a hard link of `source`, or else a copy; return whether it is a link.
 
     Raises:
-        OSError: if neither was possible.
+        OSError: if neither is possible.
     """
     try:
         os.link(source, target)
@@ -91,6 +88,10 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+#: The files of a checkpoint, and how many bytes of them are new.
+_Made = tuple[tuple[FileRecord, ...], SnapshotBytes]
+
+
 @dataclass(frozen=True)
 class _KnownFile:
     size: int
@@ -99,14 +100,15 @@ class _KnownFile:
 
 
 @dataclass(frozen=True)
-class _Begun:
-    """A checkpoint that was made ahead.
+class _EarlyCheckpoint:
+    """A checkpoint without its log.
 
     Arguments:
         target: its folder.
-        log: name of the file that is empty yet.
-        files, size: what there is besides.
-        known: what was known before.
+        log: name of the log's file, which is still empty.
+        files: all other files.
+        size: of these files.
+        known: the files that were known before.
     """
 
     target: Path
@@ -125,27 +127,27 @@ class CheckpointFiles:
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        # By name the files of the newest checkpoint, or of the snapshot that was restored.
+        # By name, the files of the newest checkpoint, or of the snapshot that was restored.
         self._known: dict[str, _KnownFile] = {}
-        # Of files that were not in a checkpoint yet, by name.
-        self._sums: dict[str, str] = {}
+        # By name, the checksums of files that are in no checkpoint yet.
+        self._checksums: dict[str, str] = {}
         self._way: str | None = None
-        self._begun: _Begun | None = None
-        # A turn is in vain if the log lacked something.
-        self._turns = Backoff()
+        self._early: _EarlyCheckpoint | None = None
+        # Skips early checkpoints after one whose log lacked writes.
+        self._backoff = Backoff()
 
     @property
     def has_early(self) -> bool:
-        """Whether a checkpoint was begun early."""
-        return self._begun is not None
+        """Whether `begin_early` has made a checkpoint that is not used yet."""
+        return self._early is not None
 
     def take_over(self, source: Path, files: Sequence[FileRecord], folder: Path) -> None:
-        """Brings the files of a snapshot into a working folder.
+        """Link or copy the files of a snapshot into a working folder.
 
         Arguments:
             source: the snapshot's folder, which the files' names are relative to; only read.
             files: the files.
-            folder: the working folder, made anew.
+            folder: the working folder; an older one is replaced.
 
         Raises:
             StoreError: if a file is missing or can't be read.
@@ -159,11 +161,11 @@ class CheckpointFiles:
             try:
                 if path.suffix == ".sst":
                     if not link_or_copy(stored, path):
-                        # Later snapshots link it and take it for durable.
+                        # Later snapshots link it, and expect that it is durable.
                         _fsync(path)
                     self._known[path.name] = _KnownFile(file.size, file.checksum, stored)
                 else:
-                    # RocksDB writes on in some of these.
+                    # RocksDB continues to write to some of these.
                     shutil.copyfile(stored, path)
             except OSError as error:
                 if full := no_room_message(error):
@@ -171,78 +173,81 @@ class CheckpointFiles:
                 message = f"cannot restore a file of the snapshot ({error}); use another snapshot"
                 raise StoreError(message, stored) from error
 
-    def compute_checksum(self, store: RocksDatabase) -> bool:
-        """Computes the checksum of one table file that the next checkpoint may have; slow.
+    def compute_checksum(self, database: RocksDatabase) -> bool:
+        """Compute the checksum of one table file that the next checkpoint may have; slow.
 
-        Returns False if there was none.
+        Returns False if there was none to compute.
         """
         try:
-            for name in store.tables():
-                if name not in self._known and name not in self._sums:
-                    self._sums[name] = _checksum(store.folder / name)
+            for name in database.tables():
+                if name not in self._known and name not in self._checksums:
+                    self._checksums[name] = _checksum(database.folder / name)
                     return True
         except OSError as error:
-            # A compaction may have removed it, and the checkpoint will tell of all else.
-            logger.debug("a checksum was not computed ahead: %s", error)
+            # A compaction may have removed the file. Other faults show at the checkpoint.
+            logger.debug("a checksum was not computed early: %s", error)
         return False
 
-    def begin_early(self, store: RocksDatabase, target: Path) -> None:
-        """Makes most of a checkpoint in `target` ahead; slow. `checkpoint` tells of faults.
+    def begin_early(self, database: RocksDatabase, target: Path) -> None:
+        """Make a checkpoint in `target` without its log; slow.
 
-        `store` logs what is written from now on, until `checkpoint` or `discard_early`. What is in
-        `target` already stays. If it was for nothing lately, `store` is only flushed.
+        The database logs the writes from now on, until `checkpoint` or `discard_early`. If the
+        logs of early checkpoints lacked writes lately, the database is only flushed. A fault shows
+        at the next `checkpoint`. An existing `target` is left as it is.
         """
-        self.discard_early(store)
-        if self._turns.skip():
-            store.flush()
+        self.discard_early(database)
+        if self._backoff.skip():
+            database.flush()
             return
         if target.exists():
             return
         known = self._known
         try:
-            files, size = self._write(store, target, begin_log=True)
-            assert store.log is not None
-            self._begun = _Begun(target, store.log, files, size, known)
+            files, size = self._write(database, target, begin_log=True)
+            assert database.log is not None
+            self._early = _EarlyCheckpoint(target, database.log, files, size, known)
         except Exception as error:
-            logger.debug("a checkpoint was not begun ahead: %s", error)
+            logger.debug("a checkpoint was not made early: %s", error)
             self._known = known
-            store.stop_log()
+            database.stop_log()
             shutil.rmtree(target, ignore_errors=True)
 
-    def discard_early(self, store: RocksDatabase) -> None:
-        """Nothing comes of what `begin` made, and nothing is left of it; slow."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            store.stop_log()
-            self._forget(begun)
+    def discard_early(self, database: RocksDatabase) -> None:
+        """Remove the checkpoint that `begin_early` made, if there is one; slow."""
+        early, self._early = self._early, None
+        if early is not None:
+            database.stop_log()
+            self._forget(early)
 
-    def _forget(self, begun: _Begun) -> None:
-        """Its files are in no snapshot, though their checksums are right."""
-        sums = {name: file.checksum for name, file in self._known.items()}
-        self._known = begun.known
-        self._sums.update((name, sum) for name, sum in sums.items() if name not in self._known)
-        shutil.rmtree(begun.target, ignore_errors=True)
+    def _forget(self, early: _EarlyCheckpoint) -> None:
+        """Remove an early checkpoint, and keep the checksums of its files."""
+        made, self._known = self._known, early.known
+        for name, file in made.items():
+            if name not in self._known:
+                self._checksums[name] = file.checksum
+        shutil.rmtree(early.target, ignore_errors=True)
 
-    def checkpoint(
-        self, store: RocksDatabase, target: Path
-    ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
-        """Makes a durable checkpoint of `store` in `target`, with the files and their checksums.
+    def checkpoint(self, database: RocksDatabase, target: Path) -> _Made:
+        """Make a durable checkpoint of the database in `target`; slow.
 
-        Names of files are relative to the parent of `target`. The entry of `target` in its
-        parent is not made durable; whoever publishes the snapshot does that.
+        The caller makes the entry of `target` in its parent durable.
+
+        Returns:
+            The files with their checksums, named relative to the parent of `target`, and how many
+            bytes of them are new.
 
         Raises:
             StoreError: if it can't be written.
         """
         try:
-            begun, self._begun = self._begun, None
-            if begun is not None:
-                data = store.end_log()
-                self._turns.judge(useless=data is None)
-                if data is not None and begun.target == target:
-                    return self._add_log(begun, data)
-                self._forget(begun)
-            return self._write(store, target)
+            early, self._early = self._early, None
+            if early is not None:
+                data = database.end_log()
+                self._backoff.judge(useless=data is None)
+                if data is not None and early.target == target:
+                    return self._add_log(early, data)
+                self._forget(early)
+            return self._write(database, target)
         except Exception as error:
             # rocksdict raises plain exceptions.
             raise StoreError(
@@ -252,77 +257,77 @@ class CheckpointFiles:
             ) from error
 
     @staticmethod
-    def _add_log(begun: _Begun, data: bytes) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
-        with (begun.target / begun.log).open("r+b") as file:
+    def _add_log(early: _EarlyCheckpoint, data: bytes) -> _Made:
+        with (early.target / early.log).open("r+b") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        name = f"{begun.target.name}/{begun.log}"
+        name = f"{early.target.name}/{early.log}"
         record = FileRecord(name, len(data), _hash(data).hexdigest())
-        return (*begun.files, record), begun.size + SnapshotBytes(new=len(data))
+        return (*early.files, record), early.size + SnapshotBytes(new=len(data))
 
-    def _write(
-        self, store: RocksDatabase, target: Path, begin_log: bool = False
-    ) -> tuple[tuple[FileRecord, ...], SnapshotBytes]:
-        upload = store.folder.stat().st_dev != target.parent.stat().st_dev
+    def _write(self, database: RocksDatabase, target: Path, begin_log: bool = False) -> _Made:
+        upload = database.folder.stat().st_dev != target.parent.stat().st_dev
         if upload and self._scratch.exists():
             shutil.rmtree(self._scratch)
-        content = store.checkpoint(self._scratch if upload else target)
+        folder = self._scratch if upload else target
+        content = database.checkpoint(folder)
         known: dict[str, _KnownFile] = {}
         new = 0
         if upload:
             target.mkdir()
         for name, size in content.tables.items():
-            source = stored = target / name
-            old = self._known.get(name)
+            stored, old = target / name, self._known.get(name)
             if upload:
-                source = self._scratch / name
-                way = "uploaded once to another file system"
-                if old is None or not self._link_stored(old.stored, stored):
-                    new += size
-                    shutil.copyfile(source, stored)
-                    _fsync(stored)
+                new += size * self._upload(folder / name, stored, old)
             elif name in content.copied:
-                way = "copied by RocksDB"
+                self._log_way("copied by RocksDB", target)
                 new += size
                 _fsync(stored)
             else:
-                way = "linked"
-                new += size if old is None else 0
-            self._say(way, target)
-            checksum = old.checksum if old else self._sums.get(name) or _checksum(source)
-            known[name] = _KnownFile(size, checksum, stored)
+                self._log_way("linked", target)
+                new += size * (old is None)
+            checksum = old.checksum if old else self._checksums.get(name)
+            known[name] = _KnownFile(size, checksum or _checksum(folder / name), stored)
         for name, data in content.others.items():
-            stored = target / name
+            stored, old = target / name, self._known.get(name)
             checksum = _hash(data).hexdigest()
-            old = self._known.get(name)
-            if not (old and old.checksum == checksum and self._link_stored(old.stored, stored)):
+            if not (old and old.checksum == checksum and _link_stored(old.stored, stored)):
                 new += len(data)
                 _write_durably(stored, data)
             known[name] = _KnownFile(len(data), checksum, stored)
         if begin_log:
-            (target / store.begin_log()).touch(exist_ok=False)
-        # Last, so that on most file systems the sync of the file before has done it already.
+            (target / database.begin_log()).touch(exist_ok=False)
+        # Last: on most file systems the sync of the file before has synced it already.
         _fsync(target)
         if upload:
             shutil.rmtree(self._scratch)
-        self._known, self._sums = known, {}
+        self._known, self._checksums = known, {}
         files = tuple(
             FileRecord(f"{target.name}/{name}", file.size, file.checksum)
             for name, file in sorted(known.items())
         )
         return files, SnapshotBytes(new, sum(file.size for file in files) - new)
 
-    @staticmethod
-    def _link_stored(old: Path, new: Path) -> bool:
-        # The snapshot that held it may be deleted by now, or its file system has no links.
-        try:
-            os.link(old, new)
-        except OSError:
+    def _upload(self, source: Path, stored: Path, old: _KnownFile | None) -> bool:
+        """Bring a table file to another file system; return whether it had to be copied."""
+        self._log_way("uploaded once to another file system", stored.parent)
+        if old is not None and _link_stored(old.stored, stored):
             return False
+        shutil.copyfile(source, stored)
+        _fsync(stored)
         return True
 
-    def _say(self, way: str, target: Path) -> None:
+    def _log_way(self, way: str, target: Path) -> None:
         if self._way != way:
             self._way = way
             logger.info("files of RocksDB checkpoints are %s [%s]", way, target)
+
+
+def _link_stored(old: Path, new: Path) -> bool:
+    # The snapshot that held it may be deleted by now, or its file system has no links.
+    try:
+        os.link(old, new)
+    except OSError:
+        return False
+    return True

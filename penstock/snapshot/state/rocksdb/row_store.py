@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from penstock.snapshot.state.entries import MISSING, ValueCodec, encode_entries
+from penstock.snapshot.state.entries import MISSING, StateCodec, encode_entries
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.rows import (
@@ -31,7 +31,7 @@ class RowStore:
     is_open = True
     is_readable = True
 
-    def __init__(self, database: RocksDatabase, codec: ValueCodec, row_keys: RowKeys) -> None:
+    def __init__(self, database: RocksDatabase, codec: StateCodec, row_keys: RowKeys) -> None:
         self._database = database
         self._codec = codec
         self._row_keys = row_keys

@@ -1,18 +1,14 @@
-"""The rows of RocksDB: where an entry of a table lies and what its bytes are.
+"""The format of rows in RocksDB: one entry of a table each.
 
     key    key group (2 bytes, big-endian) · state id (2 bytes, big-endian) · canonical key
     value  original key · encoded value
     original key
            0                                the codec's bytes of the key are the canonical ones
            n (1 to 254) · n bytes           the codec's bytes of the key
-           255 · length (4 bytes, big-endian) · that many bytes
+           255 · length (4 bytes, big-endian) · the codec's bytes of the key
 
-Canonical bytes and key groups are those of `penstock.dataflow.graph.keys`; all rows of a key group
-are one range. Small states are not in RocksDB but packed into the handle (`inline`):
-
-    msgpack: [[[key, value], ...], ...]    per state, in the order of their ids, its entries
-
-with `key` and `value` the codec's bytes of the original key and of the value.
+`penstock.dataflow.graph.keys` defines canonical bytes and key groups. All rows of a key group are
+one range.
 """
 
 from __future__ import annotations
@@ -23,30 +19,30 @@ from typing import Any
 
 from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import plain_keys
-from penstock.snapshot.state.entries import ValueCodec
+from penstock.snapshot.state.entries import StateCodec
 
 __all__ = ["REMEMBERED_BYTES", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
 
 ROW_PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">BI")
 _LONG = 255
-# A remembered row: tuple, two short bytes objects and a slot in a dict.
+#: Memory of a remembered row: a tuple, two short bytes objects and a slot in a dict.
 REMEMBERED_BYTES = 250
 
 
 class RowKeys:
-    """Makes the rows' keys, and remembers them, since keys recur from snapshot to snapshot.
+    """Makes the keys of rows, and remembers them, since keys recur from snapshot to snapshot.
 
     Arguments:
-        codec: for the original key.
+        codec: encodes the original key.
         canonical: the canonical bytes of a key; equal exactly for equal keys.
-        max_parallelism: how many key groups there are, at most 32768.
+        max_parallelism: number of key groups, at most 32768.
         limit: how many rows to remember.
     """
 
     def __init__(
         self,
-        codec: ValueCodec,
+        codec: StateCodec,
         canonical: Callable[[Any], bytes],
         max_parallelism: int,
         limit: int,
@@ -59,11 +55,11 @@ class RowKeys:
         self._rows: dict[int, dict[Any, tuple[bytes, bytes]]] = {}
 
     def group(self, key: Any) -> int:
-        """The key group of `key`."""
+        """Return the key group of `key`."""
         return key_group(self._canonical(key), self._max_parallelism)
 
     def row_key(self, table_id: int, key: Any) -> bytes:
-        """The key of the row of `key` in the table `table_id`; for reading."""
+        """Return the key of the row of `key` in the table `table_id`; for reading."""
         remembered = self._rows.get(table_id)
         if remembered is not None:
             row = remembered.get(key)
@@ -74,14 +70,14 @@ class RowKeys:
         return ROW_PREFIX.pack(group, table_id) + canonical
 
     def rows(self, table_id: int, keys: list[Any]) -> list[tuple[bytes, bytes]]:
-        """For each of `keys`: the row's key, and the original key that opens the row's value."""
+        """Return for each of `keys` the row's key, and the original key that opens its value."""
         remembered = self._rows.setdefault(table_id, {})
         try:
             return list(map(remembered.__getitem__, keys))
         except KeyError:
             new = [key for key in keys if key not in remembered]
         if self._count + len(new) > self._limit:
-            # Forgetting everything at once is rare and costs nothing while it fits.
+            # Simple, and rare: not needed while the keys in use fit.
             self.forget()
             remembered = self._rows[table_id] = {}
             new = keys
@@ -102,17 +98,17 @@ class RowKeys:
         return list(map(remembered.__getitem__, keys))
 
     def forget(self) -> None:
-        """Forgets all rows, to free the memory."""
+        """Forget all rows, to free their memory."""
         self._rows = {}
         self._count = 0
 
     def memory_bytes(self) -> int:
-        """An estimate of the memory that remembered rows take."""
+        """Return an estimate of the memory that remembered rows take, in bytes."""
         return self._count * REMEMBERED_BYTES
 
 
 def value_offset(row_value: bytes) -> int:
-    """Where in a row's value the encoded value begins."""
+    """Return where in a row's value the encoded value begins."""
     size = row_value[0]
     if size < _LONG:
         return 1 + size
@@ -120,7 +116,7 @@ def value_offset(row_value: bytes) -> int:
 
 
 def original_key(row_key: bytes, row_value: bytes) -> bytes:
-    """The codec's bytes of the original key of a row."""
+    """Return the codec's bytes of the original key of a row."""
     size = row_value[0]
     if size == 0:
         return row_key[ROW_PREFIX.size :]

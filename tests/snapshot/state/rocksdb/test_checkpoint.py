@@ -14,6 +14,7 @@ import shutil
 import struct
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,16 @@ from rocksdict import Checkpoint, Options, Rdict
 from penstock.dataflow.errors import Recoverability, StoreError
 from penstock.snapshot.metadata.handles import FileRecord, KeyedHandle
 from penstock.snapshot.state import restore
-from penstock.snapshot.state.rocksdb import database as rocks
+from penstock.snapshot.state.rocksdb import manifest_reader
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
-from penstock.snapshot.state.rocksdb.database import RocksDatabase, SharedMemory
-from penstock.snapshot.state.rocksdb.version import (
+from penstock.snapshot.state.rocksdb.database import RocksDatabase
+from penstock.snapshot.state.rocksdb.manifest_reader import (
     ManifestReader,
     UnknownManifestError,
     masked_crc,
     records,
 )
+from penstock.snapshot.state.rocksdb.options import SharedMemory, database_options
 from tests.sizes import sized
 
 GROUP = b"\0\1"
@@ -53,8 +55,8 @@ def make(tmp_path, memory_path):
     made = []
     memory = SharedMemory(8 * 1024 * 1024)
 
-    def make(folder: Path = tmp_path / "db") -> RocksDatabase:
-        made.append(RocksDatabase.create(folder, memory))
+    def make(folder: Path = tmp_path / "db", options=database_options) -> RocksDatabase:
+        made.append(RocksDatabase.create(folder, memory, options))
         return made[-1]
 
     assert memory_path.exists()  # and so is there until all are closed
@@ -63,23 +65,17 @@ def make(tmp_path, memory_path):
         store.close()
 
 
-@pytest.fixture
-def restless(monkeypatch):
-    """RocksDB with tiny files that it compacts and deletes all the time, by several threads."""
-    ordinary = rocks._options
-
-    def options(shared):
-        options = ordinary(shared)
-        options.set_write_buffer_size(64 * 1024)
-        options.set_level_zero_file_num_compaction_trigger(2)
-        options.set_max_bytes_for_level_base(64 * 1024)
-        options.set_max_bytes_for_level_multiplier(2)
-        options.set_target_file_size_base(8 * 1024)
-        options.set_max_background_jobs(4)
-        options.set_max_subcompactions(2)
-        return options
-
-    monkeypatch.setattr(rocks, "_options", options)
+def restless(shared, **options):
+    """Options with tiny files that several threads of RocksDB compact and delete all the time."""
+    made = database_options(shared, **options)
+    made.set_write_buffer_size(64 * 1024)
+    made.set_level_zero_file_num_compaction_trigger(2)
+    made.set_max_bytes_for_level_base(64 * 1024)
+    made.set_max_bytes_for_level_multiplier(2)
+    made.set_target_file_size_base(8 * 1024)
+    made.set_max_background_jobs(4)
+    made.set_max_subcompactions(2)
+    return made
 
 
 def write(store: RocksDatabase, rows: dict[int, int]) -> None:
@@ -175,7 +171,7 @@ def test_a_checkpoint_can_be_written_on_and_checkpointed_again(make, tmp_path):
 
 
 def test_checkpoints_are_consistent_whatever_rocksdb_does_meanwhile(
-    make, memory_path, restless, monkeypatch, caplog
+    make, memory_path, monkeypatch, caplog
 ):
     """One thread writes, this one checkpoints: each holds a prefix of the writes, none in part."""
     link, vanished = os.link, []
@@ -188,7 +184,7 @@ def test_checkpoints_are_consistent_whatever_rocksdb_does_meanwhile(
             raise
 
     monkeypatch.setattr(os, "link", note)
-    store = make(memory_path / "db")
+    store = make(memory_path / "db", restless)
     written = [0]
     stop = threading.Event()
     # So far ahead may it be, or compactions would not keep up and hold everything up.
@@ -236,10 +232,8 @@ def test_checkpoints_are_consistent_whatever_rocksdb_does_meanwhile(
     assert not caplog.records, "RocksDB had to make a checkpoint itself"
 
 
-def test_a_checkpoint_with_a_log_is_consistent_whatever_rocksdb_does_meanwhile(
-    restless, make, memory_path
-):
-    store = make(memory_path / "db")
+def test_a_checkpoint_with_a_log_is_consistent_whatever_rocksdb_does_meanwhile(make, memory_path):
+    store = make(memory_path / "db", restless)
     expected: dict[int, int] = {}
     chance = random.Random(4)
     added = lacking = 0
@@ -313,11 +307,8 @@ def test_a_table_file_that_is_deleted_before_it_is_linked_is_no_longer_asked_for
     assert content(tmp_path / "1") == rows(0) | rows(1) | rows(2)
 
 
-def test_a_checkpoint_doesnt_mind_that_the_manifest_is_replaced(
-    make, memory_path, restless, monkeypatch, caplog
-):
-    monkeypatch.setattr(rocks, "MAX_MANIFEST_BYTES", 4096)
-    store = make(memory_path / "db")
+def test_a_checkpoint_doesnt_mind_that_the_manifest_is_replaced(make, memory_path, caplog):
+    store = make(memory_path / "db", partial(restless, max_manifest_bytes=4096))
     expected, manifests = {}, set()
     for i in range(150):
         write(store, rows(i))
@@ -331,17 +322,14 @@ def test_a_checkpoint_doesnt_mind_that_the_manifest_is_replaced(
 
 
 def test_a_manifest_that_is_replaced_between_two_readings_is_read_anew(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(rocks, "MAX_MANIFEST_BYTES", 1)
-    store = make()
+    store = make(options=partial(database_options, max_manifest_bytes=1))
     write(store, rows(1))
     store._database.flush()
     stale = (store.folder / "CURRENT").read_bytes()
     write(store, rows(2))
     store._database.flush()
     assert not (store.folder / stale.decode().strip()).exists()
-    from penstock.snapshot.state.rocksdb import version
-
-    read, told = version.read_file, []
+    read, told = manifest_reader.read_file, []
 
     def late(path, expected=0):
         data = read(path, expected)
@@ -350,7 +338,7 @@ def test_a_manifest_that_is_replaced_between_two_readings_is_read_anew(make, tmp
             return stale
         return data
 
-    monkeypatch.setattr(version, "read_file", late)
+    monkeypatch.setattr(manifest_reader, "read_file", late)
     finish(store, tmp_path / "1")
     assert told
     assert content(tmp_path / "1") == rows(1) | rows(2)

@@ -1,15 +1,15 @@
-"""Which files make up a RocksDB database now, read from its MANIFEST while it is open.
+"""Reads the list of table files of an open RocksDB database from its MANIFEST.
 
-The MANIFEST is a log of *version edits*: each says which table files are added and which are
-removed. `CURRENT` names the one that counts. RocksDB only appends to it; when it is too large, it
-writes another one that begins with the state as it is, and points `CURRENT` to that.
+The MANIFEST is a log of *version edits*: each adds and removes table files. `CURRENT` names the
+MANIFEST in use. RocksDB only appends to it. When it is too large, RocksDB writes a new one that
+begins with the present state, and points `CURRENT` to that.
 
-Why not ask RocksDB: a list of files that it gives belongs to no known length of the MANIFEST,
-because an edit is in the MANIFEST before RocksDB acts on it. Only the MANIFEST itself tells what a
-prefix of it stands for.
+Why RocksDB is not asked for the list: an edit is in the MANIFEST before RocksDB acts on it, so its
+list belongs to no known length of the MANIFEST. Only the MANIFEST itself defines the files of
+each of its prefixes.
 
-What of the formats is here is what RocksDB writes for a database with one column family and no
-blob files. Everything else is refused, so that nothing is ever guessed. Sources: RocksDB's
+The formats here are those that RocksDB writes for a database with one column family and no blob
+files. Everything else is refused, so that nothing is ever guessed. Sources: RocksDB's
 `db/log_format.h` and `db/version_edit.h`, and its wiki pages "MANIFEST" and "Write Ahead Log File
 Format". As of RocksDB 9.8.
 """
@@ -33,17 +33,17 @@ __all__ = [
     "records",
 ]
 
-# On disk, all of it: the log's blocks and the types of fragments in it.
+# The format on disk: the log's blocks and the types of fragments in it.
 _BLOCK_BYTES = 32 * 1024
 _HEADER = struct.Struct("<IHB")  # masked CRC-32C of type and payload, length, type
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 
-# On disk: the fields of an edit that we look at, and the shape of those that we step over.
+# The format on disk: fields of an edit that are read, and the parts of those that are skipped.
 _DELETED_FILE, _NEW_FILE = 6, 103
 _NUMBER, _BYTES = "number", "bytes"
-_SHAPES: dict[int, tuple[str, ...]] = {
+_SKIPPED_FIELDS: dict[int, tuple[str, ...]] = {
     1: (_BYTES,),  # comparator
     2: (_NUMBER,),  # log number
     3: (_NUMBER,),  # next file number
@@ -53,26 +53,26 @@ _SHAPES: dict[int, tuple[str, ...]] = {
     10: (_NUMBER,),  # least log number to keep
     203: (_NUMBER,),  # highest column family
 }
-# Fields with this bit may be stepped over: they are bytes with their length before them.
+# Fields with this bit may be skipped: they are bytes with their length before them.
 _IGNORABLE = 1 << 13
-# … but these four are older than that rule: blob files and write-ahead logs, which we do not use.
+# … but these four are older than that rule: blob files and write-ahead logs, which are not used.
 _IRREGULAR = range(_IGNORABLE + 2, _IGNORABLE + 6)
-# Of the fields within a new file.
+# Fields within a new file.
 _END_OF_FILE, _OLDEST_BLOB, _ESSENTIAL = 1, 4, 1 << 6
 
 _READ_BYTES = 64 * 1024
 
 
 class UnknownManifestError(StoreError):
-    """A MANIFEST is damaged, or says something that this module does not know.
+    """A MANIFEST is damaged, or has a field that is not known here.
 
-    Nothing is lost by it: RocksDB can make the checkpoint itself.
+    Nothing is lost: RocksDB can make the checkpoint itself.
     """
 
 
 @dataclass(frozen=True)
 class Version:
-    """A state that the database can be opened in.
+    """The table files of a database after one of its edits.
 
     Arguments:
         name: of its MANIFEST.
@@ -99,7 +99,7 @@ class ManifestReader:
         self._files: dict[int, int] = {}
 
     def read(self) -> Version:
-        """The newest version; everything that was flushed before the call is in it.
+        """Return the newest version; everything that was flushed before the call is in it.
 
         Raises:
             UnknownManifestError: if it cannot be understood; make a new reader then.
@@ -111,7 +111,7 @@ class ManifestReader:
                 data = read_file(self._folder / name, self._end)
                 break
             except FileNotFoundError:
-                # It was replaced in between, and then CURRENT says so.
+                # It was replaced meanwhile if CURRENT names another one now.
                 if read_file(self._folder / "CURRENT").strip() == os.fsencode(name):
                     raise
         if name != self._name:
@@ -129,13 +129,13 @@ class ManifestReader:
 
 
 def read_file(path: Path, expected: int = 0) -> bytes:
-    """All of a file, in as few calls as can be.
+    """Read a whole file in as few calls as possible.
 
-    Each call lets go of the interpreter lock, and waits for it under load.
+    Each call releases the interpreter lock, and waits for it under load.
 
     Arguments:
         path: of the file.
-        expected: about how many bytes it has at least.
+        expected: a guess of its size in bytes.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -150,16 +150,16 @@ def read_file(path: Path, expected: int = 0) -> bytes:
 
 
 def records(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    """The complete records of a log, each with where it ends.
+    """Yield the complete records of a log, each with its end.
 
-    A record at the end that is not complete is left out: it is being written.
+    An incomplete record at the end is left out: it is being written.
 
     Arguments:
         data: the log from its beginning.
         start: where to begin, in bytes; the end of a record.
 
     Raises:
-        ValueError: if it is no such log, or damaged.
+        ValueError: if the log is damaged, or is something else.
     """
     position, parts = start, list[bytes]()
     while True:
@@ -186,7 +186,7 @@ def records(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _apply(edit: bytes, files: dict[int, int]) -> None:
-    """Add and remove the table files that an edit tells; `ValueError` if it is not understood."""
+    """Add and remove the table files of an edit; `ValueError` if it has unknown fields."""
     fields = _Fields(edit)
     removed, added = [], {}
     while fields.left():
@@ -197,11 +197,11 @@ def _apply(edit: bytes, files: dict[int, int]) -> None:
         elif tag == _NEW_FILE:
             number, size = fields.new_file()
             added[number] = size
-        elif tag in _SHAPES:
-            for shape in _SHAPES[tag]:
-                fields.step_over(shape)
+        elif tag in _SKIPPED_FIELDS:
+            for part in _SKIPPED_FIELDS[tag]:
+                fields.skip(part)
         elif tag & _IGNORABLE and tag not in _IRREGULAR:
-            fields.step_over(_BYTES)
+            fields.skip(_BYTES)
         else:
             raise ValueError(f"an edit has a field {tag}")
     # In this order: a file that moves to another level is removed and added.
@@ -224,7 +224,7 @@ class _Fields:
         return self._position < len(self._data)
 
     def number(self) -> int:
-        """A varint: seven bits a byte, the lowest first."""
+        """Read a varint: seven bits a byte, the lowest first."""
         value = shift = 0
         while True:
             byte = self._data[self._position]
@@ -234,21 +234,21 @@ class _Fields:
                 return value
             shift += 7
 
-    def step_over(self, shape: str) -> None:
+    def skip(self, part: str) -> None:
         number = self.number()
-        if shape == _BYTES:
+        if part == _BYTES:
             self._position += number
 
     def new_file(self) -> tuple[int, int]:
-        """Its number and its size in bytes."""
+        """Read a new file; return its number and its size in bytes."""
         self.number()  # level
         number, size = self.number(), self.number()
-        for shape in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # keys and sequence numbers, from and to
-            self.step_over(shape)
+        for part in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # keys and sequence numbers, from and to
+            self.skip(part)
         while (tag := self.number()) != _END_OF_FILE:
             if tag & _ESSENTIAL or tag == _OLDEST_BLOB:
                 raise ValueError(f"file {number} has a field {tag}")
-            self.step_over(_BYTES)
+            self.skip(_BYTES)
         return number, size
 
 
@@ -263,13 +263,13 @@ _CRC_TABLE = _crc_table()
 
 
 def masked_crc(data: bytes) -> int:
-    """The CRC-32C (RFC 3720) of bytes, masked as RocksDB stores it.
+    """Return the CRC-32C (RFC 3720) of bytes, masked as RocksDB stores it.
 
-    It takes about 50 ns a byte, and a snapshot adds one or two thousand. Python has none.
+    Takes about 50 ns a byte, and a snapshot adds one or two thousand bytes. Python has no CRC-32C.
     """
     table, crc = _CRC_TABLE, 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
     crc ^= 0xFFFFFFFF
-    # Masked, since a CRC of data that holds CRCs says little.
+    # Masked, since the CRC of data that contains CRCs detects less.
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
