@@ -302,7 +302,7 @@ class JobManager:
     async def _restore_newest(self, publisher: SnapshotPublisher) -> RestoredSnapshot | None:
         """Return the newest snapshot of this run, if there is one."""
         if self._system.revive is not None:
-            # First: the commits, and later the workers, may need what has died.
+            # First, since the commits, and later the workers, may need it.
             await self._system.offload(self._system.revive)
         return await publisher.restore_newest()
 
@@ -319,8 +319,8 @@ def _keeps_state(config: JobConfig, settings: JobSettings) -> bool:
     """Return whether the snapshots of a job hold state, or only commit output."""
     if config.checkpoint_dir is not None or config.checkpoint_interval_seconds is not None:
         return True
-    # A restart must not produce again what was committed while the job ran. So each commit comes
-    # with state, in a temporary folder if need be.
+    # A restart must not produce output again that was committed before. So each commit comes with
+    # state, in a temporary folder if the job has none.
     restarts = config.restart is not None and config.restart.kind != "none"
     return settings.collecting and restarts
 

@@ -1,7 +1,7 @@
-"""Decide whether, and after how long, a failed job is started again. Sans-IO.
+"""Decides whether, and after how long, a failed job is restarted. Sans-IO.
 
-Two things decide, in this order: the failure itself, which may be one that no restart mends, and
-the restart strategy of the job. `docs/restarts.md` has the rules for users.
+First the failure decides: some cannot be mended by a restart. Then the restart strategy of the
+job decides. `docs/restarts.md` has the rules for users.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 
 __all__ = ["DEFAULT", "MAX_FAILURES_AT_START", "MAX_REPEATS", "RestartBackoff", "RestartDecision"]
 
-#: With snapshots a job restarts until it is stopped, ever more slowly while it keeps failing.
+#: The strategy of jobs with snapshots: restart until stopped, with growing delays.
 DEFAULT = RestartStrategy("exponential", None, 0.1, 60.0, 2.0, 300.0)
-#: The same failure ends the job when it comes for this time without progress in between. Failures
-#: that lie far apart are not counted together: a source may be idle for days.
+#: The number of times that the same failure may come without progress before it ends the job.
+#: Failures that lie far apart are not counted together: a source may be idle for days.
 MAX_REPEATS = 3
-#: A job none of whose attempts has begun to process records ends at this failure.
+#: The number of failures that end a job of which no attempt has processed records yet.
 MAX_FAILURES_AT_START = 3
 #: Numbers and addresses differ between two failures that have the same cause.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -32,8 +32,8 @@ class RestartDecision:
     """The decision whether a job restarts after a failure.
 
     Arguments:
-        delay_seconds: wait so long and start the job again; None: end the job.
-        reason: why the job ends although its strategy would restart it, if it does.
+        delay_seconds: the wait before the restart; None ends the job.
+        reason: why the job ends although its strategy would restart it; None if it does not.
     """
 
     delay_seconds: float | None
@@ -41,7 +41,7 @@ class RestartDecision:
 
 
 class RestartBackoff:
-    """Decides on each failure of one job.
+    """Decides what to do after each failure of one job.
 
     Arguments:
         strategy: from the job's configuration; None never restarts.
@@ -56,7 +56,7 @@ class RestartBackoff:
         self._at_start = 0
         self._repeats: Counter[Hashable] = Counter()
         self._progress: Hashable = None
-        #: When the last restart was to be made, and the newest snapshot at that time.
+        #: The planned time of the last restart, and the newest snapshot at that time.
         self._restarted: float | None = None
         self._snapshot: int | None = None
 
@@ -75,7 +75,8 @@ class RestartBackoff:
             now: the time of the failure, in seconds.
             error: what the attempt failed with.
             started: an attempt of the job has begun to process records.
-            progress: equal for two failures if no input was read durably between them.
+            progress: a value that is equal for two failures if no snapshot between them holds
+                more input.
             snapshot: the number of the newest snapshot of the run.
         """
         strategy = self._strategy
@@ -86,9 +87,9 @@ class RestartBackoff:
         if self._ran_well(now, snapshot):
             self._repeats.clear()
         self._snapshot = snapshot
-        # A strategy with a number of attempts of its own ends the job by itself.
+        # A strategy with a number of attempts ends the job by that number alone.
         bounded = strategy.kind != "failure_rate" and strategy.attempts is not None
-        reason = None if bounded else self._hopeless(error, started, progress)
+        reason = None if bounded else self._reason_to_end(error, started, progress)
         if reason is not None:
             return RestartDecision(None, reason)
         delay = self._delay_after(now)
@@ -96,15 +97,15 @@ class RestartBackoff:
         return RestartDecision(delay)
 
     def _ran_well(self, now: float, snapshot: int | None) -> bool:
-        """Return whether the job ran for long since its last failure, and completed a snapshot.
+        """Return whether the job has run for long since its last restart, with a snapshot.
 
-        Without input there is no progress, and still the failure is another one.
+        If its source was idle, there is no progress, but the failure does not count as a repeat.
         """
         if self._restarted is None or now - self._restarted < self._strategy.reset_seconds:
             return False
         return snapshot is not None and snapshot != self._snapshot
 
-    def _hopeless(self, error: PenstockError, started: bool, progress: Hashable) -> str | None:
+    def _reason_to_end(self, error: PenstockError, started: bool, progress: Hashable) -> str | None:
         if not started:
             self._at_start += 1
             if self._at_start >= MAX_FAILURES_AT_START:
@@ -143,7 +144,7 @@ class RestartBackoff:
 
 
 def _signature(error: PenstockError) -> Hashable:
-    """Return what is equal for two failures with the same cause."""
+    """Return a value that is equal for two failures with the same cause."""
     if isinstance(error, JobError):
         return (error.operator, _VARYING.sub("#", error.message))
     return (type(error).__name__, _VARYING.sub("#", str(error)))

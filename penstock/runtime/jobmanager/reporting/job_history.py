@@ -1,6 +1,6 @@
-"""What happened to a job, for its report: the newest snapshots and restarts, and sums over all.
+"""The snapshots and restarts of a job, for its report.
 
-A job may run for months, so nothing here grows with time.
+Only the newest ones are kept, and sums over all: a job may run for months.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["KEPT", "JobHistory"]
 
-#: How many of the newest snapshots and restarts the report of a job has.
+#: The number of snapshots, and of restarts, that the report of a job has.
 KEPT = 100
 
 
@@ -21,7 +21,7 @@ class JobHistory:
     def __init__(self) -> None:
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._restarts: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        #: When the failure came after which the job does not run yet.
+        #: The time of the failure after which the job does not run again yet.
         self._failed_at: float | None = None
         self._totals = {
             "snapshots": 0,
@@ -33,7 +33,7 @@ class JobHistory:
 
     @property
     def restart_count(self) -> int:
-        """Return how often the job was restarted."""
+        """Return the number of restarts."""
         return int(self._totals["restarts"])
 
     def add_snapshot(self, figures: dict[str, Any]) -> None:
@@ -44,10 +44,10 @@ class JobHistory:
         self._totals["snapshot_bytes_new"] += figures["bytes_new"]
 
     def add_restart(self, cause: str, delay_seconds: float, now: float) -> None:
-        """Add a restart that is about to be made.
+        """Add a restart that is about to begin.
 
         Arguments:
-            cause: what failed.
+            cause: the text of the failure.
             delay_seconds: the wait before it.
             now: the time of the failure, by the clock of the JobManager.
         """

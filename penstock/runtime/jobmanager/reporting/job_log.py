@@ -1,4 +1,4 @@
-"""Logs the life of a job, in its JobManager.
+"""Logs the events of a job in the process of its JobManager.
 
 Restarts are not logged here: the client reports them (`restart_reports.py`).
 """
@@ -37,7 +37,7 @@ class JobLog:
         self._attempts = 0
 
     def record(self, event: JobEvent) -> None:
-        """Log an event if it is one of the job's life."""
+        """Log an event, if it is one for the log."""
         match event:
             case JobStarted():
                 logger.info("job %r starts (pid %d)", self._name, event.pid)

@@ -1,4 +1,4 @@
-"""What a job's workers have reported, added up over subtasks and attempts."""
+"""The metrics of a job: the reports of its workers, added up over subtasks and attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["JobMetrics"]
 
 
 class JobMetrics:
-    """The newest figures of each worker of each attempt.
+    """Adds up the metrics that workers report.
 
     Arguments:
         plan: the execution graph, for names.
@@ -19,8 +19,8 @@ class JobMetrics:
 
     def __init__(self, plan: ExecutionGraph) -> None:
         self._plan = plan
-        #: Per uid and subtask of this attempt, and per uid of all attempts before it: records in
-        #: and out.
+        #: Records in and out: per uid and subtask of this attempt, and per uid of all attempts
+        #: before it.
         self._operators: dict[tuple[str, int], tuple[int, int]] = {}
         self._before: dict[str, tuple[int, int]] = {}
         self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
@@ -28,14 +28,14 @@ class JobMetrics:
         self.captured: dict[tuple[int, int], int] = {}
         #: Per back-edge link and channel: queued records, bytes on disk.
         self._back_edges: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
-        #: Per link: the most records queued that were seen, and the most bytes on disk.
+        #: Per link: the highest number of queued records, and of bytes on disk.
         self._most: dict[int, tuple[int, int]] = {}
         self._attempt = 0
         #: Highest resident memory in bytes of each worker, over all attempts.
         self.peaks: dict[int, int] = {}
 
     def update(self, attempt: int, metrics: Metrics) -> None:
-        """Take what a worker says."""
+        """Take the report of a worker."""
         if attempt != self._attempt:
             self._before, self._operators = self._totals(), {}
             self._attempt, self._tasks, self._back_edges = attempt, {}, {}
@@ -61,7 +61,7 @@ class JobMetrics:
         return totals
 
     def operators(self) -> list[dict[str, Any]]:
-        """Per operator: records in and out, over all attempts; replayed ones count again."""
+        """Return the figures of each operator over all attempts; replayed records count again."""
         totals = self._totals()
         chain_of = {
             node.operator.uid: chain.id for chain in self._plan.chains for node in chain.root.walk()
@@ -86,9 +86,9 @@ class JobMetrics:
         return rows
 
     def loops(self) -> list[dict[str, Any]]:
-        """Per back-edge: its name, and what waits on it now and waited at most.
+        """Return the figures of each back-edge: the records that wait on it, now and at most.
 
-        `spilled_bytes_max` is of one channel; the other figures are of all channels together.
+        `spilled_bytes_max` is of one channel; the other figures are sums over all channels.
         """
         names = {info.uid: info.name for info in self._plan.operators}
         rows = []

@@ -1,4 +1,4 @@
-"""Reports a snapshot that has been under way for long, and where its barrier is."""
+"""Reports a snapshot that has been in flight for long, and the step that it waits for."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from penstock.runtime.jobmanager.reporting.job_events import JobSnapshotDelayed
 
 __all__ = ["SnapshotDelays"]
 
-#: The first report comes after so many seconds, and then another after as many.
+#: The time before the first report of a snapshot, and between two reports.
 REPORT_SECONDS = 10.0
 
 Task = tuple[int, int]
 
 
 class SnapshotDelays:
-    """Knows which delays were reported.
+    """Decides when a delay is reported.
 
     Arguments:
         plan: the execution graph, for names and for the order of the tasks.
@@ -24,17 +24,17 @@ class SnapshotDelays:
 
     def __init__(self, plan: ExecutionGraph) -> None:
         self._plan = plan
-        #: The snapshot that was reported last, and how often.
+        #: The snapshot that was reported last, and the number of its reports.
         self._number, self._reports = -1, 0
 
     def report(
         self, number: int, seconds: float, missing: Iterable[Task], captured: Mapping[Task, int]
     ) -> JobSnapshotDelayed | None:
-        """Return an event if it is time for one.
+        """Return an event if a report is due.
 
         Arguments:
-            number: of the snapshot.
-            seconds: for how long it has been under way.
+            number: of the snapshot in flight.
+            seconds: the time since it began.
             missing: the tasks that have not acknowledged it.
             captured: the last snapshot that each task has captured its state for.
         """
@@ -52,7 +52,7 @@ class SnapshotDelays:
         without = [task for task in missing if captured.get(task, -1) < number]
         if not without:
             return f"{self._named(missing)} to write its state"
-        # A barrier that has not left one task has not come to the next either.
+        # The barrier has not reached the tasks behind a task that it has not left.
         behind = {task[0] for task in without}
         links = self._plan.links
         first = [

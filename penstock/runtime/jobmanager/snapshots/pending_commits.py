@@ -1,9 +1,9 @@
-"""What is staged and not yet published, and its publishing.
+"""The committables of a job that are staged and not yet published.
 
 A committable is pending from the moment its snapshot's manifest is durable until its committer
-has returned; every manifest in between holds it. Commits run one after the other, in order. What
-is confirmed is recorded (`snapshot/storage/confirmed_output.py`), so that a resumed job does not
-publish it again.
+has returned; every manifest in between holds it. Commits run one after the other, in order. They
+are recorded (`snapshot/storage/confirmed_output.py`), so that a resumed job does not publish the
+same output again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["PendingCommits"]
 
 
 class PendingCommits:
-    """The pending committables of one job.
+    """Publishes the committables of one job.
 
     Arguments:
-        sinks: per uid, the sink.
+        sinks: the sink of each uid.
         offload: runs the committers off the event loop.
-        record: makes durable what is confirmed; a fault of it is its own to handle.
+        record: makes durable which snapshots are published; does not raise.
     """
 
     def __init__(
@@ -49,29 +49,29 @@ class PendingCommits:
 
     @property
     def pending(self) -> tuple[Committable, ...]:
-        """All that is not confirmed, in the order in which it is to be published."""
+        """Return the pending committables, in the order in which they are published."""
         order = sorted(
             self._pending.values(), key=lambda c: (c.snapshot, c.uid, c.subtask, c.attempt)
         )
         return tuple(order)
 
     def for_manifest(self, acknowledged: Iterable[Committable]) -> tuple[Committable, ...]:
-        """What a manifest must hold: all pending, and what its tasks acknowledged."""
+        """Return the committables for a manifest: the pending ones, and those of its snapshot."""
         fresh = {self._key(item): item for item in unconfirmed(acknowledged, self._confirmed)}
         return tuple({**self._pending, **fresh}.values())
 
     def add(self, items: Iterable[Committable]) -> None:
-        """These are in a durable manifest now."""
+        """Make committables pending; a durable manifest holds them."""
         for item in unconfirmed(items, self._confirmed):
             self._pending[self._key(item)] = item
 
     def confirm(self, confirmed: Confirmed) -> None:
-        """Add what earlier runs have published."""
+        """Note the newest snapshot that is published, of each lineage and sink."""
         for sink, number in confirmed.items():
             self._confirmed[sink] = max(number, self._confirmed.get(sink, 0))
 
     def without_sink(self) -> dict[str, int]:
-        """Return how many committables are pending per uid of which no sink publishes any."""
+        """Return the number of pending committables per uid, of the uids that no sink publishes."""
         return Counter(item.uid for item in self.pending if not self._publishes(item.uid))
 
     def _publishes(self, uid: str) -> bool:
@@ -79,13 +79,13 @@ class PendingCommits:
         return sink is not None and type(sink).create_committer is not Sink.create_committer
 
     def drop(self, uids: Iterable[str]) -> None:
-        """Leave the output of some sinks unpublished, for good."""
+        """Leave the pending output of some sinks unpublished."""
         self._pending = {
             key: item for key, item in self._pending.items() if item.uid not in set(uids)
         }
 
     async def commit(self) -> None:
-        """Publish all that is pending. Raises `JobError` if a sink cannot."""
+        """Publish the pending output. Raises `JobError` if a sink cannot."""
         async with self._one_at_a_time:
             by_uid: dict[str, list[Committable]] = {}
             for item in self.pending:
@@ -95,7 +95,7 @@ class PendingCommits:
                     await self._commit(uid, mine)
             finally:
                 if by_uid:
-                    # Not abandoned half-way either, and also if a later sink could not publish.
+                    # Also if a sink could not publish: the sinks before it have.
                     with trio.CancelScope(shield=True):
                         await self._record(dict(self._confirmed))
 
@@ -107,8 +107,8 @@ class PendingCommits:
                 operator=f"sink {uid}",
                 recoverability=Recoverability.NON_RECOVERABLE,
             )
-        # Not abandoned half-way when the attempt is cancelled: the next one must not commit at
-        # the same time.
+        # The commit is not abandoned when the attempt is cancelled: the next attempt must not
+        # commit at the same time.
         with trio.CancelScope(shield=True), _publishing(uid):
             await self._offload(partial(committer.commit, mine))
         for item in mine:
@@ -116,7 +116,7 @@ class PendingCommits:
             self.confirm({(item.lineage, uid): item.snapshot})
 
     async def finish(self, lineage: str) -> None:
-        """Tell sinks that the job has ended and all is published. Raises `JobError`."""
+        """Publish the pending output, and finish the sinks at the job's end. Raises `JobError`."""
         await self.commit()
         for uid in self._sinks:
             committer = self._created(uid)
@@ -125,7 +125,10 @@ class PendingCommits:
                     await self._offload(partial(committer.finish, lineage, uid))
 
     async def clean(self, lineage: str, before_attempt: int) -> None:
-        """Let sinks remove what older attempts staged and nothing will publish."""
+        """Let sinks remove output that older attempts staged and no snapshot holds.
+
+        Raises `JobError`.
+        """
         for uid in self._sinks:
             committer = self._created(uid)
             if committer is not None:

@@ -1,8 +1,8 @@
-"""The record classes of a job over its life: the JobManager's table, and what snapshots hold of it.
+"""The record classes of a job, numbered, and the schemas of them that a manifest holds.
 
 A program mentions many classes, and few of them are ever records. So a manifest has the fields of
-those classes only of which a worker has encoded an instance: a dataclass of settings may change
-as it likes between two runs.
+a class only if a worker has encoded an instance of it. A dataclass of settings, for example, may
+change between two runs.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class RecordClasses:
         self._written: set[int] = set()
 
     def differences(self, manifest: Manifest) -> list[Difference]:
-        """Return what keeps the program's classes from reading the values of a snapshot."""
+        """Return the changes of classes that do not let them read the values of a snapshot."""
         return compare_schemas(manifest.types, self._table.schemas())
 
     def restore(self, manifest: Manifest) -> None:
-        """Number the classes as a snapshot does; new ones come behind."""
+        """Take over the numbers of a snapshot; new classes come at the end."""
         self._table = self._table.extending(manifest.types)
         for index, schema in enumerate(manifest.types):
             if schema.fields is not None or manifest.format < _FIRST_WITH_FIELDS:
                 self._written.add(index)
 
     def record_written(self, indices: Iterable[int]) -> None:
-        """Take note that workers have encoded instances of the classes with these indices."""
+        """Note that workers have encoded instances of the classes with these indices."""
         self._written.update(indices)
 
     def schemas(self) -> tuple[RecordSchema, ...]:

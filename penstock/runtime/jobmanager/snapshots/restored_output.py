@@ -1,4 +1,4 @@
-"""Decides which output of a restored snapshot is still to be published, and whether it can be."""
+"""Takes over the output of a restored snapshot that is still to be published."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ __all__ = ["take_over_output"]
 def take_over_output(
     commits: PendingCommits, manifest: Manifest, store: Store, own: Store, *, allow_dropped: bool
 ) -> list[str]:
-    """Make pending what a snapshot holds and no run has published; a fork's parent's, too.
+    """Make the committables of a snapshot pending that no run has published.
 
     Arguments:
         commits: of the run.
         manifest: the snapshot that is restored.
-        store: the folder that it is in.
-        own: the folder of the run. It may be another one, and know of an earlier fork's commits.
-        allow_dropped: whether output that no sink of the program can publish is given up.
+        store: the store that has it; of a fork, the store of its parent.
+        own: the store of the run. It may know of the commits of an earlier fork.
+        allow_dropped: whether output that no sink of the program can publish is dropped.
 
     Returns:
-        What to say about it.
+        Notes for the person who started the job.
 
     Raises:
-        GraphError: if no sink of the program can publish some of it.
-        StoreError: if a record of what is published is damaged.
+        GraphError: if some of it cannot be published by any sink of the program.
+        StoreError: if a record of published output is damaged.
     """
     for folder in {store.paths.root: store, own.paths.root: own}.values():
         commits.confirm(folder.confirmed())
-    # Folders of version 0.1 have no such record, but a later manifest of the line says as much.
+    # Folders of version 0.1 have no such record. There a later manifest of the lineage lacks the
+    # committables that were published.
     later = _next_of_lineage(store, manifest)
     held = None if later is None else later.committables
     commits.add(unconfirmed(pending_committables(manifest), {}, held))
@@ -61,5 +62,5 @@ def _next_of_lineage(store: Store, manifest: Manifest) -> Manifest | None:
             try:
                 return store.load(info.number)
             except StoreError:
-                continue  # retention of a running job has just removed it
+                continue  # a running job has just removed it by retention
     return None

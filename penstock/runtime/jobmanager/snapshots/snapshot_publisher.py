@@ -73,7 +73,7 @@ class SnapshotPublisher:
         self._parent = parent
         self._own = own
         self._adopted = adopted
-        #: Snapshots with lower numbers are not of this run, as long as it has restored none.
+        #: Snapshots with lower numbers are not of this run, unless it goes on in their lineage.
         self._since = 0
         self._tidying = trio.Lock()
 
@@ -134,7 +134,10 @@ class SnapshotPublisher:
                 await self.store.call(partial(remove_parent, store.paths))
 
     async def restore_newest(self) -> RestoredSnapshot | None:
-        """Publish what is pending, and return the newest snapshot of this run, if there is one."""
+        """Publish the pending output, and return the newest snapshot of this run, if there is one.
+
+        Raises `JobError` if a sink cannot publish, `StoreError` if the snapshot is damaged.
+        """
         await self.commits.commit()
         if not self.store.keep:
             return None
