@@ -13,7 +13,8 @@ import trio.testing
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import PenstockError
-from penstock.runtime.control.job_code import JobCode, pack, record_classes
+from penstock.runtime.control.job_code import JobCode, pack
+from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.jobmanager.reporting.job_events import JobEvent

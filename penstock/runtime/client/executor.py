@@ -27,7 +27,8 @@ from penstock.runtime.client.job_report import JobMonitor
 from penstock.runtime.client.source_preparation import prepared_sources
 from penstock.runtime.client.stop_signals import StopSignals, kill_at_second_interrupt
 from penstock.runtime.control.framing import MAX_FRAME
-from penstock.runtime.control.job_code import JobCode, pack, record_classes
+from penstock.runtime.control.job_code import JobCode, pack
+from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.control.requests import JobRequest, encode_job
 from penstock.runtime.operators.collect_sink import CollectSink, read_committed
 from penstock.runtime.serialization.codec import Codec

@@ -7,27 +7,21 @@ found before the job starts, and the error names it.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import io
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import GraphError, JobError, PenstockError
-from penstock.dataflow.functions import Function
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.graph.job_graph import JobGraph
-from penstock.runtime.serialization.class_serializers import why_unsupported
-from penstock.runtime.serialization.record_schemas import name_of
+from penstock.runtime.control.record_class_search import global_names
 from penstock.runtime.user_code.process_logging import LoggingConfig
 
-__all__ = ["JobCode", "pack", "record_classes", "unpack"]
+__all__ = ["JobCode", "pack", "unpack"]
 
 
 @dataclass
@@ -54,6 +48,7 @@ class JobCode:
 
 def pack(code: JobCode) -> bytes:
     """Return the code as bytes. Raise `GraphError` that names an object that cannot be pickled."""
+    # Imported here, since workers never pickle and cloudpickle takes time to import.
     from penstock.runtime.control.code_pickler import dumps
 
     try:
@@ -77,84 +72,6 @@ def unpack(data: bytes) -> JobCode:
         ) from error
     assert isinstance(code, JobCode)
     return code
-
-
-def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
-    """Return the registered record classes, and those that the program's functions mention.
-
-    A function mentions a class by its globals, its closure and its annotations. Found are
-    dataclasses, named tuples and enums; they are in order of their module and name, so that the
-    table is the same on every run. A class that a function only mentions never stops a job: it is
-    left out if it cannot be registered, or if its name stands for another class as well.
-    """
-    found = list(dict.fromkeys(registered))
-    seen: set[int] = set()
-    mentioned: set[type] = set()
-
-    def visit(value: Any, depth: int) -> None:
-        if id(value) in seen or depth > 6:
-            return
-        seen.add(id(value))
-        if isinstance(value, type):
-            if _is_record_class(value):
-                mentioned.add(value)
-            elif issubclass(value, Function):
-                for member in vars(value).values():
-                    visit(member, depth + 1)
-        elif isinstance(value, MethodType):
-            visit(value.__func__, depth)
-            visit(value.__self__, depth + 1)
-        elif isinstance(value, FunctionType):
-            for name in _names(value.__code__):
-                if name in value.__globals__:
-                    visit(value.__globals__[name], depth + 1)
-            for cell in value.__closure__ or ():
-                try:
-                    visit(cell.cell_contents, depth + 1)
-                except ValueError:  # an empty cell
-                    continue
-            for annotation in value.__annotations__.values():
-                visit(annotation, depth + 1)
-        elif isinstance(value, list | tuple):
-            for item in value[:100]:
-                visit(type(item), depth + 1)
-                visit(item, depth + 1)
-        elif _is_record_class(type(value)):
-            mentioned.add(type(value))
-        elif hasattr(value, "__dict__") and not isinstance(value, type(sys)):
-            visit(type(value), depth + 1)
-            for item in vars(value).values():
-                visit(item, depth + 1)
-
-    for operator in graph.operators:
-        visit(operator.function, 0)
-        visit(operator.key_selector, 0)
-    for edge in graph.edges:
-        visit(edge.selector, 0)
-        visit(edge.partitioner, 0)
-    candidates = [cls for cls in mentioned if cls not in found and why_unsupported(cls) is None]
-    names = Counter(map(name_of, [*found, *candidates]))
-    found += sorted((cls for cls in candidates if names[name_of(cls)] == 1), key=name_of)
-    return found
-
-
-def _names(code: Any) -> set[str]:
-    """Return all global names that a code object and the ones inside it use."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if hasattr(constant, "co_names"):
-            names |= _names(constant)
-    return names
-
-
-def _is_record_class(cls: type) -> bool:
-    if cls.__module__.partition(".")[0] == "penstock":
-        return False
-    return (
-        dataclasses.is_dataclass(cls)
-        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        or (issubclass(cls, enum.Enum) and bool(cls.__members__))
-    )
 
 
 def _culprit(code: JobCode, error: Exception) -> str:
@@ -198,7 +115,7 @@ def _inside(value: Any, fails: Any) -> str:
                 continue
         places += [
             (f"global {name!r}", function.__globals__[name])
-            for name in sorted(_names(function.__code__))
+            for name in sorted(global_names(function.__code__))
             if name in function.__globals__
         ]
     elif hasattr(value, "__dict__"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import StreamExecutionEnvironment, UnsupportedTypeError
-from penstock.runtime.control.job_code import record_classes
+from penstock.runtime.control.record_class_search import record_classes
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 

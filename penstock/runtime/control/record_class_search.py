@@ -1,0 +1,118 @@
+"""Find the record classes that the functions of a program mention.
+
+A function mentions a class by its globals, its closure and its annotations. Record classes are
+dataclasses, named tuples and enums.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from types import FunctionType, MethodType
+from typing import Any
+
+from penstock.dataflow.functions import Function
+from penstock.dataflow.graph.job_graph import JobGraph
+from penstock.runtime.serialization.class_serializers import why_unsupported
+from penstock.runtime.serialization.record_schemas import name_of
+
+__all__ = ["global_names", "record_classes"]
+
+#: How deep values inside of values are searched.
+MAX_DEPTH = 6
+#: How many items of a list or tuple are searched.
+MAX_ITEMS = 100
+
+
+def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
+    """Return the registered record classes, and those that the program's functions mention.
+
+    The latter are in order of their module and name, so that the table is the same on every run. A
+    class that is only mentioned never stops a job: it is left out if it cannot be registered, or
+    if its name stands for another class as well.
+    """
+    found = list(dict.fromkeys(registered))
+    search = _Search()
+    for operator in graph.operators:
+        search.visit(operator.function)
+        search.visit(operator.key_selector)
+    for edge in graph.edges:
+        search.visit(edge.selector)
+        search.visit(edge.partitioner)
+    mentioned = [cls for cls in search.found if cls not in found]
+    candidates = [cls for cls in mentioned if why_unsupported(cls) is None]
+    names = Counter(map(name_of, [*found, *candidates]))
+    found += sorted((cls for cls in candidates if names[name_of(cls)] == 1), key=name_of)
+    return found
+
+
+class _Search:
+    """Visits values, and the values in them, for record classes."""
+
+    def __init__(self) -> None:
+        self.found: set[type] = set()
+        self._seen: set[int] = set()
+
+    def visit(self, value: Any, depth: int = 0) -> None:
+        """Search a value that is `depth` levels below a function of the program."""
+        if id(value) in self._seen or depth > MAX_DEPTH:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, type):
+            self._visit_class(value, depth)
+        elif isinstance(value, MethodType):
+            self.visit(value.__func__, depth)
+            self.visit(value.__self__, depth + 1)
+        elif isinstance(value, FunctionType):
+            self._visit_function(value, depth)
+        elif isinstance(value, list | tuple):
+            for item in value[:MAX_ITEMS]:
+                self.visit(type(item), depth + 1)
+                self.visit(item, depth + 1)
+        elif _is_record_class(type(value)):
+            self.found.add(type(value))
+        elif hasattr(value, "__dict__") and not isinstance(value, type(sys)):
+            self.visit(type(value), depth + 1)
+            for item in vars(value).values():
+                self.visit(item, depth + 1)
+
+    def _visit_class(self, cls: type, depth: int) -> None:
+        if _is_record_class(cls):
+            self.found.add(cls)
+        elif issubclass(cls, Function):
+            for member in vars(cls).values():
+                self.visit(member, depth + 1)
+
+    def _visit_function(self, function: FunctionType, depth: int) -> None:
+        for name in global_names(function.__code__):
+            if name in function.__globals__:
+                self.visit(function.__globals__[name], depth + 1)
+        for cell in function.__closure__ or ():
+            try:
+                self.visit(cell.cell_contents, depth + 1)
+            except ValueError:  # an empty cell
+                continue
+        for annotation in function.__annotations__.values():
+            self.visit(annotation, depth + 1)
+
+
+def global_names(code: Any) -> set[str]:
+    """Return all global names that a code object and the ones inside it use."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            names |= global_names(constant)
+    return names
+
+
+def _is_record_class(cls: type) -> bool:
+    if cls.__module__.partition(".")[0] == "penstock":
+        return False
+    return (
+        dataclasses.is_dataclass(cls)
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+        or (issubclass(cls, enum.Enum) and bool(cls.__members__))
+    )
