@@ -1,7 +1,7 @@
 """Penstock: stateful stream processing in pure Python, exactly once.
 
-This is the face: a program imports what it needs from here. Everything is loaded when it is first
-asked for, so that a worker process does not load what it does not use.
+Programs import all public names from this module. A name's module is loaded when the name is first
+used, so that a worker process loads no module that it does not need.
 
 Start reading at `penstock.dataflow.environment`.
 """

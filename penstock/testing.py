@@ -1,6 +1,6 @@
-"""Fixtures for pytest, for tests of one's own jobs.
+"""Fixtures of pytest for the tests of jobs.
 
-A `conftest.py` makes them known: `pytest_plugins = ["penstock.testing"]`.
+A `conftest.py` enables them with `pytest_plugins = ["penstock.testing"]`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ __all__ = ["penstock_in_process"]
 
 @pytest.fixture
 def penstock_in_process() -> Iterator[None]:
-    """Run the jobs of a test inside the process of the test, whatever the program says."""
+    """Run all jobs of a test inside its process; takes precedence over the programs' settings."""
     with run_options(replace(current_options(), in_process=True)):
         yield

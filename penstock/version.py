@@ -1,3 +1,3 @@
-"""The version of this package; manifests name it."""
+"""The version of this package, which manifests contain."""
 
 VERSION = "0.1.0"

@@ -1,6 +1,6 @@
 """The DataStream API, and the graphs that a program compiles to. No event loop, no processes.
 
-Start reading at `environment.py` and `stream.py` (how a program is written), then `graph.py` (what
-it says) and `compile.py` (what is run); loops are in `feedback.py` and `loops.py`. Users import all
-of it from `penstock`.
+Start reading at `environment.py` and `stream.py`, with which programs are written. Then read
+`graph/job_graph.py`, which they build, and `graph/compile.py`, which turns it into the execution
+graph that runs. Users import all public names from `penstock`.
 """

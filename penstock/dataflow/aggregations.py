@@ -35,7 +35,7 @@ def _get(record: Any, field: Field) -> Any:
 
 
 def _replaced(record: Any, field: Field, value: Any) -> Any:
-    """`record` with one field changed, of the same type; `record` itself stays as it was."""
+    """Return a copy of a record of the same type with one field changed."""
     if field is None:
         return value
     if isinstance(record, dict):
@@ -58,11 +58,11 @@ def _replaced(record: Any, field: Field, value: Any) -> Any:
 
 
 class FieldAggregation(ReduceFunction):
-    """Combines one field of the records and keeps the rest of the first.
+    """Combines one field of the records, and keeps the other fields of the first.
 
     Arguments:
         field: position or name of the field; None for records that are plain values.
-        combine: two field values to one.
+        combine: combines two values of the field into one.
     """
 
     def __init__(self, field: Field, combine: Callable[[Any, Any], Any]) -> None:
@@ -71,17 +71,17 @@ class FieldAggregation(ReduceFunction):
         self.combine = combine
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """`value1` with its field combined with that of `value2`."""
+        """Return `value1` with its field combined with that of `value2`."""
         field = self.field
         return _replaced(value1, field, self.combine(_get(value1, field), _get(value2, field)))
 
 
 class FieldChoice(ReduceFunction):
-    """Keeps the record whose field is the extreme; the earlier one if they are equal.
+    """Keeps the record with the extreme field; of equal ones the first.
 
     Arguments:
         field: position or name of the field; None for records that are plain values.
-        better: whether the first field value displaces the second.
+        better: returns whether its first argument replaces its second.
     """
 
     def __init__(self, field: Field, better: Callable[[Any, Any], bool]) -> None:
@@ -90,5 +90,5 @@ class FieldChoice(ReduceFunction):
         self.better = better
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """The record to keep."""
+        """Return the record to keep."""
         return value2 if self.better(_get(value2, self.field), _get(value1, self.field)) else value1

@@ -1,13 +1,13 @@
 """The errors of Penstock: one base, four families.
 
 PenstockError
-├── JobError       user code failed; the user's own traceback comes first
-├── GraphError     the program cannot be compiled or resumed as it is; says what to change
-├── StoreError     a snapshot is missing, damaged or cannot be written; says which file
-└── ProtocolError  a bug of ours; says event, state and what led to it
+├── JobError       user code failed; its traceback comes first
+├── GraphError     the program cannot be compiled or resumed; the message names the change needed
+├── StoreError     a snapshot is missing, damaged or cannot be written; the message has the path
+└── ProtocolError  a bug in Penstock; the message has the event, the state and their history
 
-A message says what happened, where, and what to do. Each error also has a `Recoverability`,
-which decides what the JobManager does after it.
+A message states what happened, where, and what to do. Each error also has a `Recoverability`,
+which decides how the JobManager handles it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = [
 
 
 class Recoverability(Enum):
-    """Says whether a restart may mend a failure. (Flink: `ThrowableType`.)
+    """Whether a restart may mend a failure. (Flink: `ThrowableType`.)
 
-    RECOVERABLE: a restart may mend it; the job ends if it comes again and again.
-    ENVIRONMENT: the machine, a disk or the network failed, which may pass with time: the restart
+    RECOVERABLE: a restart may mend it. The job ends if the same failure repeats.
+    ENVIRONMENT: the machine, a disk or the network failed, which may pass with time. The restart
         strategy alone decides.
-    NON_RECOVERABLE: no restart mends it: the job ends at once, whatever the strategy.
+    NON_RECOVERABLE: no restart mends it. The job ends at once, whatever the strategy.
     """
 
     RECOVERABLE = "recoverable"
@@ -46,8 +46,8 @@ class PenstockError(Exception):
 
     Arguments:
         message: what happened, where, and what to do.
-        recoverability: None: that of the `OSError` or error of Penstock it is raised from, else
-            that of its class.
+        recoverability: None takes that of the `OSError` or `PenstockError` it is raised from,
+            else that of its class.
     """
 
     _of_class: ClassVar[Recoverability] = Recoverability.RECOVERABLE
@@ -58,7 +58,7 @@ class PenstockError(Exception):
 
     @property
     def recoverability(self) -> Recoverability:
-        """Return whether a restart may mend what failed."""
+        """Whether a restart may mend the failure."""
         if self._recoverability is not None:
             return self._recoverability
         cause = self.__cause__
@@ -72,13 +72,13 @@ class PenstockError(Exception):
 
 
 class JobError(PenstockError):
-    """User code, or what it reads or writes, failed while the job ran.
+    """User code, a source or a sink failed while the job ran.
 
     Arguments:
         message: what happened and what to do.
-        operator: name of the operator at work, if known.
-        record: a short rendering of the record at hand, if known.
-        user_traceback: the formatted traceback of the user's code, if any; printed first.
+        operator: name of the operator, if known.
+        record: a short text for the record that was processed, if known.
+        user_traceback: formatted traceback of the user's code, if any; printed first.
         recoverability: see `PenstockError`.
     """
 
@@ -110,17 +110,17 @@ class JobError(PenstockError):
 
 
 class GraphError(PenstockError):
-    """The program cannot be compiled, or not resumed from this snapshot, as it is."""
+    """The program cannot be compiled, or cannot be resumed from this snapshot."""
 
     _of_class = Recoverability.NON_RECOVERABLE
 
 
 class StoreError(PenstockError):
-    """A snapshot or the checkpoint folder is missing, damaged, taken or not writable.
+    """A snapshot or checkpoint folder is missing, damaged, in use or not writable.
 
     Arguments:
         message: what happened and what to do.
-        path: the file or folder in question, if there is one.
+        path: the file or folder that the error is about, if there is one.
         recoverability: see `PenstockError`.
     """
 
@@ -137,12 +137,12 @@ class StoreError(PenstockError):
 
 
 class ProtocolError(PenstockError):
-    """A rule of our own was broken: a bug in Penstock, not in the program."""
+    """An internal rule was broken: a bug in Penstock, not in the program."""
 
 
-#: A limit of the process or the file system; it stays while the process lives.
+#: Limits of the process or the file system, which stay for the life of the process.
 _LIMITS = (errno.EFBIG, errno.ENAMETOOLONG)
-#: A path is not as the program expects it. Such a failure rarely passes with time.
+#: A path is not as the program expects it, which rarely passes with time.
 _PATHS = (
     FileNotFoundError,
     FileExistsError,
@@ -153,7 +153,7 @@ _PATHS = (
 
 
 def recoverability_of(error: BaseException) -> Recoverability:
-    """Return whether a restart may mend what failed with this error."""
+    """Return whether a restart may mend a failure with this error."""
     if isinstance(error, PenstockError):
         return error.recoverability
     if not isinstance(error, OSError) or isinstance(error, _PATHS):

@@ -1,7 +1,7 @@
-"""The functions a program is made of, by PyFlink's names.
+"""The function classes of a program, by PyFlink's names.
 
-Wherever a function object is expected, a plain function or lambda is accepted too. A rich
-function has `open` (called once in each subtask before the first record) and `close`.
+Wherever a function object is expected, a plain function or lambda is accepted, too. An object of
+one of these classes is a *rich function*: it has `open` and `close`, and its own attributes.
 """
 
 from __future__ import annotations
@@ -31,125 +31,139 @@ __all__ = [
 
 
 class Function:
-    """The base of all rich functions."""
+    """The base of all rich functions. (Flink: `RichFunction`.)"""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Called once per subtask, before the first record; state is asked for here."""
+        """Prepare the function; called once per subtask, before its first record.
+
+        State is requested here: `runtime_context.get_state(...)`.
+        """
 
     def close(self) -> None:
-        """Called once per subtask, after the last record or on a failure."""
+        """Release resources; called once per subtask, after the last record or a failure."""
 
 
 class MapFunction(Function, ABC):
-    """One record in, one record out."""
+    """Turns each record into one record. (Flink: `MapFunction`.)"""
 
     @abstractmethod
     def map(self, value: Any) -> Any:
-        """The record to emit for `value`."""
+        """Return the record to emit for `value`."""
 
 
 class FlatMapFunction(Function, ABC):
-    """One record in, any number out."""
+    """Turns each record into any number of records. (Flink: `FlatMapFunction`.)"""
 
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any]:
-        """The records to emit for `value`; may be a generator."""
+        """Return the records to emit for `value`; may be a generator."""
 
 
 class FilterFunction(Function, ABC):
-    """Keeps or drops records."""
+    """Keeps or drops records. (Flink: `FilterFunction`.)"""
 
     @abstractmethod
     def filter(self, value: Any) -> bool:
-        """Whether to keep `value`."""
+        """Return whether to keep `value`."""
 
 
 class ReduceFunction(Function, ABC):
-    """Combines two values of one key into one of the same kind."""
+    """Combines two records of one key into one of the same type. (Flink: `ReduceFunction`.)"""
 
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """`value1` is what was combined so far, `value2` the new record."""
+        """Return the combination of `value1`, the result so far, and `value2`, the new record."""
 
 
 class KeySelector(Function, ABC):
-    """Takes the key from a record. Must give the same key for the same record, always."""
+    """Returns the key of a record, always the same for the same one. (Flink: `KeySelector`.)"""
 
     @abstractmethod
     def get_key(self, value: Any) -> Any:
-        """The key of `value`; see `docs/types.md` for the types that keys may have."""
+        """Return the key of `value`; `docs/types.md` lists the types of keys."""
 
 
 class Partitioner(Function, ABC):
-    """Chooses the subtask that a record goes to."""
+    """Chooses the subtask that a record is sent to. (Flink: `Partitioner`.)"""
 
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
-        """An index with `0 <= index < num_partitions`."""
+        """Return the index of the subtask, with `0 <= index < num_partitions`."""
 
 
 class SinkFunction(Function, ABC):
-    """Takes records at the end of a stream, at least once."""
+    """Receives the records at the end of a stream, at least once. (Flink: `SinkFunction`.)"""
 
     @abstractmethod
     def invoke(self, value: Any) -> None:
-        """Take one record."""
+        """Process one record."""
 
 
 class ProcessFunction(Function, ABC):
-    """Like a flat map, with a context."""
+    """Turns each record into any number of records, also at the end of the input.
+
+    (Flink: `ProcessFunction`.)
+    """
 
     class Context:
-        """What a process function can ask about the record at hand."""
+        """The context of a record; it has no members yet."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
-        """The records to emit for `value`: a generator, another iterable, or None."""
+        """Return the records to emit for `value`: a generator, another iterable, or None."""
 
     def end_input(self, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
-        """The records to emit when the input has ended; by default none.
+        """Return the records to emit when the input has ended; by default none.
 
-        Called once in each subtask. In a loop, what is emitted here may come round again: there
-        it is called when no record is left in the loop, and again so until no function of the
-        loop has emitted into it. (Flink: `BoundedOneInput.endInput`, which loops do not have.)
+        Called once in each subtask. In a loop it is called when no record is left in the loop.
+        If a function of the loop then emits records into the loop, all are called again when
+        these are processed. (Flink: `BoundedOneInput.endInput`, which loops do not have.)
         """
         del ctx
         return None
 
 
 class KeyedProcessFunction(Function, ABC):
-    """Like a flat map on a keyed stream, with keyed state.
+    """Turns each record of a keyed stream into any number of records, with keyed state.
 
-    State comes from `runtime_context.get_state(ValueStateDescriptor(...))` in `open` and is the
-    state of the current record's key.
+    The state is that of the current record's key:
+
+        class Count(KeyedProcessFunction):
+            def open(self, runtime_context):
+                self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+
+            def process_element(self, value, ctx):
+                self.count.update((self.count.value() or 0) + 1)
+                yield ctx.get_current_key(), self.count.value()
+
+    (Flink: `KeyedProcessFunction`.)
     """
 
     class Context(ABC):
-        """What a keyed process function can ask about the record at hand."""
+        """The context of the record that is being processed."""
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """The key of the record that is being processed."""
+            """Return the key of the record that is being processed."""
 
     @abstractmethod
     def process_element(
         self, value: Any, ctx: KeyedProcessFunction.Context
     ) -> Iterable[Any] | None:
-        """The records to emit for `value`: a generator, another iterable, or None."""
+        """Return the records to emit for `value`: a generator, another iterable, or None."""
 
     def end_input(self, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        """The records to emit when the input has ended; by default none.
+        """Return the records to emit when the input has ended; by default none.
 
-        Called once for every key that has state, with that key current. In a loop, what is
-        emitted here may come round again: there it is called when no record is left in the
-        loop, and again so until no function of the loop has emitted into it.
+        Called once for every key that has state, with that key as the current one. In a loop it
+        is called, and called again, as `ProcessFunction.end_input` is.
         """
         del ctx
         return None
 
 
 def has_end_input(function: Any) -> bool:
-    """Whether `function` is a process function that has an `end_input` of its own."""
+    """Return whether a function is a process function with an `end_input` of its own."""
     own = getattr(type(function), "end_input", None)
     return isinstance(function, ProcessFunction | KeyedProcessFunction) and own not in (
         ProcessFunction.end_input,
@@ -158,7 +172,7 @@ def has_end_input(function: Any) -> bool:
 
 
 def method_of(function: Any, method: str) -> Callable[..., Any]:
-    """The callable behind `function`: its `method` if it is a rich function, else itself."""
+    """Return a method of a rich function, or a plain function itself."""
     bound = getattr(function, method, None) if isinstance(function, Function) else None
     result: Callable[..., Any] = function if bound is None else bound
     return result

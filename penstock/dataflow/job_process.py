@@ -1,9 +1,10 @@
-"""Refuse to execute a job inside a process that runs one.
+"""Refuses to execute a job inside a process that runs one.
 
 A worker imports the modules of the functions that it runs. If such an import executed a job, that
-job's workers would import the module again, and processes would multiply without end. The mark is
-a variable and not in the environment: a program that a function starts as a subprocess is a
-program like any other, and may execute jobs.
+job's workers would import the module again, and processes would multiply without end.
+
+The mark is a variable of this module and not of the environment. A program that a function starts
+as a subprocess may therefore execute jobs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def running_as(role: str) -> Iterator[None]:
     """Mark this process as part of a job in this block.
 
     Arguments:
-        role: what errors call the process, such as "a worker".
+        role: name of the process in errors, such as "a worker".
     """
     global _role
     before, _role = _role, role
@@ -36,7 +37,7 @@ def running_as(role: str) -> Iterator[None]:
 
 
 def current_role() -> str | None:
-    """Return what this process is in a job, or None if it is no part of one."""
+    """Return the role of this process in a job; None if it has none."""
     return _role
 
 
@@ -58,7 +59,7 @@ def refuse_in_job_process() -> None:
 
 
 def _importing_module() -> tuple[str, str, int] | None:
-    """Return name, file and line of the module whose import has led here, if one has."""
+    """Return name, file and line of the module whose import led to this call, if any."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code, caller = frame.f_code, frame.f_back

@@ -1,4 +1,4 @@
-"""What an environment, its executors and their users pass each other.
+"""Values that an environment, its executors and their users pass each other.
 
 An environment builds a `Program` and gives it to an `Executor`, which returns a
 `JobExecutionResult` or a `CloseableIterator` of records. `RunOptions` are what a command line

@@ -1,11 +1,12 @@
-"""The contract of sinks: writers that stage, and a committer that publishes.
+"""The interface of sinks: writers that stage output, and a committer that publishes it.
 
-Two phases: a writer stages what it gets and at barrier *n* cuts its staging; what was staged is
-made durable before the barrier is acknowledged, and is published by the committer once snapshot
-*n* is durable. A committable stays in every later manifest until its commit is confirmed, and
-is committed again after a crash, so committing must be idempotent.
+A two-phase commit. A writer stages its records, and ends the staged part at barrier *n*. That part
+is made durable before the snapshot is acknowledged, and the committer publishes it once snapshot
+*n* is complete. A committable stays in every later manifest until its commit is confirmed, and is
+committed again after a failure, so committing must be idempotent. (Flink:
+`TwoPhaseCommittingSink`.)
 
-This module is the contract only; sinks are made in `penstock.connectors`.
+The sinks themselves are in `penstock.connectors`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ __all__ = ["Committable", "Committer", "Sink", "SinkWriter", "WriterContext"]
 
 @dataclass(frozen=True)
 class Committable:
-    """Something staged that waits to be published, with its own identity.
+    """Staged output that is to be published. (Flink: `Committer.CommitRequest`.)
 
     Arguments:
-        lineage: the line of snapshots it belongs to; a fork has a new one.
+        lineage: line of snapshots that it belongs to; a fork has a new one.
         uid: uid of the sink's operator.
         subtask: index of the writer.
-        snapshot: number of the snapshot at whose barrier it was cut.
+        snapshot: number of the snapshot at whose barrier the staged part ended.
         attempt: number of the execution attempt that staged it.
-        payload: what the committer needs; str, int, float, bool, None, bytes, list, dict.
+        payload: describes the output to the committer; str, int, float, bool, None, bytes, and
+            lists and dicts of these.
     """
 
     lineage: str
@@ -40,21 +42,21 @@ class Committable:
 
     @property
     def identity(self) -> tuple[str, str, int, int, int]:
-        """Everything but the payload; no two committables share it."""
+        """All but the payload; unique among committables."""
         return (self.lineage, self.uid, self.subtask, self.snapshot, self.attempt)
 
 
 @dataclass(frozen=True)
 class WriterContext:
-    """Where a writer runs.
+    """Describes the subtask that a writer runs in.
 
     Arguments:
         uid: uid of the sink's operator.
-        name: its name as shown.
+        name: name of the operator.
         subtask: index of the writer.
-        parallelism: how many writers there are.
+        parallelism: number of writers.
         attempt: number of the execution attempt; a restart has a higher one.
-        lineage: the line of snapshots this run belongs to.
+        lineage: line of snapshots that this run belongs to.
     """
 
     uid: str
@@ -66,72 +68,72 @@ class WriterContext:
 
 
 class SinkWriter(ABC):
-    """Takes the records of one subtask."""
+    """Writes the records of one subtask. (Flink: `SinkWriter`.)"""
 
-    #: All that `write` does with each record, if it does nothing else; it is then called instead.
+    #: A function that does all that `write` does with one record. The engine then calls it for
+    #: each record in place of `write`. None: the engine calls `write`.
     per_record: Callable[[Any], object] | None = None
 
     @abstractmethod
     def write(self, batch: list[Any]) -> None:
-        """Take a batch. The list and its records are not the writer's to change."""
+        """Write a batch; the writer must not change the list or its records."""
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Cut at barrier `snapshot`: later writes belong to the next snapshot.
+        """End the staged part at barrier `snapshot`; later writes belong to the next snapshot.
 
-        Must be quick. Returns None if nothing was staged, else a function that is called off
-        the event loop, makes what was staged durable and returns the payloads of its
-        committables (none, one or more). Output of an aborted snapshot is kept by the engine
-        and committed with the next one; the writer need not care. If the function raises, the
-        output is lost, and the job goes back to its last snapshot to produce it again.
+        Must be quick. Returns None if nothing is staged. Otherwise it returns a function that is
+        called off the event loop. That function makes the staged part durable, and returns the
+        payloads of its committables. If it raises, the job restarts from its last snapshot and
+        produces the output again.
+
+        The engine keeps the committables of an aborted snapshot, and commits them with the next.
         """
         del snapshot
         return None
 
     def flush(self) -> None:
-        """The task is idle: hand on what a reader would want to see now (print, sockets)."""
+        """Make buffered output visible; called when the task is idle."""
 
     def close(self) -> None:
-        """Let go of what is open; what was staged and not prepared is thrown away."""
+        """Release resources; discard output that is staged and not prepared."""
 
 
 class Committer(ABC):
-    """Publishes committables, beside the JobManager."""
+    """Publishes committables; runs in the JobManager. (Flink: `Committer`.)"""
 
     @abstractmethod
     def commit(self, committables: list[Committable]) -> None:
-        """Publish all of them, in order. Those that already are published are done already.
+        """Publish all of these, in order; do nothing for those that are published already.
 
-        Runs off the event loop. Raises if any cannot be published; the job then restarts
-        and tries again.
+        Called off the event loop. If it raises, the job restarts and commits again.
         """
 
     def finish(self, lineage: str, uid: str) -> None:
-        """The job has read all of its input, and all of its output has been committed.
+        """Complete the output; called when the job has finished and all is committed.
 
-        Not called when a job is stopped. Called again if the JobManager dies before the job has
-        ended, or if a job that has ended is resumed, so it must be idempotent. Runs off the event
-        loop.
+        Not called for a job that was stopped. Must be idempotent: it is called again if the
+        JobManager dies before the job has ended, or if a finished job is resumed. Called off the
+        event loop.
         """
         del lineage, uid
 
     def clean(self, lineage: str, uid: str, before_attempt: int) -> int:
-        """Remove what attempts before this one staged and no snapshot knows of.
+        """Remove output that earlier attempts staged and no snapshot contains.
 
-        Called when all that any snapshot holds has been published. Returns how much was removed.
+        Called when all committables of all snapshots are published. Returns the number of items
+        that were removed.
         """
         del lineage, uid, before_attempt
         return 0
 
-    def abandon(self, committables: list[Committable]) -> None:
-        """They will never be committed (the job was discarded); staged data may be removed."""
-
 
 class Sink(ABC):
-    """Where records go.
+    """Receives the records of a stream. (Flink: `Sink`.)
 
-    `exactly_once` says whether output is published in two phases, `needs_all_output` whether it is
-    of use only together with all that the job has put out before. A fork, whose line of
-    snapshots begins with it, is then refused.
+    Attributes:
+        exactly_once: whether output is published in two phases.
+        needs_all_output: whether output is complete only together with all earlier output of the
+            job. A fork begins a new line of snapshots, and is therefore refused.
     """
 
     exactly_once: bool = False
@@ -139,11 +141,11 @@ class Sink(ABC):
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Make the writer of one subtask."""
+        """Return the writer of one subtask."""
 
     def create_committer(self) -> Committer | None:
-        """Make the committer; None for sinks that only append."""
+        """Return the committer; None for a sink that publishes at once."""
         return None
 
     def validate(self) -> None:
-        """Raise a `GraphError` for what can be seen to be wrong before the job starts."""
+        """Raise `GraphError` for mistakes that can be found before the job starts."""

@@ -1,11 +1,11 @@
-"""The contract of sources: splits, an enumerator and readers.
+"""The interface of sources: splits, an enumerator and readers. (Flink: FLIP-27.)
 
-A source is cut into *splits* (a file, a range, a partition). The enumerator lives beside the
-JobManager and hands splits out on demand, so that a slow task takes fewer. A reader lives in a
-task and reads one split at a time. A snapshot holds what the enumerator has left and, for each
-reader, its splits with the position after the last *emitted* batch. (Flink: FLIP-27.)
+A source is divided into *splits*: files, ranges, partitions. The enumerator runs in the JobManager
+and assigns splits on request, so that a slow task gets fewer. A reader runs in a task and reads one
+split at a time. A snapshot holds the splits that are not assigned yet and, for each reader, its
+splits with the position after the last *emitted* batch.
 
-This module is the contract only; sources are made in `penstock.connectors`.
+The sources themselves are in `penstock.connectors`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Split:
 
     Arguments:
         id: unique within the source and the same on every run.
-        payload: what the reader needs to open it; str, int, float, bool, None, bytes, list, dict.
+        payload: describes the split to the reader; str, int, float, bool, None, bytes, and lists
+            and dicts of these.
     """
 
     id: str
@@ -42,14 +43,14 @@ class Split:
 
 
 class Read(NamedTuple):
-    """What one call of `SourceReader.read` gave.
+    """The result of one call of `SourceReader.read`.
 
     Arguments:
-        records: the records, at most as many as asked for; may be empty.
-        position: where reading goes on after them; handed to `SourceReader.open` on recovery.
+        records: the records, at most `max_records`; may be empty.
+        position: position after these records, which `SourceReader.open` gets after a failure:
             str, int, float, bool, None, bytes, and lists and dicts of these.
-        finished: the split has ended; `records` are its last.
-        wait_seconds: nothing is due for so long (rate limits); 0 means "ask again at once".
+        finished: whether the split has ended, so that `records` are its last.
+        wait_seconds: time until the next record is due (rate limits); 0 reads again at once.
     """
 
     records: list[Any]
@@ -60,7 +61,13 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class ReaderContext:
-    """Where a reader runs: its operator's uid, its subtask index, and how many there are."""
+    """Describes the subtask that a reader runs in.
+
+    Arguments:
+        uid: uid of the source's operator.
+        subtask: index of the subtask.
+        parallelism: number of subtasks.
+    """
 
     uid: str
     subtask: int
@@ -69,17 +76,16 @@ class ReaderContext:
 
 @dataclass(frozen=True)
 class Preparation:
-    """For what a source is prepared, in the process of the program.
+    """Describes the run that a source is prepared for, in the process of the program.
 
     Arguments:
-        folder: a folder of this source's own, in the job's folder; it may not exist yet. What is
-            in it stays as long as the job's folder. A job that keeps no snapshots has one that
-            is removed at its end.
-        resuming: the run goes on from a snapshot, if there is one.
-        attached: this process stays until the job ends.
-        state: what the source's enumerator put into the snapshot that the run goes on from, which
-            may be one of another job; None if there is no such snapshot, or the source is not in
-            it.
+        folder: a folder for this source alone, inside the job's folder; it may not exist yet. Its
+            contents stay as long as the job's folder. A job that keeps no snapshots has a
+            temporary one.
+        resuming: whether the run resumes from a snapshot, if there is one.
+        attached: whether this process stays until the job ends.
+        state: state of the source's enumerator in the snapshot that the run resumes from, which
+            may belong to another job; None if there is no such snapshot or state.
     """
 
     folder: Path
@@ -89,77 +95,81 @@ class Preparation:
 
 
 class SourceReader(ABC):
-    """Reads one split at a time, in a task.
+    """Reads one split at a time, in a task. (Flink: `SourceReader`.)
 
-    `blocking` says that `read` may wait (for a socket, a slow iterable). Such a reader is read
-    in a thread of its own, so that it never holds up barriers or the end of the job; its `read`
-    must return as soon as it has at least one record and would have to wait for the next.
-    A reader that is not blocking is read inside the task's loop and must return promptly.
+    Attributes:
+        blocking: whether `read` may wait, for a socket or a slow iterable. A blocking reader runs
+            in a thread of its own, so that it does not delay barriers or the end of the job. Its
+            `read` returns as soon as it has a record and would have to wait for the next. Other
+            readers run in the task's loop, and their `read` must return promptly.
     """
 
     blocking: bool = False
 
     @abstractmethod
     def open(self, split: Split, position: Any) -> None:
-        """Go to `position` of `split`; None means its start."""
+        """Begin to read a split at this position; None is its start."""
 
     @abstractmethod
     def read(self, max_records: int) -> Read:
         """Read up to `max_records` records of the split that was opened last."""
 
     def close(self) -> None:
-        """Let go of what is open. May be called from another thread than a blocked `read`."""
+        """Release resources. May be called from another thread while `read` waits."""
 
 
 class SplitEnumerator(ABC):
-    """Knows which splits there are and hands them out; lives beside the JobManager.
+    """Finds the splits of a source and assigns them. (Flink: `SplitEnumerator`.)
 
-    `start`, `restore`, `next_split` and `exhausted` are called off the event loop and may block; so
-    long as they do, no snapshot of the job begins. The others may not block for long.
+    It runs in the JobManager. `start`, `restore`, `next_split` and `exhausted` are called off the
+    event loop and may block; meanwhile no snapshot of the job begins. The other methods must
+    return quickly.
     """
 
     def start(self) -> None:
-        """Find the splits of a fresh run. Not called when `restore` is."""
+        """Find the splits of a new run; not called if `restore` is."""
 
     @abstractmethod
     def next_split(self, subtask: int) -> Split | None:
-        """The next split for this subtask, or None if there is none (now)."""
+        """Return the next split for this subtask, or None if there is none at present."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether None from `next_split` means "never again"; else it is asked again later."""
+        """Whether there will be no more splits after `next_split` has returned None."""
         return True
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """What `restore` needs to hand out exactly the splits not handed out yet."""
+        """Return the state from which `restore` continues with the splits not assigned yet."""
 
     @abstractmethod
     def restore(self, state: Any) -> None:
-        """Continue from what `snapshot` returned."""
+        """Continue from a state that `snapshot` returned."""
 
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
-        """A snapshot is complete; what none of the retained ones needs may be removed.
+        """Remove data that no retained snapshot needs; called after a snapshot is complete.
 
-        Called off the event loop, while others may be called in another thread.
+        Called off the event loop, while other methods may be called in another thread.
 
         Arguments:
-            states: what `snapshot` returned, for each retained snapshot.
-            begun: the splits that were handed out and not read to their ends in any of them.
+            states: the enumerator's state in each retained snapshot.
+            begun: the splits that in any of them were assigned and not read to their ends.
         """
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release resources."""
 
 
 class Source(ABC):
-    """Where records come from.
+    """Produces the records of a stream. (Flink: `Source`.)
 
-    `rewindable` says that every split can be read again from a position, which exactly-once
-    needs; a source that is not says so when the job is compiled. `bounded` says that every split
-    ends, so that a reader reads its splits one after the other. The splits of an unbounded source
-    are assigned evenly. A task opens all of its splits at once, each with a reader of its own, and
-    reads them in turn, so that every split is read at any parallelism.
+    Attributes:
+        rewindable: whether every split can be read again from a position, which exactly-once
+            needs. The job of a source that is not rewindable gets a note about it.
+        bounded: whether every split ends. A task reads the splits of a bounded source one after
+            the other. The splits of an unbounded source are assigned evenly. A task opens all of
+            its splits at once, each with a reader of its own, and reads them in turn, so that
+            every split is read at any parallelism.
     """
 
     rewindable: bool = True
@@ -167,39 +177,42 @@ class Source(ABC):
 
     @abstractmethod
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Make the enumerator for a run with `parallelism` readers."""
+        """Return the enumerator of a run with `parallelism` readers."""
 
     @abstractmethod
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Make one reader: for one task, or for one split if the source is unbounded."""
+        """Return a reader for one task, or for one split if the source is unbounded."""
 
     def validate(self) -> None:
-        """Raise a `GraphError` for what can be seen to be wrong before the job starts."""
+        """Raise `GraphError` for mistakes that can be found before the job starts."""
 
     def prepare(self, preparation: Preparation) -> None:
-        """Do what only the program's process can do, before the job's code is shipped.
+        """Do the work that only the program's process can do, before the job is sent.
 
-        May block. What it sets on the source is shipped with it. Raises what stops the job from
-        starting.
+        May block. Attributes that it sets on the source are sent with it. An exception keeps the
+        job from starting.
         """
 
     def release(self) -> None:
-        """The job has ended, or could not be started; called in the program's process."""
+        """Release what `prepare` has acquired, in the program's process.
+
+        Called when the job has ended, or could not be started.
+        """
 
 
 @dataclass
 class ListEnumerator(SplitEnumerator):
-    """An enumerator over splits that are known from the start.
+    """Assigns splits that are known from the start, in order.
 
     Arguments:
-        splits: all splits, in the order in which they are handed out.
+        splits: all splits, in the order in which they are assigned.
     """
 
     splits: Sequence[Split] = ()
     _next: int = field(default=0, init=False)
 
     def next_split(self, subtask: int) -> Split | None:
-        """The next in order, whoever asks."""
+        """Return the next split in order, for any subtask."""
         del subtask
         if self._next >= len(self.splits):
             return None
@@ -207,10 +220,10 @@ class ListEnumerator(SplitEnumerator):
         return self.splits[self._next - 1]
 
     def snapshot(self) -> Any:
-        """The splits that are left."""
+        """Return the splits that are not assigned yet."""
         return [[split.id, split.payload] for split in self.splits[self._next :]]
 
     def restore(self, state: Any) -> None:
-        """Take the splits that were left."""
+        """Continue with the splits that were not assigned."""
         self.splits = [Split(id, payload) for id, payload in state]
         self._next = 0

@@ -1,6 +1,6 @@
 """State as a program sees it: descriptors, state objects and the runtime context.
 
-Interfaces only; the state itself is kept by `penstock.snapshot.state`.
+Interfaces only; `penstock.snapshot.state` stores the state.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ __all__ = ["RuntimeContext", "StateDescriptor", "ValueState", "ValueStateDescrip
 
 
 class StateDescriptor:
-    """Names a state of a function.
+    """Names a state of a function. (Flink: `StateDescriptor`.)
 
     Arguments:
-        name: unique within the function; what the state is found by after an upgrade.
-        type_info: accepted for PyFlink programs and not needed.
+        name: unique within the function. A resumed job finds the state by it, also after the
+            program has changed.
+        type_info: ignored; accepted for PyFlink programs.
+
+    Raises:
+        TypeError: unless the name is a non-empty string.
     """
 
     def __init__(self, name: str, type_info: Any = None) -> None:
@@ -26,20 +30,23 @@ class StateDescriptor:
         self.type_info = type_info
 
     def get_name(self) -> str:
-        """The state's name."""
+        """Return the name of the state."""
         return self.name
 
 
 class ValueStateDescriptor(StateDescriptor):
-    """Describes a `ValueState`: one value per key."""
+    """Describes a `ValueState`: one value per key. (Flink: `ValueStateDescriptor`.)"""
 
 
 class ValueState(ABC):
-    """One value per key. (Flink: `ValueState`.)"""
+    """One value per key. (Flink: `ValueState`.)
+
+    The current key is that of the record that is being processed.
+    """
 
     @abstractmethod
     def value(self) -> Any:
-        """The value of the current key; None if there is none."""
+        """Return the value of the current key; None if it has none."""
 
     @abstractmethod
     def update(self, value: Any) -> None:
@@ -51,28 +58,31 @@ class ValueState(ABC):
 
 
 class RuntimeContext(ABC):
-    """What a rich function learns in `open` about where it runs. (Flink: `RuntimeContext`.)"""
+    """Describes the subtask that a rich function runs in. (Flink: `RuntimeContext`.)
+
+    It is passed to `open`.
+    """
 
     @abstractmethod
     def get_task_name(self) -> str:
-        """Name of the operator."""
+        """Return the name of the operator."""
 
     @abstractmethod
     def get_number_of_parallel_subtasks(self) -> int:
-        """How many subtasks the operator has."""
+        """Return the number of subtasks of the operator."""
 
     @abstractmethod
     def get_max_number_of_parallel_subtasks(self) -> int:
-        """The number of key groups."""
+        """Return the number of key groups."""
 
     @abstractmethod
     def get_index_of_this_subtask(self) -> int:
-        """Which of them this is, from 0."""
+        """Return the index of this subtask, from 0."""
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """How often the job has been started before, from 0."""
+        """Return the number of times that the job was started before."""
 
     @abstractmethod
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
-        """The state with that name; only in a function on a keyed stream."""
+        """Return the state with the descriptor's name; for functions on keyed streams only."""

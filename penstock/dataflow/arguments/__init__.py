@@ -1,1 +1,1 @@
-"""Check what a program passes to the API."""
+"""Checks of the values that a program passes to the API."""

@@ -1,4 +1,4 @@
-"""Check the numbers and lengths of time that a program sets, at the call that sets them."""
+"""Checks of numbers and durations, made in the call that sets them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)\s*")
 
 
 def seconds_of(name: str, value: Duration, least_ms: float = 0) -> float:
-    """Return a length of time in seconds.
+    """Return a duration in seconds.
 
     Arguments:
-        name: what errors call it.
+        name: name of the setting, for errors.
         value: milliseconds, or a `timedelta`.
-        least_ms: the shortest that is allowed, in milliseconds.
+        least_ms: shortest allowed duration, in milliseconds.
 
     Raises:
-        GraphError: if it is of another type, too short, or infinite.
+        GraphError: for a value of another type, one that is too short, or an infinite one.
     """
     if isinstance(value, timedelta):
         milliseconds = value.total_seconds() * 1000

@@ -1,4 +1,4 @@
-"""Paths as users write them: plain, or as `file://` addresses."""
+"""Paths as programs give them: plain, or as `file://` addresses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def without_scheme(path: str) -> str:
-    """Return a path without `file://`, and other paths as they are.
+    """Return a path without its `file://`, or the path itself if it has none.
 
     Raises:
-        GraphError: if it is an address of another file system, such as `s3://bucket/job`. As a
-            path it would name a local folder.
+        GraphError: for an address of another file system, such as `s3://bucket/job`, which would
+            otherwise be the path of a local folder.
     """
     match = _SCHEME.match(path)
     if match is None:

@@ -1,7 +1,7 @@
-"""Names of PyFlink that Penstock does not have, and what a program does instead.
+"""Names of PyFlink that Penstock does not have, each with advice for a ported program.
 
-A ported program learns from the error what is missing, in place of a bare `AttributeError`.
-`hasattr` is False for these names.
+The error of a ported program names the missing feature and its replacement, where a bare
+`AttributeError` would not. `hasattr` returns False for these names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["ENVIRONMENT", "KEYED_STREAM", "STREAM", "MissingFeatureError", "PyFl
 
 
 class MissingFeatureError(GraphError, AttributeError):
-    """A program asked for something of PyFlink that Penstock does not have."""
+    """The program uses a feature of PyFlink that Penstock does not have."""
 
 
 _EVENT_TIME = (
@@ -87,7 +87,7 @@ ENVIRONMENT: Mapping[str, str] = {
 
 
 class PyFlinkNames:
-    """Gives an error with advice for the methods of a PyFlink class that Penstock lacks."""
+    """Raises `MissingFeatureError` for methods of a PyFlink class that Penstock lacks."""
 
     _missing: ClassVar[Mapping[str, str]] = {}
 

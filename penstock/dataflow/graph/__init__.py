@@ -1,1 +1,4 @@
-"""Compile a program: from its job graph to tasks and channels."""
+"""Graphs of a program: the job graph that it builds, and the execution graph that runs.
+
+Start reading at `job_graph.py` and `compile.py`.
+"""

@@ -1,15 +1,14 @@
-"""From the job graph to the execution graph: chains, back-edges, tasks and channels.
+"""Compiles a job graph to an execution graph: chains, links and loops.
 
-1. every operator gets its uid and parallelism; feedbacks are resolved into connections between
-   operators (`JobGraph.connections`);
-2. operators joined by forward edges are fused into chains, by Flink's rules: same parallelism,
-   one input, chaining not disabled;
-3. back-edges are found by one depth-first search from a virtual root over the sources, and loops
-   are the strongly connected components (`loops.py`);
-4. every chain becomes as many tasks as its parallelism, every connection between chains a set of
-   channels.
+1. Every operator gets its uid and parallelism, and feedbacks are resolved into connections between
+   operators (`JobGraph.connections`).
+2. Operators connected by forward edges are chained, by Flink's rules: same parallelism, one input,
+   chaining not disabled.
+3. Back-edges are found by one depth-first search from a virtual root above the sources, and loops
+   are the strongly connected components (`cycles.py`).
+4. Connections between chains become links.
 
-Pure: nothing here runs user code or opens anything.
+The compiler runs no user code and opens no files.
 """
 
 from __future__ import annotations
@@ -44,13 +43,16 @@ __all__ = ["compile_graph"]
 def compile_graph(
     graph: JobGraph, config: JobConfig, *, unchained: Container[tuple[str, str]] = ()
 ) -> ExecutionGraph:
-    """Compile a program; raises `GraphError` that says what to change.
+    """Return the execution graph of a program.
 
     Arguments:
         graph: the program.
         config: its settings.
-        unchained: pairs of uids of a producer and a consumer that are not fused, since a snapshot
-            holds records in flight between them.
+        unchained: pairs of uids of a producer and a consumer that are not chained, since a
+            snapshot holds records in flight between them.
+
+    Raises:
+        GraphError: if the program cannot run; the message names the change needed.
     """
     config.validate()
     if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
@@ -61,7 +63,7 @@ def compile_graph(
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)
     partitionings = [_partitioning(connection, infos) for connection in connections]
-    before = _fused(graph, infos, connections, partitionings, loop_at, unchained)
+    before = _chained(graph, infos, connections, partitionings, loop_at, unchained)
 
     def first(operator: int) -> int:
         while operator in before:
@@ -122,7 +124,10 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
 def _operator_loops(
     infos: dict[int, OperatorInfo], connections: list[Connection]
 ) -> dict[int, int]:
-    """The loop of each operator that is in one; all must be reached from a source."""
+    """Return the number of the loop of each operator that is in one.
+
+    Raises `GraphError` for a loop that no source reaches.
+    """
     edges = [(connection.source, connection.target) for connection in connections]
     if not has_cycle(edges):
         return {}
@@ -157,7 +162,7 @@ def _partitioning(connection: Connection, infos: dict[int, OperatorInfo]) -> Par
     return connection.partitioning
 
 
-def _fused(
+def _chained(
     graph: JobGraph,
     infos: dict[int, OperatorInfo],
     connections: list[Connection],
@@ -165,25 +170,25 @@ def _fused(
     loop_at: dict[int, int],
     unchained: Container[tuple[str, str]],
 ) -> dict[int, int]:
-    """The producer that each operator is fused behind; one that is not here begins a chain."""
+    """Return the producer that each operator is chained to; the others begin a chain."""
     by_id = {operator.id: operator for operator in graph.running}
     entering: dict[int, list[int]] = {}
     for number, connection in enumerate(connections):
         entering.setdefault(connection.target, []).append(number)
-    # This never fuses a loop into itself: one operator of it has another input besides, through
-    # which a source reaches it, and begins a chain.
+    # No chain contains a whole loop: a source reaches the loop through an operator with a second
+    # input, which begins a chain.
     before: dict[int, int] = {}
     for target, numbers in entering.items():
         source = connections[numbers[0]].source
         if (
             len(numbers) == 1
             and partitionings[numbers[0]] is Partitioning.FORWARD
-            and _may_fuse(by_id[source], by_id[target])
+            and _may_chain(by_id[source], by_id[target])
             and (infos[source].uid, infos[target].uid) not in unchained
         ):
             before[target] = source
-    # The input of an operator behind a loop ends when the loop has ended. In a task of the loop,
-    # its hook would be called while records still come.
+    # The input of an operator after a loop ends when the loop has ended. In a task of the loop, its
+    # `end_input` would be called while records still arrive. So it begins a chain.
     for operator, info in infos.items():
         ahead = operator
         while info.has_end_input and ahead in before:
@@ -194,14 +199,14 @@ def _fused(
     return before
 
 
-def _may_fuse(first: Operator, second: Operator) -> bool:
+def _may_chain(first: Operator, second: Operator) -> bool:
     return first.chaining is not Chaining.NEVER and second.chaining is Chaining.ALWAYS
 
 
 def _find_loops(
     heads: list[OperatorInfo], links: list[Link], fed_back: list[bool]
 ) -> tuple[list[Link], tuple[tuple[int, ...], ...]]:
-    """The links with their back-edges marked, and the loops of the chains."""
+    """Return the links with back-edges marked, and the loops as tuples of chains."""
     ends = [(heads[link.source].uid, heads[link.target].uid) for link in links]
     if not has_cycle(ends):
         return links, ()
@@ -210,8 +215,8 @@ def _find_loops(
     graph = nx.DiGraph()
     graph.add_nodes_from(head.uid for head in heads)
     graph.add_edges_from(ends)
-    # Where a loop can be entered at several places, what the program calls feedback is searched
-    # last, so that it is rather the back-edge than what the program does not.
+    # A loop that is entered at several places has several possible back-edges. The edges that the
+    # program calls feedback are searched last, so that they become the back-edges.
     regular = {pair for pair, feedback in zip(ends, fed_back, strict=True) if not feedback}
     sources = [head.uid for head in heads if head.kind is OperatorKind.SOURCE]
     back = back_edges(graph, sources, set(ends) - regular)
@@ -244,7 +249,10 @@ def _chain(
 
 
 def _fingerprint(graph: ExecutionGraph) -> str:
-    """Stable over runs and processes; changes with uids, kinds, edges and key groups."""
+    """Return a digest of all that decides whether a snapshot fits.
+
+    It is the same in every run, and changes with uids, kinds, links and key groups.
+    """
     parts = [
         sorted((info.uid, info.kind.value) for info in graph.operators),
         sorted(

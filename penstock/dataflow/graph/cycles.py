@@ -1,12 +1,12 @@
-"""Loops of a graph: its back-edges, its strongly connected components, and what reaches them.
+"""Cycles of a graph: back-edges, strongly connected components, unreachable vertices.
 
-Back-edges are those of Carbone et al. (2015), section 4.2: they lead to a vertex on the stack of
-a depth-first search. Which edges these are depends on the order of the search only where a loop
-can be entered at several places; otherwise every search from the sources finds the same. So all
-orders here are by uid, and an unrelated edit of the program moves nothing.
+Back-edges are those of Carbone et al. (2015), section 4.2: edges that lead to a vertex on the stack
+of a depth-first search. If a loop can be entered at several places, they depend on the order of
+the search. All orders here are therefore by uid, so that an unrelated edit of the program moves no
+back-edge.
 
-Functions of networkx graphs. It is imported inside them, since it takes longer to load than all of
-the engine: workers load the compiler's records, and most programs have no loop (`has_cycle`).
+The graphs are of networkx, which takes longer to import than the whole engine. The functions import
+it themselves, and most programs have no loop and need `has_cycle` only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["back_edges", "cyclic_components", "has_cycle", "unreached"]
 
 
 def has_cycle(edges: Iterable[tuple[Hashable, Hashable]]) -> bool:
-    """Whether the graph of these edges has a cycle; does without networkx."""
+    """Return whether the graph of these edges has a cycle, without networkx."""
     sorter: TopologicalSorter[Hashable] = TopologicalSorter()
     for source, target in edges:
         sorter.add(target, source)
@@ -38,24 +38,27 @@ def has_cycle(edges: Iterable[tuple[Hashable, Hashable]]) -> bool:
 def back_edges(
     graph: nx.DiGraph, sources: Collection[str], last: Collection[tuple[str, str]] = ()
 ) -> set[tuple[str, str]]:
-    """The edges that lead to a vertex on the stack of a depth-first search from the sources.
+    """Return the back-edges that a depth-first search from the sources finds.
+
+    The sources, and the edges of each vertex, are searched in order of uid.
 
     Arguments:
-        graph: vertices are uids, edges go with the stream.
-        sources: uids of the sources, below one virtual root.
+        graph: its vertices are uids, its edges have the direction of the stream.
+        sources: uids of the sources.
         last: edges that are searched after the other edges of their vertex.
 
-    The sources and the edges of a vertex are searched in order of uid. Raises `ProtocolError` if
-    the graph without these edges has a cycle, since the snapshot algorithm rests on that.
+    Raises:
+        ProtocolError: if the graph without these edges has a cycle. The snapshot protocol relies
+            on there being none.
     """
     import networkx as nx
 
     root = object()
     rooted = nx.DiGraph()
     rooted.add_edges_from((root, source) for source in sorted(sources))
-    # A vertex's edges are searched in the order in which they were added.
+    # networkx searches a vertex's edges in the order in which they were added.
     rooted.add_edges_from(sorted(graph.edges(), key=lambda edge: (edge in last, edge)))
-    # networkx labels cross and forward edges "nontree" as well, so the stack is followed here.
+    # networkx labels cross and forward edges "nontree", too. So the stack is followed here.
     stack: dict[object, None] = {}
     found: set[tuple[str, str]] = set()
     for source, target, label in nx.dfs_labeled_edges(rooted, root):
@@ -74,9 +77,9 @@ def back_edges(
 
 
 def cyclic_components(graph: nx.DiGraph) -> list[set[Any]]:
-    """The strongly connected components that have a cycle, in topological order.
+    """Return the strongly connected components with a cycle, in topological order.
 
-    Components that neither reaches the other are in order of their smallest vertex.
+    Components without a path between them are in order of their smallest vertex.
     """
     import networkx as nx
 
@@ -91,7 +94,7 @@ def cyclic_components(graph: nx.DiGraph) -> list[set[Any]]:
 
 
 def unreached(graph: nx.DiGraph, sources: Collection[Any]) -> set[Any]:
-    """The vertices to which no path leads from a source."""
+    """Return the vertices to which no path leads from a source."""
     import networkx as nx
 
     reached = set(sources).union(*(nx.descendants(graph, source) for source in sources))

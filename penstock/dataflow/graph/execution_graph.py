@@ -25,11 +25,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator as the runtime sees it; its function is found in the job's code by `id`.
+    """An operator as the runtime sees it; `id` leads to its function in the job's code.
 
     Arguments:
-        id, uid, name, kind, parallelism: as in `Operator`, with what was left open filled in.
-        has_end_input: its function wants to know when its input has ended (`end_input`).
+        id, uid, name, kind, parallelism: as in `Operator`, with all defaults resolved.
+        has_end_input: whether its function has an `end_input` of its own.
     """
 
     id: int
@@ -42,14 +42,14 @@ class OperatorInfo:
 
 @dataclass(frozen=True)
 class ChainedOperator:
-    """An operator of a chain, the operators fused behind it, and the links that leave it."""
+    """An operator of a chain, the operators chained to it, and the ids of its outgoing links."""
 
     operator: OperatorInfo
     children: tuple[ChainedOperator, ...] = ()
     links: tuple[int, ...] = ()
 
     def walk(self) -> Iterator[ChainedOperator]:
-        """This node and all below it, parents first."""
+        """Yield this operator and all chained to it, producers first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -57,17 +57,17 @@ class ChainedOperator:
 
 @dataclass(frozen=True)
 class Link:
-    """An edge between two chains.
+    """An edge between two chains. (Flink: `JobEdge`.)
 
     Arguments:
         id: index in `ExecutionGraph.links`.
-        edge: index of the job graph's edge that has its selector and partitioner; links that
+        edge: index of the job graph's edge that has its selector and partitioner. Links that
             come through one feedback may share it.
         source, target: indices of the chains.
-        producer, consumer: uids of the operators at its ends.
+        producer, consumer: uids of the operators that it connects.
         input: index of the consumer's input.
-        partitioning: how records are spread.
-        is_back_edge: it is a back-edge; what is in flight on it is part of a snapshot.
+        partitioning: chooses the target subtask of each record.
+        is_back_edge: whether it is a back-edge, whose records in flight are part of a snapshot.
     """
 
     id: int
@@ -83,7 +83,7 @@ class Link:
 
 @dataclass(frozen=True, order=True)
 class ChannelId:
-    """A channel: a link, and the subtasks at its ends."""
+    """A channel: a link, and the two subtasks that it connects."""
 
     link: int
     source: int
@@ -92,14 +92,14 @@ class ChannelId:
 
 @dataclass(frozen=True)
 class Chain:
-    """Operators fused into one task per subtask.
+    """Operators that run in one task per subtask. (Flink: `JobVertex`.)
 
     Arguments:
         id: index in `ExecutionGraph.chains`.
         name: the operators' names.
-        root: the first operator with what is fused behind it.
+        root: the first operator, with all that are chained to it.
         parallelism: number of tasks.
-        inputs, outputs: ids of the links that enter and leave.
+        inputs, outputs: ids of the incoming and outgoing links.
     """
 
     id: int
@@ -111,25 +111,24 @@ class Chain:
 
     @property
     def is_source(self) -> bool:
-        """Whether it begins with a source."""
+        """Whether the chain begins with a source."""
         return self.root.operator.kind is OperatorKind.SOURCE
 
     def walk(self) -> Iterator[ChainedOperator]:
-        """All of its operators, producers first."""
+        """Yield all of its operators, producers first."""
         return self.root.walk()
 
 
 @dataclass(frozen=True)
 class ExecutionGraph:
-    """Chains and links; tasks and channels follow from them.
+    """A compiled program: chains, the links between them, and loops.
 
     Arguments:
         chains, links: see `Chain` and `Link`.
         max_parallelism: number of key groups.
-        fingerprint: of everything that decides whether a snapshot fits.
-        operators: all that run, in order of creation.
-        loops: the chains of each strongly connected component that has a cycle; a component
-            comes before those that it reaches.
+        fingerprint: digest of all that decides whether a snapshot fits.
+        operators: all operators that run, in order of creation.
+        loops: the chains of each strongly connected component with a cycle, in topological order.
     """
 
     chains: tuple[Chain, ...]
@@ -141,11 +140,11 @@ class ExecutionGraph:
 
     @property
     def slots(self) -> int:
-        """How many workers it needs: slot i holds subtask i of every chain."""
+        """Number of workers that it needs: slot i runs subtask i of every chain."""
         return max(chain.parallelism for chain in self.chains)
 
     def operator(self, uid: str) -> OperatorInfo:
-        """The operator with this uid."""
+        """Return the operator with this uid."""
         return self._infos[uid]
 
     @cached_property
@@ -153,11 +152,11 @@ class ExecutionGraph:
         return {info.uid: info for info in self.operators}
 
     def loop_of(self, chain: int) -> int | None:
-        """The loop that a chain is part of, as an index of `loops`."""
+        """Return the loop of a chain as an index of `loops`; None if it is in none."""
         return next((i for i, loop in enumerate(self.loops) if chain in loop), None)
 
     def has_end_input(self, loop: int) -> bool:
-        """Whether a function of this loop wants to know when its input has ended."""
+        """Return whether a function of this loop has an `end_input` of its own."""
         return any(
             node.operator.has_end_input
             for chain in self.loops[loop]
@@ -165,7 +164,7 @@ class ExecutionGraph:
         )
 
     def channels(self, link: Link) -> list[ChannelId]:
-        """The channels of a link, in order of source and target subtask."""
+        """Return the channels of a link, in order of source and target subtask."""
         return self._channels[link.id]
 
     @cached_property
@@ -178,7 +177,7 @@ class ExecutionGraph:
         if link.partitioning is Partitioning.FORWARD:
             pairs = [(i, i) for i in range(sources)]
         elif link.partitioning is Partitioning.RESCALE:
-            # As Flink's pointwise pattern: each of the larger side has one partner.
+            # Flink's pointwise pattern: each subtask of the larger side has one partner.
             if sources <= targets:
                 pairs = [(t * sources // targets, t) for t in range(targets)]
             else:
@@ -188,5 +187,5 @@ class ExecutionGraph:
         return [ChannelId(link.id, source, target) for source, target in pairs]
 
     def tasks(self) -> list[tuple[int, int]]:
-        """All tasks, as (chain, subtask)."""
+        """Return all tasks as pairs (chain, subtask)."""
         return [(chain.id, i) for chain in self.chains for i in range(chain.parallelism)]

@@ -1,11 +1,11 @@
-"""The job graph: operators and edges as the program says them.
+"""The job graph: the operators and edges of a program, as it adds them. (Flink: `StreamGraph`.)
 
-Plain records. Compiling them into chains, tasks and channels is `compile.py`; what the operators
-do is `penstock.runtime.operators.base`.
+Plain records. `compile.py` turns them into chains and links; `penstock.runtime.operators` runs the
+operators.
 
 A feedback (`feedback.py`) is an operator that never runs: it stands for streams that are known
-only later. Edges that leave it are read, edges that enter it close it. `JobGraph.connections` has
-each reader joined with what the feedback was closed with.
+later. Its readers are at its outgoing edges, the streams that it was closed with at its incoming
+ones. `JobGraph.connections` connects these with each other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class OperatorKind(Enum):
-    """What an operator does with its records."""
+    """The kind of an operator."""
 
     SOURCE = "source"
     MAP = "map"
@@ -46,12 +46,12 @@ class OperatorKind(Enum):
 
     @property
     def keyed(self) -> bool:
-        """Whether it has keyed state."""
+        """Whether operators of this kind have keyed state."""
         return self.value.startswith("keyed_")
 
 
 class Partitioning(Enum):
-    """How records are spread over the subtasks of the next operator."""
+    """How the subtasks of the next operator share the records."""
 
     FORWARD = "forward"
     HASH = "hash"
@@ -64,7 +64,7 @@ class Partitioning(Enum):
 
 
 class Chaining(Enum):
-    """Whether an operator may be fused with its neighbours. (Flink: `ChainingStrategy`.)"""
+    """Whether an operator may be chained to its neighbours. (Flink: `ChainingStrategy`.)"""
 
     ALWAYS = "always"
     HEAD = "head"
@@ -76,15 +76,15 @@ class Operator:
     """A vertex of the job graph.
 
     Arguments:
-        id: its place in the order of creation.
-        kind: what it does.
-        name: as shown; not unique.
+        id: position in the order of creation.
+        kind: kind of operator.
+        name: name that is shown; not unique.
         function: the user's function, source or sink.
         parallelism: number of subtasks; None takes the job's.
-        uid: what its state is found by; None is derived by `JobGraph.assign_uids`.
-        chaining: whether it may be fused.
-        key_selector: for keyed operators, what takes the key from a record.
-        non_parallel_reason: it cannot run in parallel (a socket, say), and why.
+        uid: id of its state in snapshots; None lets `JobGraph.assign_uids` derive one.
+        chaining: whether it may be chained.
+        key_selector: returns the key of a record; for keyed operators.
+        non_parallel_reason: why it cannot run in parallel, such as a socket; None if it can.
     """
 
     id: int
@@ -105,9 +105,9 @@ class Edge:
     Arguments:
         source, target: operator ids.
         input: index of the target's input (0, or 1 for the second of two).
-        partitioning: None stands for forward if the parallelisms are equal, else rebalance.
-        selector: takes the key from a record (hash, custom).
-        partitioner: the user's own (custom).
+        partitioning: None is forward between equal parallelisms, else rebalance.
+        selector: returns the key of a record (hash, custom).
+        partitioner: the user's partitioner (custom).
     """
 
     source: int
@@ -135,15 +135,15 @@ class OperatorOutput:
 
 @dataclass(frozen=True)
 class Connection:
-    """An edge between two operators that run, with the feedbacks on its way resolved.
+    """A path between two operators that run, which may pass through feedbacks.
 
     Arguments:
-        edge: index in `JobGraph.edges` of the edge that decides the partitioning, and so has
-            the selector and the partitioner: the one nearest to the target that chose any.
+        edge: index in `JobGraph.edges` of the edge that decides the partitioning, and has its
+            selector and partitioner. It is the last edge of the path that has a partitioning.
         source, target: operator ids.
         input: index of the target's input.
         partitioning: as in `Edge`.
-        feedback: it came through a feedback.
+        feedback: whether the path passes through a feedback.
     """
 
     edge: int
@@ -167,7 +167,7 @@ class JobGraph:
         return [one for one in self.operators if one.kind is not OperatorKind.FEEDBACK]
 
     def inputs_of(self, operator: int) -> list[Edge]:
-        """The edges that end at this operator, in order of creation."""
+        """Return the edges that end at this operator, in order of creation."""
         return [edge for edge in self.edges if edge.target == operator]
 
     def add(
@@ -211,7 +211,7 @@ class JobGraph:
         )
 
     def unread(self) -> list[Operator]:
-        """Return the operators whose records no operator reads, though they are no sinks."""
+        """Return the operators other than sinks whose records no operator reads."""
         read = {edge.source for edge in self.edges}
         return [
             operator
@@ -220,14 +220,17 @@ class JobGraph:
         ]
 
     def assign_uids(self) -> dict[int, str]:
-        """The uid of every operator: the one given, else one derived from its place and name.
+        """Return the uid of every operator: the given one, or one derived from its inputs.
 
-        A derived uid is made of the operator's kind, name, function name and the uids of what
-        it reads, so it does not move when an unrelated operator is added. Operators that are
-        alike in all of this are told apart by their order. What is fed back does not count, so
-        that state stays when a loop is added or closed otherwise; only an operator that reads
-        nothing else has the feedbacks' names instead. Raises `GraphError` for a uid that two
-        operators were given.
+        A derived uid is a digest of the operator's kind, name and function name, and of the uids
+        that it reads. So it stays the same when an unrelated operator is added. Operators that
+        are equal in all of this are numbered in their order.
+
+        Feedbacks are left out, so that state is kept when a loop is added or closed differently.
+        An operator that reads nothing but feedbacks has their names in place of uids.
+
+        Raises:
+            GraphError: for a uid that was given to two operators.
         """
         uids: dict[int, str] = {}
         given: dict[str, Operator] = {}
@@ -258,11 +261,13 @@ class JobGraph:
         return uids
 
     def connections(self) -> list[Connection]:
-        """The edges between operators that run, in order of the edges that their targets read.
+        """Return the connections between operators that run, in order of the targets' edges.
 
-        A feedback that several streams were closed with makes a connection for each. Of the
-        partitionings along the way the last counts: the reader's, else the closing stream's.
-        Raises `GraphError` for a feedback that is not closed, not read, or closed with itself.
+        A feedback that was closed with several streams makes a connection for each. The last
+        partitioning on the path counts: the reader's, else that of the closing stream.
+
+        Raises:
+            GraphError: for a feedback that is not closed, not read, or closed with itself.
         """
         feedbacks = {one.id: one for one in self.operators if one.kind is OperatorKind.FEEDBACK}
         closing: dict[int, list[int]] = {id: [] for id in feedbacks}
@@ -273,7 +278,7 @@ class JobGraph:
             self._check_feedback(feedback, closing[feedback.id])
 
         def producers(edge: int, passed: tuple[int, ...] = ()) -> Iterator[tuple[int, int]]:
-            """What comes along an edge, as (operator, edge that decides the partitioning)."""
+            """Yield pairs (producer of an edge's records, edge that decides the partitioning)."""
             source = self.edges[edge].source
             if source not in feedbacks:
                 yield source, edge
@@ -291,7 +296,7 @@ class JobGraph:
 
         found = []
         for index, edge in enumerate(self.edges):
-            # What only closes a feedback is followed, too, to find loops that nothing reads.
+            # Edges that close a feedback are followed, too, to find loops without an operator.
             for source, decides in producers(index):
                 if edge.target not in feedbacks:
                     partitioning = self.edges[decides].partitioning

@@ -12,10 +12,11 @@ __all__ = ["key_group", "key_group_range", "subtask_of_key_group"]
 
 
 def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
-    """The key group of a key, given its canonical bytes: `0 <= group < max_parallelism`.
+    """Return the key group of a key's canonical bytes, with `0 <= group < max_parallelism`.
 
-    CRC-32, then the finalizer of MurmurHash3. A CRC is linear: of keys that differ in a digit or
-    two ("user1", "user2", …) two thirds may share any given bit, and so one of two subtasks.
+    The hash is CRC-32 followed by the finalizer of MurmurHash3. A CRC alone is linear: of keys
+    that differ in a digit or two ("user1", "user2", …), two thirds may share any given bit, and
+    therefore one of two subtasks.
     """
     mixed = zlib.crc32(canonical_bytes)
     mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
@@ -24,7 +25,7 @@ def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
 
 
 def subtask_of_key_group(group: int, max_parallelism: int, parallelism: int) -> int:
-    """The index of the subtask that owns a key group (Flink: KeyGroupRangeAssignment).
+    """Return the index of the subtask that owns a key group.
 
     Raises ValueError if the group or the parallelism is out of range.
     """
@@ -35,7 +36,7 @@ def subtask_of_key_group(group: int, max_parallelism: int, parallelism: int) -> 
 
 
 def key_group_range(subtask: int, max_parallelism: int, parallelism: int) -> range:
-    """The contiguous key groups that a subtask owns; consistent with `subtask_of_key_group`.
+    """Return the contiguous key groups of a subtask; consistent with `subtask_of_key_group`.
 
     Raises ValueError if the subtask or the parallelism is out of range.
     """

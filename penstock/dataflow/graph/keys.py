@@ -1,11 +1,11 @@
-"""From a key to its key group and on to a subtask: canonical bytes, CRC-32, contiguous ranges.
+"""The canonical form of keys: bytes that are equal exactly when the keys are.
 
-The canonical form follows Python's equality over a closed list of types: for allowed keys,
-`a == b` exactly when `canonical(a) == canonical(b)`, in every process and on every run. That is
-why `hash()` is never used (it is salted), and why a value whose equality can't be told from its
-bytes (NaN, sets, arbitrary objects) is refused and not guessed at. `docs/types.md` has the list.
+The form follows Python's equality over a closed list of types, which `docs/types.md` has: for
+allowed keys, `a == b` exactly when `canonical(a) == canonical(b)`, in every process and every run.
+`hash()` is therefore not used, since it is salted. A value whose equality its bytes cannot express
+(NaN, sets, arbitrary objects) is refused.
 
-Each form is one letter for the family of types that can be equal to each other, then the value:
+Each form begins with a letter for the family of types that can be equal to each other:
 
     n  None                           i I d q  numbers, by their exact value, whatever their type
     s  str                            b  bytes
@@ -15,11 +15,11 @@ Each form is one letter for the family of types that can be equal to each other,
     l  timedelta                      u  UUID
     e  plain enum member              (  tuple and named tuple: each item with its length
 
-A numpy number and a subclass that keeps its base's equality have the form of the value that they
-are equal to. State keeps that value in their place: `plain_keys`.
+A numpy number, or an object of a subclass that keeps its base's equality, has the form of the value
+that it is equal to. State stores that value in its place: `plain_keys`.
 
-This is NOT an encoding: a key can't be read back from it. State keeps the key's own encoding
-beside it. The form is part of the snapshot format; a change to it makes snapshots unreadable.
+The form is NOT an encoding: a key cannot be decoded from it. State stores the key's encoding as
+well. The form is part of the snapshot format; a change to it makes snapshots unreadable.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ __all__ = [
 MAX_DECIMAL_EXPONENT = 6144
 """A Decimal key has no digit further than this many places from its decimal point.
 
-The bound of IEEE 754 decimal128. Without one, `Decimal("1e999999999")` would be asked for its
-exact integer value, which has 400 MB.
+The bound of IEEE 754 decimal128. Without one, the exact integer value of
+`Decimal("1e999999999")` would be computed, which has 400 MB.
 """
 
 MAX_KEY_DEPTH = 100
@@ -67,7 +67,7 @@ class KeyRefusedError(JobError):
 
 
 def canonical(key: Any) -> bytes:
-    """The canonical bytes of a key: equal for two allowed keys exactly when the keys are equal.
+    """Return the canonical bytes of a key, which are equal exactly for equal keys.
 
     Raises `KeyRefusedError` for a value that is not on the closed list of types.
     """

@@ -1,4 +1,4 @@
-"""An execution graph as text or as a Mermaid diagram, for people."""
+"""Draws an execution graph as text or as a Mermaid diagram."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["render"]
 
 
 def render(graph: ExecutionGraph, format: str = "text") -> str:
-    """Draw the graph.
+    """Return a drawing of an execution graph.
 
     Arguments:
         graph: a compiled program.

@@ -1,7 +1,7 @@
 """Type information, accepted wherever PyFlink takes it and never required.
 
-Penstock carries Python values by their own types (`docs/types.md`), so a `TypeInformation` is a
-name and nothing more: it lets a PyFlink program run unchanged.
+Penstock encodes Python values by their own types (`docs/types.md`). A `TypeInformation` is only a
+name, so that a PyFlink program runs unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["TypeInformation", "Types"]
 
 
 class TypeInformation:
-    """A type's name, for display.
+    """The name of a type.
 
     Arguments:
         name: such as `STRING` or `TUPLE`.

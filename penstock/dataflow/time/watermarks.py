@@ -1,4 +1,4 @@
-"""Watermark strategies, as far as there are any: Penstock has no event time yet."""
+"""Watermark strategies. Penstock has no event time yet, so there is only the empty one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WITHOUT = (
 
 
 class WatermarkStrategy:
-    """How event time goes on; the only strategy is the one without watermarks."""
+    """The strategy without watermarks, the only one. (Flink: `WatermarkStrategy`.)"""
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
@@ -24,22 +24,22 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps() -> NoReturn:
-        """Refuse: there is no event time yet."""
+        """Raise `GraphError`: there is no event time yet."""
         raise GraphError(_WITHOUT)
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Any) -> NoReturn:
-        """Refuse: there is no event time yet."""
+        """Raise `GraphError`: there is no event time yet."""
         del max_out_of_orderness
         raise GraphError(_WITHOUT)
 
     def with_timestamp_assigner(self, timestamp_assigner: Any) -> NoReturn:
-        """Refuse: there is no event time yet."""
+        """Raise `GraphError`: there is no event time yet."""
         del timestamp_assigner
         raise GraphError(_WITHOUT)
 
     def with_idleness(self, idle_timeout: Any) -> NoReturn:
-        """Refuse: there is no event time yet."""
+        """Raise `GraphError`: there is no event time yet."""
         del idle_timeout
         raise GraphError(_WITHOUT)
 

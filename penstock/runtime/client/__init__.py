@@ -1,1 +1,4 @@
-"""Execute a program: prepare it, start its JobManager, and follow the job."""
+"""The client: prepares a program, starts its JobManager, and follows the job.
+
+Start reading at `executor.py`.
+"""

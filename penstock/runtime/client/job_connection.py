@@ -1,4 +1,4 @@
-"""The client's end of the connection to a JobManager, wherever that runs."""
+"""The client's connection to a JobManager in another process or thread."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class SocketConnection(JobConnection):
     """A connection to a JobManager in another process or thread.
 
     Arguments:
-        connected: one end of a socket pair; the JobManager has the other.
-        request: from `job_request`; sent at once.
+        connected: one socket of a pair; the JobManager has the other.
+        request: made by `job_request`; sent in the constructor.
     """
 
     def __init__(self, connected: socket.socket, request: bytes) -> None:
@@ -91,12 +91,13 @@ class JobProcess(SocketConnection):
     """A JobManager process and the connection to it.
 
     Arguments:
-        request: from `job_request`.
-        output: where its standard output and error go; None for this process's.
+        request: made by `job_request`.
+        output: file for its standard output and error; None shares those of this process.
     """
 
     def __init__(self, request: bytes, output: Any = None) -> None:
-        # Its processes have the limits of this one; where they are too low, little can be said.
+        # The job's processes inherit the limits of this one. Too low a limit is reported here,
+        # since a process that has reached it cannot report much.
         require_open_files(PROCESS_FILES)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -106,7 +107,7 @@ class JobProcess(SocketConnection):
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
-                # A Ctrl-C at the terminal is for this process, which stops the job in order.
+                # A Ctrl-C at the terminal must reach only this process, which stops the job.
                 start_new_session=True,
             )
         super().__init__(ours, request)
@@ -117,7 +118,7 @@ class JobProcess(SocketConnection):
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process."""
         self.process.kill()
 
     def wait(self) -> str:

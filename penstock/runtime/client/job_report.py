@@ -17,12 +17,12 @@ __all__ = ["JobMonitor"]
 
 
 class JobMonitor:
-    """Follows the events of one job, and makes the result and the report of them.
+    """Handles the events of one job: shows progress, and makes the result and the report.
 
     Arguments:
-        program: what runs.
-        options: where progress and the report go.
-        began: `time.perf_counter()` at the start.
+        program: the program that runs.
+        options: has the progress callback, and the path of the report.
+        began: `time.perf_counter()` at the start of the job.
     """
 
     def __init__(self, program: Program, options: RunOptions, began: float) -> None:
@@ -39,7 +39,7 @@ class JobMonitor:
         return self._last is not None
 
     def handle(self, event: dict[str, Any]) -> None:
-        """Take an event."""
+        """Handle an event of the job."""
         kind = event["event"]
         if kind in ("finished", "failed"):
             self._last = event
@@ -52,7 +52,11 @@ class JobMonitor:
             self._options.progress(event)
 
     def result(self, ended: str) -> JobExecutionResult:
-        """The result of the job, whose process has ended. Raises what the job failed with."""
+        """Write the report, and return the result of the job; raise the error of a failed one.
+
+        Arguments:
+            ended: how the JobManager has ended, for the error if it did not report an outcome.
+        """
         wall = round(time.perf_counter() - self._began, 3)
         last = self._last or {
             "event": "failed",
@@ -67,7 +71,7 @@ class JobMonitor:
         try:
             self._write_report(last, wall)
         finally:
-            # Also if the report cannot be written: why the job failed is what matters.
+            # Also if the report cannot be written: the failure of the job matters more.
             if last["event"] == "failed":
                 raise recreate(last)
         return JobExecutionResult(
@@ -111,7 +115,7 @@ class JobMonitor:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all, for who waits for it."""
+    """Write a file so that other processes see it complete or not at all."""
     if path.exists() and not path.is_file():
         path.write_text(text)  # a pipe, or a terminal
         return

@@ -1,7 +1,7 @@
-"""Reports the restarts of a job to people, in the process of its program.
+"""Reports the restarts of a job in the process of its program.
 
-The same text goes to `logging`, to standard error and to the log of a submitted job. Standard
-error gets it from here only where neither `logging` nor the progress of the command line shows it.
+The same text goes to `logging`, to standard error and to the log of a submitted job. It is printed
+on standard error only if neither `logging` nor the command line's progress shows it there.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
 __all__ = ["RestartReports", "logging_shows"]
 
 logger = logging.getLogger("penstock.jobmanager")
-# Without it `logging` would print warnings by itself in a program that has not configured it.
+# Without a handler, `logging` would print warnings in a program that has not configured it.
 logger.addHandler(logging.NullHandler())
 
 
 class RestartReports:
-    """Reports the restarts of one job to `logging` and, if need be, on standard error.
+    """Reports the restarts of one job to `logging`, and on standard error where needed.
 
     Arguments:
-        shown: something else shows them on standard error.
+        shown: whether the progress callback shows them.
     """
 
     def __init__(self, shown: bool) -> None:
@@ -42,7 +42,7 @@ class RestartReports:
 
 
 def logging_shows(level: int = logging.WARNING) -> bool:
-    """Return whether `logging` writes what is logged here to the terminal."""
+    """Return whether `logging` writes messages of this level to standard error or output."""
     if not logger.isEnabledFor(level):
         return False
     found: logging.Logger | None = logger

@@ -1,7 +1,7 @@
-"""Prepares a program's sources, in the program's own process, before its job is started.
+"""Prepares the sources of a program, in the program's process, before its job is started.
 
-Some sources need what only this process has, such as a session with Spark: they do here what
-must be done before the first record, and leave it in a folder of their own in the job's folder.
+Some sources need resources that only this process has, such as a Spark session. They use them here,
+and leave the result in a folder of their own inside the job's folder.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ __all__ = ["prepared_sources"]
 def prepared_sources(
     program: Program, options: RunOptions, *, attached: bool = True
 ) -> Iterator[None]:
-    """Prepare the sources that want it, and release them behind the block.
+    """Prepare the sources that need it, and release them after the block.
 
     Arguments:
-        program: whose sources.
-        options: how it is run.
-        attached: the block lasts until the job has ended.
+        program: the program with the sources.
+        options: how the program is run.
+        attached: whether the block lasts until the job has ended.
 
     Raises:
         GraphError: if a source cannot be prepared for this program.
     """
-    sources = _wanting(program)
+    sources = _sources_to_prepare(program)
     with ExitStack() as stack:
         if sources:
             root = _root(program, attached, stack)
             resumed = _resumed(root, options.resume)
             for uid, source in sources.items():
-                # First, so that a source is released whose preparation failed half-way.
+                # Registered first, so that a source whose preparation fails is released, too.
                 stack.callback(source.release)
                 state = None if resumed is None else resumed.enumerators.get(uid)
                 source.prepare(
@@ -57,8 +57,8 @@ def prepared_sources(
         yield
 
 
-def _wanting(program: Program) -> dict[str, Source]:
-    """The sources with something to prepare, by uid."""
+def _sources_to_prepare(program: Program) -> dict[str, Source]:
+    """Return the sources that have a `prepare` of their own, by uid."""
     plan = compile_graph(program.graph, program.config)
     functions = {operator.id: operator.function for operator in program.graph.operators}
     found: dict[str, Source] = {}
@@ -76,9 +76,9 @@ def _wanting(program: Program) -> dict[str, Source]:
 
 
 def _resumed(root: Path, request: str | int | None) -> Manifest | None:
-    """The snapshot that the run goes on from, if there is one.
+    """Return the manifest of the snapshot that the run resumes from, if there is one.
 
-    Only looked up: whether it may be resumed from is for the JobManager to say.
+    The JobManager decides whether the snapshot may be resumed from.
     """
     if request is None:
         return None
@@ -91,11 +91,11 @@ def _resumed(root: Path, request: str | int | None) -> Manifest | None:
     try:
         return store.newest() if number is None else store.load(number)
     except StoreError:
-        return None  # the JobManager finds the same, and says what can be done about it
+        return None  # the JobManager finds the same error, and reports it
 
 
 def _root(program: Program, attached: bool, stack: ExitStack) -> Path:
-    """The job's folder; one for this run only if the job keeps no snapshots."""
+    """Return the job's folder; a temporary one if the job keeps no snapshots."""
     if program.config.checkpoint_dir is not None:
         root = Path.cwd() / program.config.checkpoint_dir
         # Sources write into it before the JobManager opens it.
