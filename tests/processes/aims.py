@@ -99,9 +99,10 @@ class Aims:
             self._strike(self._mine, pid, details)
 
     def _watch_worker(self) -> None:
-        from penstock.runtime.network.elements import Batch, EncodedBatch
+        from penstock.runtime.network.elements import EncodedBatch
         from penstock.runtime.network.feedback_channel import FeedbackChannel
         from penstock.runtime.network.input_gate import InputGate
+        from penstock.runtime.serialization.record_batch import RecordBatch
         from penstock.runtime.task.checkpoint_writer import CheckpointWriter
         from penstock.runtime.task.task_snapshot_writer import TaskSnapshotWriter
         from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
@@ -125,7 +126,7 @@ class Aims:
         def put(call: Callable, channel: Any, element: Any) -> None:
             call(channel, element)
             log = channel._log
-            if log is not None and log.records and isinstance(element, Batch | EncodedBatch):
+            if log is not None and log.records and isinstance(element, RecordBatch | EncodedBatch):
                 self._in_worker("while logging", number=log.number, records=log.records)
 
         async def write_logs(call: Callable, writer: Any, snapshot: Any, *rest: Any) -> int:

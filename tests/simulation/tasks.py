@@ -23,11 +23,12 @@ from penstock.dataflow.graph.execution_graph import ChannelId, ExecutionGraph
 from penstock.dataflow.graph.job_graph import JobGraph
 from penstock.dataflow.source import Split
 from penstock.runtime.control.job_code import JobCode
-from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch
+from penstock.runtime.network.elements import Barrier, Element, EncodedBatch
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
 from penstock.runtime.task.background_work import drive
@@ -446,7 +447,7 @@ class Cluster:
             buffered
             or gate._ready
             or gate._ready_back
-            or task.slices.batch
+            or task.slices.batch is not None
             or task._mailbox
             or gate.replaying
             or (task.source_input is not None and not source_ended)
@@ -602,7 +603,13 @@ class Cluster:
                 for output in partitioner.outputs
                 for record in (*output.buffer, *filter(_is_batch, output._sealed))
             ]
-            if held or spilled or inner or task.slices.batch or task.end_of_input.running:
+            if (
+                held
+                or spilled
+                or inner
+                or task.slices.batch is not None
+                or task.end_of_input.running
+            ):
                 raise Violation(f"loop {loop} is closed while {id} has work")
             if not task.end_of_input.over:
                 raise Violation(f"loop {loop} is closed before the outside of {id} has ended")
@@ -690,7 +697,7 @@ class Cluster:
 
 
 def _is_batch(element: Any) -> bool:
-    return isinstance(element, Batch | EncodedBatch)
+    return isinstance(element, RecordBatch | EncodedBatch)
 
 
 def _walk(node: Any) -> Iterator[Any]:
@@ -701,8 +708,8 @@ def _walk(node: Any) -> Iterator[Any]:
 
 def shown(element: Element) -> Any:
     """An element as a value."""
-    if isinstance(element, Batch):
-        return tuple(element.records)
+    if isinstance(element, RecordBatch):
+        return tuple(element.rows())
     if isinstance(element, EncodedBatch):
         return bytes(element.payload)
     return element.number if isinstance(element, Barrier) else "end"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.runtime.network.elements import Batch, EncodedBatch
+from penstock.runtime.network.elements import EncodedBatch
 from penstock.runtime.network.spill_queue import Hold
-from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.storage.in_flight_log import LogPart
 
 __all__ = ["BatchLog", "ChannelLog", "EdgeIdentity", "Encode", "InFlightLog", "RecordedEntry"]
 
-Encode = Callable[[Records], bytes]
+Encode = Callable[[RecordBatch], bytes]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class BatchLog:
         edge: EdgeIdentity,
         source: int,
         target: int,
-        batches: Sequence[Records],
+        batches: Sequence[RecordBatch],
         encode: Encode,
         keep: bool,
     ) -> None:
@@ -96,7 +96,7 @@ class RecordedEntry:
 
     __slots__ = ("batch", "payload")
 
-    def __init__(self, batch: Batch | EncodedBatch) -> None:
+    def __init__(self, batch: RecordBatch | EncodedBatch) -> None:
         self.batch = batch
         self.payload = bytes(batch.payload) if isinstance(batch, EncodedBatch) else None
 

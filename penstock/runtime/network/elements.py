@@ -8,22 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["Barrier", "Batch", "Element", "EncodedBatch", "EndOfInput", "count_of"]
-
-
-class Batch:
-    """Records; they belong to the task that takes the batch from its channel."""
-
-    __slots__ = ("records",)
-
-    def __init__(self, records: Records) -> None:
-        self.records = records
-
-    def __repr__(self) -> str:
-        return f"Batch({self.records!r})"
+__all__ = ["Barrier", "Element", "EncodedBatch", "EndOfInput", "count_of"]
 
 
 class EncodedBatch:
@@ -59,9 +47,9 @@ class EndOfInput:
     """Marks the end of the data: no more batches follow."""
 
 
-Element = Batch | EncodedBatch | Barrier | EndOfInput
+Element = RecordBatch | EncodedBatch | Barrier | EndOfInput
 
 
-def count_of(batch: Batch | EncodedBatch) -> int:
+def count_of(batch: RecordBatch | EncodedBatch) -> int:
     """Return the number of records in a batch."""
-    return len(batch.records) if isinstance(batch, Batch) else batch.count
+    return len(batch) if isinstance(batch, RecordBatch) else batch.count

@@ -23,7 +23,6 @@ from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity, Encode, RecordedEntry
 from penstock.runtime.network.elements import (
     Barrier,
-    Batch,
     Element,
     EncodedBatch,
     EndOfInput,
@@ -32,6 +31,7 @@ from penstock.runtime.network.elements import (
 from penstock.runtime.network.input_channel import ChannelListener
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.spill_queue import Hold, Mark, SpillQueue
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage import in_flight_log as format
 
@@ -113,7 +113,7 @@ class FeedbackChannel(RecordedChannel):
         elif isinstance(element, Barrier):
             self._listener.on_barrier_queued()
         self._add(element)
-        if self._on_credit is not None and isinstance(element, Batch | EncodedBatch):
+        if self._on_credit is not None and isinstance(element, RecordBatch | EncodedBatch):
             self._on_credit()
         if first and not self.blocked:
             self._listener.on_ready(self)
@@ -128,7 +128,7 @@ class FeedbackChannel(RecordedChannel):
             self._read_back()
         element = self._queue.popleft()
         self._used_bytes -= self._sizes.popleft()
-        if isinstance(element, Batch | EncodedBatch):
+        if isinstance(element, RecordBatch | EncodedBatch):
             self._records_in_memory -= count_of(element)
             self._encode_before_change(element)
         elif isinstance(element, Barrier):
@@ -144,20 +144,20 @@ class FeedbackChannel(RecordedChannel):
             self._write(element)
         else:
             self._keep_in_memory(element, size)
-            if self._log is not None and isinstance(element, Batch | EncodedBatch):
+            if self._log is not None and isinstance(element, RecordBatch | EncodedBatch):
                 self._end_hold()
                 self._add_to_log(self._log, element)
 
     def _size(self, element: Element) -> int:
         if isinstance(element, EncodedBatch):
             return len(element.payload)
-        return int(len(element.records) * self._record_bytes) if isinstance(element, Batch) else 0
+        return int(len(element) * self._record_bytes) if isinstance(element, RecordBatch) else 0
 
     def _keep_in_memory(self, element: Element, size: int) -> None:
         self._queue.append(element)
         self._sizes.append(size)
         self._used_bytes += size
-        if isinstance(element, Batch | EncodedBatch):
+        if isinstance(element, RecordBatch | EncodedBatch):
             self._records_in_memory += count_of(element)
 
     def _write(self, element: Element) -> None:
@@ -189,10 +189,10 @@ class FeedbackChannel(RecordedChannel):
     def _as_frame(self, element: Element) -> tuple[int, bytes | memoryview, int]:
         if isinstance(element, EncodedBatch):
             return format.BATCH, element.payload, element.count
-        if isinstance(element, Batch):
-            payload = self._encode(element.records)
-            self._learn_size(payload, len(element.records))
-            return format.BATCH, payload, len(element.records)
+        if isinstance(element, RecordBatch):
+            payload = self._encode(element)
+            self._learn_size(payload, len(element))
+            return format.BATCH, payload, len(element)
         if isinstance(element, Barrier):
             return format.BARRIER, f"{element.number} {element.kind.value}".encode(), 0
         return format.END, b"", 0

@@ -17,7 +17,8 @@ from typing import Protocol
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
+from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["FIRST_RECORDS", "ChannelListener", "InputChannel"]
 
@@ -104,7 +105,7 @@ class InputChannel:
         """Add an element at the end. Raise `ProtocolError` without a credit or after the end."""
         if self.ended and not isinstance(element, Barrier):
             raise self._after_end(element)
-        if isinstance(element, Batch | EncodedBatch):
+        if isinstance(element, RecordBatch | EncodedBatch):
             if self._batches_queued >= self.capacity:
                 raise ProtocolError(f"batch without a credit on {self.id}")
             self._batches_queued += 1
@@ -128,7 +129,7 @@ class InputChannel:
         if self.blocked or not self._queue:
             raise ProtocolError(f"nothing to take from {self.id} (blocked: {self.blocked})")
         element = self._queue.popleft()
-        if isinstance(element, Batch | EncodedBatch):
+        if isinstance(element, RecordBatch | EncodedBatch):
             self._batches_queued -= 1
             if self._on_credit is not None:
                 self._on_credit()

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.runtime.network.elements import Batch, Element
+from penstock.runtime.network.elements import Element
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.recorded_channel import RecordedChannel
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["BatchSizing", "InputGate"]
 
@@ -65,7 +66,7 @@ class InputGate:
         self._ready_back: deque[InputChannel] = deque()
         #: The number of elements that back-edges have had since the last regular one.
         self._turns = 0
-        self._replay: Iterator[tuple[InputChannel | None, Batch]] | None = None
+        self._replay: Iterator[tuple[InputChannel | None, RecordBatch]] | None = None
 
     # ---- channels
 
@@ -88,7 +89,9 @@ class InputGate:
 
     # ---- replay
 
-    def replay(self, batches: Iterator[tuple[InputChannel | None, Batch]], size: int = 0) -> None:
+    def replay(
+        self, batches: Iterator[tuple[InputChannel | None, RecordBatch]], size: int = 0
+    ) -> None:
         """Deliver the logs of a snapshot before all other elements.
 
         Arguments:
@@ -97,7 +100,7 @@ class InputGate:
         """
         self._replay, self.replay_bytes = batches, size
 
-    def rest_of_replay(self) -> list[tuple[InputChannel | None, Batch]]:
+    def rest_of_replay(self) -> list[tuple[InputChannel | None, RecordBatch]]:
         """Return the batches that are still to be replayed, and keep them in memory."""
         if self._replay is None:
             return []

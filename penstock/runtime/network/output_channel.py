@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
 from penstock.runtime.network.channel_log import EdgeIdentity
-from penstock.runtime.network.elements import Barrier, Batch, Element
+from penstock.runtime.network.elements import Barrier, Element
 from penstock.runtime.network.input_channel import InputChannel
-from penstock.runtime.serialization.record_batch import ColumnPending, Pending, Records
+from penstock.runtime.serialization.record_batch import ColumnBuffer, RecordBatch, RecordBuffer
 
 __all__ = [
     "BatchTooLargeError",
@@ -43,7 +43,7 @@ class OutputChannel(ABC):
     """
 
     def __init__(self, batch_records: int) -> None:
-        self.pending = Pending()
+        self.pending = RecordBuffer()
         #: The number of records in a batch; lowered for large records and slow consumers.
         self.limit = batch_records
         #: Which channel this is the end of. Set where barriers may overtake records.
@@ -69,13 +69,13 @@ class OutputChannel(ABC):
         """Return the number of sealed elements that wait for a credit."""
         return len(self._sealed)
 
-    def buffer_columns(self, layout: Sequence[tuple[Any] | None]) -> Pending:
+    def buffer_columns(self, layout: Sequence[tuple[Any] | None]) -> RecordBuffer:
         """Buffer columns instead of records from now on, and return their buffer.
 
         Arguments:
-            layout: of the columns; see `ColumnPending`. The buffer must be empty.
+            layout: of the columns; see `ColumnBuffer`. The buffer must be empty.
         """
-        self.pending = ColumnPending(layout)
+        self.pending = ColumnBuffer(layout)
         return self.pending
 
     # ---- sealing
@@ -111,14 +111,14 @@ class OutputChannel(ABC):
         count, most = len(pending.records), limit + limit // 2
         start = 0
         while count - start > most:
-            self._sealed.append(Batch(pending.copy(start, start + limit)))
+            self._sealed.append(pending.copy(start, start + limit))
             start += limit
         if start:
             pending.drop(start)
 
     def _seal_buffer(self) -> None:
         """Make a batch of the buffer's own list, without a copy."""
-        self._sealed.append(Batch(self.pending.give()))
+        self._sealed.append(self.pending.take())
 
     # ---- sending
 
@@ -127,7 +127,7 @@ class OutputChannel(ABC):
         self.seal()
         self._sealed.append(element)
 
-    def overtake(self, barrier: Barrier) -> list[Records]:
+    def overtake(self, barrier: Barrier) -> list[RecordBatch]:
         """Send a barrier ahead of all elements that wait here.
 
         If the barrier itself waits here already, it overtakes only the elements before it. If it
@@ -138,13 +138,13 @@ class OutputChannel(ABC):
         if barrier.number <= self._last_barrier:
             return []
         self.seal()
-        overtaken: list[Records] = []
+        overtaken: list[RecordBatch] = []
         for element in self._sealed:
             if isinstance(element, Barrier) and element.number == barrier.number:
                 self._sealed.remove(element)
                 break
-            if isinstance(element, Batch):
-                overtaken.append(element.records)
+            if isinstance(element, RecordBatch):
+                overtaken.append(element)
         self._push_marker(barrier)
         return overtaken
 
@@ -152,7 +152,7 @@ class OutputChannel(ABC):
         """Send sealed elements as far as credits allow; return whether none is left."""
         while self._sealed:
             element = self._sealed[0]
-            if isinstance(element, Batch):
+            if isinstance(element, RecordBatch):
                 if not self.has_credit():
                     return False
                 self.send(element)
@@ -171,7 +171,7 @@ class OutputChannel(ABC):
         """Return whether a batch may be sent now."""
 
     @abstractmethod
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: RecordBatch) -> None:
         """Send a batch, for which there is a credit."""
 
     @abstractmethod
@@ -197,7 +197,7 @@ class LocalOutputChannel(OutputChannel):
         """Return whether the receiving end has room."""
         return self.channel.room > 0
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: RecordBatch) -> None:
         """Pass the batch on without a copy."""
         self.channel.put(batch)
         self.limit = min(self._records, self.channel.desired_records)
@@ -241,7 +241,7 @@ class RemoteOutputChannel(OutputChannel):
     def __init__(
         self,
         sender: Sender,
-        encode: Callable[[Records], bytes],
+        encode: Callable[[RecordBatch], bytes],
         batch_records: int,
         batch_bytes: int,
     ) -> None:
@@ -258,24 +258,24 @@ class RemoteOutputChannel(OutputChannel):
         """Return whether the receiver has room."""
         return self.sender.credits > 0
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: RecordBatch) -> None:
         """Encode and queue a batch; adjust the limit to the size of its records."""
-        records = batch.records
+        count = len(batch)
         try:
-            payload = self._encode(records)
+            payload = self._encode(batch)
         except BatchTooLargeError:
-            if len(records) == 1:
+            if count == 1:
                 raise
             self._split(batch)
             return
-        self.sender.send_batch(payload, len(records))
-        self._fit = max(1, self._bytes * len(records) // max(1, len(payload)))
+        self.sender.send_batch(payload, count)
+        self._fit = max(1, self._bytes * count // max(1, len(payload)))
         self._adjust_limit()
 
-    def _split(self, batch: Batch) -> None:
+    def _split(self, batch: RecordBatch) -> None:
         """Put two halves behind the first sealed element, which `push` removes afterwards."""
-        half = len(batch.records) // 2
-        first, second = Batch(batch.records[:half]), Batch(batch.records[half:])
+        half = len(batch) // 2
+        first, second = batch.slice(0, half), batch.slice(half)
         self._sealed.popleft()
         self._sealed.extendleft([second, first, batch])
         self._fit = half

@@ -17,7 +17,7 @@ from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
 from penstock.dataflow.graph.keys import canonical
 from penstock.runtime import codegen
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
-from penstock.runtime.serialization.record_batch import Pending
+from penstock.runtime.serialization.record_batch import RecordBuffer
 
 __all__ = [
     "BroadcastPartitioner",
@@ -123,7 +123,7 @@ class ShufflePartitioner(StreamPartitioner):
             append(record)
 
 
-class _BufferOfKey(dict[Any, Pending]):
+class _BufferOfKey(dict[Any, RecordBuffer]):
     """Maps each key to the buffer of its output channel; filled when a key is first looked up.
 
     Its size is bounded: it is cleared when it is full. A job whose keys never repeat gains nothing
@@ -132,11 +132,11 @@ class _BufferOfKey(dict[Any, Pending]):
 
     MAX_KEYS = 1 << 18
 
-    def __init__(self, find: Callable[[Any], Pending]) -> None:
+    def __init__(self, find: Callable[[Any], RecordBuffer]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, key: Any) -> Pending:
+    def __missing__(self, key: Any) -> RecordBuffer:
         if len(self) >= self.MAX_KEYS:
             self.clear()
         pending = self[key] = self._find(key)
@@ -198,7 +198,7 @@ class HashPartitioner(StreamPartitioner):
         """Buffer columns from now on, which the caller appends to; `route` must not be called.
 
         Arguments:
-            layout: of the columns; see `ColumnPending`. All buffers must be empty.
+            layout: of the columns; see `ColumnBuffer`. All buffers must be empty.
 
         Returns:
             The buffer of each key.
@@ -210,7 +210,7 @@ class HashPartitioner(StreamPartitioner):
         """Raise the error that routing a record raises, without appending it."""
         self._find(self._checked_key(record))
 
-    def _find(self, key: Any) -> Pending:
+    def _find(self, key: Any) -> RecordBuffer:
         group = key_group(canonical(key), self._max_parallelism)
         return self._pending[subtask_of_key_group(group, self._max_parallelism, self._parallelism)]
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity, Encode, RecordedEntry
-from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, count_of
+from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, count_of
 from penstock.runtime.network.input_channel import ChannelListener, InputChannel
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["BarrierListener", "RecordedChannel"]
 
@@ -59,7 +60,7 @@ class RecordedChannel(InputChannel):
 
     def put(self, element: Element) -> None:
         """Add an element at the end, and to the log if one is open."""
-        if self._log is not None and isinstance(element, Batch | EncodedBatch):
+        if self._log is not None and isinstance(element, RecordBatch | EncodedBatch):
             self._add_to_log(self._log, element)
         super().put(element)
         if isinstance(element, Barrier):
@@ -96,11 +97,11 @@ class RecordedChannel(InputChannel):
             if isinstance(element, Barrier) and element.number >= log.number:
                 self._report_barrier(element)
                 return True
-            if isinstance(element, Batch | EncodedBatch):
+            if isinstance(element, RecordBatch | EncodedBatch):
                 self._add_to_log(log, element)
         return False
 
-    def _add_to_log(self, log: ChannelLog, batch: Batch | EncodedBatch) -> None:
+    def _add_to_log(self, log: ChannelLog, batch: RecordBatch | EncodedBatch) -> None:
         log.count(count_of(batch))
         if not log.keep:
             return
@@ -112,8 +113,8 @@ class RecordedChannel(InputChannel):
 
     def _encode_entry(self, entry: RecordedEntry) -> None:
         if entry.payload is None:
-            assert isinstance(entry.batch, Batch)
-            entry.payload = self._encode(entry.batch.records)
+            assert isinstance(entry.batch, RecordBatch)
+            entry.payload = self._encode(entry.batch)
 
     def _encode_before_change(self, element: Element) -> None:
         """Encode the logged records of an element, since the task may change them."""

@@ -20,7 +20,7 @@ from typing import Any
 from penstock.dataflow.functions import Function, has_end_input
 from penstock.runtime import codegen
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.serialization.record_batch import WIDEST, Columns, Records
+from penstock.runtime.serialization.record_batch import WIDEST, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import current_index, raised_by_engine
 
@@ -40,8 +40,6 @@ class RunningOperator(ABC):
         context: the operator's place in the job.
     """
 
-    #: Whether `process` may be given `Columns`.
-    takes_columns = False
     #: The user's method whose result is iterated over for records, if there is one.
     emits = ""
 
@@ -70,12 +68,8 @@ class RunningOperator(ABC):
             self.function.close()
 
     @abstractmethod
-    def process(self, records: Any) -> list[Any]:
-        """Return what the operator emits for a batch.
-
-        Arguments:
-            records: a list; `Columns` as well if `takes_columns`.
-        """
+    def process(self, batch: RecordBatch) -> list[Any]:
+        """Return the records that the operator emits for a batch."""
 
     def end_input(self) -> Iterator[list[Any]]:
         """Yield what the user's end-of-input hook emits, in batches."""
@@ -110,7 +104,6 @@ class RecordLoopOperator(RunningOperator):
     `_plain` is the same loop as it is written.
     """
 
-    takes_columns = True
     _plain: Callable[..., list[Any]]
     _functions: dict[str, Any]
     _loop: Callable[..., list[Any]]
@@ -136,36 +129,31 @@ class RecordLoopOperator(RunningOperator):
             self._column_loops[width] = None if loop is None else partial(loop, *given)
         return self._column_loops[width]
 
-    def _run_loop(self, records: Records, *arguments: Any) -> list[Any]:
+    def _run_loop(self, batch: RecordBatch, *arguments: Any) -> list[Any]:
         """Run the loop over the records."""
-        loop = self._loop
-        if isinstance(records, Columns):
-            found = self._column_loop(len(records.columns))
-            if found is None:
-                records = records.rows()
-            else:
-                loop = found
+        columns = batch.columns()
+        loop = None if columns is None else self._column_loop(len(columns))
         rows: Iterator[Any]
-        if isinstance(records, Columns):
-            first, *others = records.columns
-            iterator = iter(first)
-            rows = zip(iterator, *others, strict=False)
+        if columns is None or loop is None:
+            loop = self._loop
+            rows = self.iterator = iter(batch.rows())
         else:
-            rows = iterator = iter(records)
-        self.iterator = iterator
+            first, *others = columns
+            self.iterator = iter(first)
+            rows = zip(self.iterator, *others, strict=False)
         try:
             return loop(rows, *arguments)
         except BaseException as error:
             if codegen.raised_by_generated_code(error):
-                self._raise_from_function(records, arguments)
+                self._raise_from_function(batch, arguments)
             raise
 
-    def _raise_from_function(self, records: Records, arguments: tuple[Any, ...]) -> None:
+    def _raise_from_function(self, batch: RecordBatch, arguments: tuple[Any, ...]) -> None:
         """Let the user's own function raise again, so that the traceback names its line."""
-        index = current_index(self.iterator, records)
+        index = current_index(self.iterator, batch)
         if index is not None:
             try:
-                self.call_functions(records[index], *arguments)
+                self.call_functions(batch[index], *arguments)
             except BaseException as error:
                 raise error from error.__cause__
 

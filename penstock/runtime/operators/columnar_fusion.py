@@ -15,7 +15,7 @@ from penstock.runtime import codegen
 from penstock.runtime.network.partitioners import HashPartitioner, StreamPartitioner
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator
-from penstock.runtime.serialization.record_batch import WIDEST
+from penstock.runtime.serialization.record_batch import WIDEST, RecordBatch
 from penstock.runtime.user_code.errors import current_index, to_job_error
 
 __all__ = ["FusedOperator", "fused"]
@@ -42,26 +42,26 @@ class FusedOperator(RunningOperator):
         self._pending = partitioner.by_column(loop.layout)
         self._outputs = partitioner.outputs
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Route all records; return an empty list."""
         before = sum([len(output.buffer) for output in self._outputs])
-        self.iterator = iterator = iter(records)
+        self.iterator = iterator = iter(batch.rows())
         try:
             self._route(iterator, self._pending)
         except BaseException as error:
             if codegen.raised_by_generated_code(error) or isinstance(error, JobError):
-                self._raise_as_two(records)
+                self._raise_as_two(batch)
             raise
         self.records_out += sum([len(output.buffer) for output in self._outputs]) - before
         return []
 
-    def _raise_as_two(self, records: list[Any]) -> None:
+    def _raise_as_two(self, batch: RecordBatch) -> None:
         """Run operator and partitioner for the current record, so that one of them raises."""
-        index = current_index(self.iterator, records)
+        index = current_index(self.iterator, batch)
         if index is None:
             return
         try:
-            out = self._made_by.call_functions(records[index])
+            out = self._made_by.call_functions(batch[index])
         except BaseException as error:
             raise error from error.__cause__
         before, self.iterator = self.iterator, iter(out)

@@ -9,6 +9,7 @@ from penstock.dataflow.sink import SinkWriter
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.user_code.errors import to_job_error
 
 __all__ = ["SinkOperator", "SourceOperator"]
@@ -25,15 +26,14 @@ class SinkOperator(RecordLoopOperator):
     def __init__(self, writer: SinkWriter, context: OperatorContext) -> None:
         super().__init__(None, context)
         self.writer = writer
-        self.takes_columns = writer.per_record is not None
         if writer.per_record is not None:
             self._set_loop(loops.call_records, function=writer.per_record)
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Write the records; emit nothing."""
         if self.writer.per_record is not None:
-            return self._run_loop(records)
-        self.writer.write(records)
+            return self._run_loop(batch)
+        self.writer.write(batch.rows())
         return []
 
     def flush(self) -> None:
@@ -62,6 +62,6 @@ class SinkOperator(RecordLoopOperator):
 class SourceOperator(RunningOperator):
     """The first operator of a source's chain. The task reads the source; this passes records on."""
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return the same records."""
-        return records
+        return batch.rows()

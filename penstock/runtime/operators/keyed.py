@@ -10,6 +10,7 @@ from penstock.dataflow.object_reuse import copy_if_shared, copy_local_if_shared
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, batched
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["KeyedCountOperator", "KeyedProcessOperator", "KeyedReduceOperator"]
 
@@ -52,10 +53,10 @@ class KeyedReduceOperator(KeyedOperator):
         self._table.allow_mutable()
         return self.context.codec.copy_mutable([record])[0]
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return the new value of each record's key."""
         table = self._table
-        return self._run_loop(records, table.dirty, table.get, self._probe, self.copy_emitted)
+        return self._run_loop(batch, table.dirty, table.get, self._probe, self.copy_emitted)
 
 
 class KeyedCountOperator(KeyedOperator):
@@ -67,9 +68,9 @@ class KeyedCountOperator(KeyedOperator):
         self._table.declare_immutable()
         self._set_loop(loops.count_records, key_of=self._key_of)
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return a pair (key, count) for each record."""
-        return self._run_loop(records, self._table.dirty, self._table.get)
+        return self._run_loop(batch, self._table.dirty, self._table.get)
 
 
 class KeyedProcessOperator(KeyedOperator):
@@ -90,10 +91,10 @@ class KeyedProcessOperator(KeyedOperator):
         function = self.function.process_element
         self._set_loop(loops.process_records, key_of=self._key_of, function=function)
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return all records that the function emitted."""
         shown = self._Context(self.context)
-        return self._run_loop(records, self.context, shown, self._probe, copy_local_if_shared)
+        return self._run_loop(batch, self.context, shown, self._probe, copy_local_if_shared)
 
     def _end_input(self) -> Iterator[list[Any]]:
         """Call the hook once for each key that has state."""

@@ -19,7 +19,7 @@ from penstock.dataflow.object_reuse import (
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator, batched
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.serialization.record_batch import Columns, Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = [
     "FilterOperator",
@@ -39,12 +39,12 @@ class MapOperator(RecordLoopOperator):
         self._probe = context.mutability_probe()
         self._set_loop(loops.map_records, function=self.called)
 
-    def process(self, records: Records) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return the mapped records."""
         policy = self._policy
         if policy.check is Check.NOTHING:
-            return policy.after_batch(self._run_loop(records))
-        rows = records.rows() if isinstance(records, Columns) else records
+            return policy.after_batch(self._run_loop(batch))
+        rows = batch.rows()
         self.iterator = iterator = iter(rows)
         if policy.check is Check.EVERY_RECORD:
             out = map_and_copy_if_shared(self.called, iterator, rows)
@@ -65,12 +65,12 @@ class FlatMapOperator(RecordLoopOperator):
         self._policy = EmissionPolicy(self.called)
         self._probe = context.mutability_probe()
 
-    def process(self, records: Records) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return all records that the function returned, in order."""
         policy = self._policy
         if policy.check is Check.NOTHING:
-            return policy.after_batch(self._run_loop(records))
-        rows = records.rows() if isinstance(records, Columns) else records
+            return policy.after_batch(self._run_loop(batch))
+        rows = batch.rows()
         self.iterator = iterator = iter(rows)
         probe = None if policy.check is Check.EVERY_RECORD else self._probe
         return policy.after_batch(loops.emit_records(self.called, iterator, (), probe))
@@ -83,9 +83,9 @@ class FilterOperator(RecordLoopOperator):
         super().__init__(function, context)
         self._set_loop(loops.filter_records, function=method_of(function, "filter"))
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return the records for which the function is true."""
-        return self._run_loop(records)
+        return self._run_loop(batch)
 
 
 class ProcessOperator(RunningOperator):
@@ -101,9 +101,9 @@ class ProcessOperator(RunningOperator):
         self._policy = EmissionPolicy(function.process_element)
         self._probe = context.mutability_probe()
 
-    def process(self, records: list[Any]) -> list[Any]:
+    def process(self, batch: RecordBatch) -> list[Any]:
         """Return all records that the function emitted."""
-        self.iterator = iterator = iter(records)
+        self.iterator = iterator = iter(batch.rows())
         policy, call, shown = self._policy, self.function.process_element, self._Context()
         if policy.check is Check.NOTHING:
             out = [emitted for record in iterator for emitted in call(record, shown) or ()]

@@ -17,7 +17,7 @@ from typing import Any
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.serialization.columns import columns_of
 from penstock.runtime.serialization.leaf_encoding import ATOMS
-from penstock.runtime.serialization.record_batch import Columns, Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.serialization.value_codec import (
     NOT_PLAIN,
@@ -60,7 +60,7 @@ class BatchCodec:
         self._pack = new_packer()
         self._unpack = new_unpacker()
 
-    def encode(self, records: Records) -> bytes:
+    def encode(self, records: Sequence[Any]) -> bytes:
         """Return a batch as bytes. Raises `UnsupportedTypeError` if a record can't be carried."""
         try:
             return self._pack(self._arrange(records, False, _MAX_LEVELS))
@@ -76,19 +76,29 @@ class BatchCodec:
         except Exception as error:
             raise corrupt("batch", data, error) from error
 
-    def decode_columns(self, data: bytes | memoryview) -> Records:
-        """Return the records as `decode` does, but tuples by column."""
+    def encode_record_batch(self, batch: RecordBatch) -> bytes:
+        """Return a batch as bytes, however it is held; see `encode`."""
+        columns = batch.columns()
+        if columns is None:
+            return self.encode(batch.rows())
+        try:
+            return self._pack(self._arrange_columns([_TUPLES], columns, False, _MAX_LEVELS))
+        except NOT_PLAIN:
+            return self._pack(self._arrange_columns([_TUPLES], columns, True, _MAX_LEVELS))
+
+    def decode_record_batch(self, data: bytes | memoryview) -> RecordBatch:
+        """Return the batch that was encoded; tuples are held by column. See `decode`."""
         try:
             parts = self._unpack(data)
             if parts[0] == _TUPLES:
-                return Columns(self._items_of(parts[1:], _MAX_LEVELS))
-            return self._restore(parts, _MAX_LEVELS)
+                return RecordBatch.of_columns(self._items_of(parts[1:], _MAX_LEVELS))
+            return RecordBatch(self._restore(parts, _MAX_LEVELS))
         except ProtocolError:
             raise
         except Exception as error:
             raise corrupt("batch", data, error) from error
 
-    def _arrange(self, values: Records | Sequence[Any], careful: bool, levels: int) -> list[Any]:
+    def _arrange(self, values: Sequence[Any], careful: bool, levels: int) -> list[Any]:
         """Return what to pack for a batch, or for a column that is written as a batch.
 
         Arguments:
@@ -96,18 +106,20 @@ class BatchCodec:
             careful: some atom can't be packed plainly, so each column is tried first.
             levels: how many levels of columns are left.
         """
-        if isinstance(values, Columns):
-            packed = [self._column(column, careful, levels - 1) for column in values.columns]
-            return [_TUPLES, *packed]
         kinds = list(map(type, values))
         kind = kinds[0] if kinds else NotImplemented
         if levels and kinds.count(kind) == len(kinds):
             header, columns = self._split(kind, values, careful)
             if columns:
-                return header + [self._column(column, careful, levels - 1) for column in columns]
+                return self._arrange_columns(header, columns, careful, levels)
         if self._is_plain(values, kinds, careful):
             return [_PLAIN, values]
         return [_ROWS, self._values.encode(list(values))]
+
+    def _arrange_columns(
+        self, header: list[Any], columns: Sequence[Sequence[Any]], careful: bool, levels: int
+    ) -> list[Any]:
+        return header + [self._column(column, careful, levels - 1) for column in columns]
 
     def _split(
         self, kind: type, values: Sequence[Any], careful: bool

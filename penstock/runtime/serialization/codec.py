@@ -40,7 +40,8 @@ class Codec:
         self.decode_value = values.decode
         self.encode_batch = batches.encode
         self.decode_batch = batches.decode
-        self.decode_columns = batches.decode_columns
+        self.encode_record_batch = batches.encode_record_batch
+        self.decode_record_batch = batches.decode_record_batch
         self.is_immutable = copier.is_immutable
         self.is_immutable_batch = copier.is_immutable_batch
         self.copy_mutable = copier.copy_mutable

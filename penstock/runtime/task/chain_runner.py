@@ -7,7 +7,7 @@ from typing import Any
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.serialization.codec import Codec
-from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.user_code.current_operator import operator_at_work
@@ -30,9 +30,8 @@ class ChainRunner:
         #: The operators of the chain, parents first.
         self.operators: list[RunningOperator] = [node.operator for node in root.walk()]
         #: Whether `process` may be given `Columns`.
-        self.takes_columns = root.operator.takes_columns
         #: Makes records of the bytes of a batch.
-        self.decode = codec.decode_columns if self.takes_columns else codec.decode_batch
+        self.decode = codec.decode_record_batch
         self._codec = codec
         self._end_of_input = end_of_input
         self._nodes = {node.operator: node for node in root.walk()}
@@ -52,36 +51,38 @@ class ChainRunner:
                 raise to_job_error(error, operator, []) from error
         operator_at_work.set(None)
 
-    def run(self, records: Records) -> None:
-        """Process records with the whole chain."""
-        self.process(self.root, records)
+    def run(self, batch: RecordBatch, count: int) -> None:
+        """Process a batch of `count` records with the whole chain."""
+        self.process(self.root, batch, count)
 
     def emit_from(self, operator: RunningOperator, out: list[Any]) -> None:
         """Pass on what the end-of-input hook of an operator emitted."""
         self.emit(self._nodes[operator], out)
 
-    def process(self, node: ChainNode, records: Records) -> None:
-        """Process records with an operator, and with the operators behind it."""
+    def process(self, node: ChainNode, batch: RecordBatch, count: int) -> None:
+        """Process a batch of `count` records with an operator, and with the operators behind it."""
         operator = node.operator
-        operator.records_in += len(records)
+        operator.records_in += count
         operator_at_work.set(operator.context)
         try:
-            out = operator.process(records)
+            out = operator.process(batch)
         except StoreError:
             raise  # state that can't be read is not the record's fault
         except BaseException as error:
-            raise to_job_error(error, operator, records) from error
+            raise to_job_error(error, operator, batch) from error
         if out:
             self.emit(node, out)
 
     def emit(self, node: ChainNode, out: list[Any]) -> None:
         """Pass an operator's output to its consumers."""
         operator = node.operator
-        operator.records_out += len(out)
+        count = len(out)
+        operator.records_out += count
         # No consumer may see what another one does to a record.
         copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
         for child in node.children:
-            self.process(child, self._codec.copy_mutable(out) if copies else out)
+            rows = self._codec.copy_mutable(out) if copies else out
+            self.process(child, RecordBatch(rows), count)
         if node.partitioners:
             # Key selectors and custom partition functions run in a partitioner.
             operator_at_work.set(operator.context)

@@ -16,7 +16,7 @@ from penstock.runtime.network.elements import Barrier
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.network.recorded_channel import RecordedChannel
-from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["REPLAY_BYTES", "BarrierRelay", "InFlightRecorder"]
 
@@ -85,7 +85,9 @@ class InFlightRecorder:
                 logs.append(self._log(output.edge, self._subtask, output.target, batches))
         return logs
 
-    def in_hand(self, batches: Iterable[tuple[InputChannel | None, Records]]) -> list[InFlightLog]:
+    def in_hand(
+        self, batches: Iterable[tuple[InputChannel | None, RecordBatch]]
+    ) -> list[InFlightLog]:
         """Logs of what the task has taken and not processed, with the channels it came from.
 
         In this order: the rest of a batch, and what is left of the logs that are replayed.
@@ -102,6 +104,6 @@ class InFlightRecorder:
         return [log for log in logs if log.records]
 
     def _log(
-        self, edge: EdgeIdentity, source: int, target: int, batches: Sequence[Records]
+        self, edge: EdgeIdentity, source: int, target: int, batches: Sequence[RecordBatch]
     ) -> BatchLog:
         return BatchLog(edge, source, target, batches, self._encode, self._keep)

@@ -16,10 +16,10 @@ from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph.execution_graph import ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.runtime.control.job_code import JobCode
-from penstock.runtime.network.elements import Batch
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import OWN_INPUT, LogHandle
 from penstock.snapshot.storage.in_flight_log import read_log
@@ -57,7 +57,7 @@ class LogReplayer:
 
     def replay(
         self, chain: int, gate: InputGate, logs: list[RestoredLog]
-    ) -> Iterator[tuple[InputChannel | None, Batch]]:
+    ) -> Iterator[tuple[InputChannel | None, RecordBatch]]:
         """The batches of the logs with the channels that they count for, read as they are asked."""
         for restored in logs:
             link = self._link(chain, restored.log)
@@ -74,7 +74,7 @@ class LogReplayer:
                 if take is not None:
                     records = take(records)
                 if records:
-                    yield channel, Batch(records)
+                    yield channel, RecordBatch(records)
 
     def _link(self, chain: int, log: LogHandle) -> Link | None:
         links = [self._plan.links[number] for number in self._plan.chains[chain].inputs]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.batch_sizing import BatchSizer
 from penstock.runtime.task.chain_runner import ChainRunner
 
@@ -34,15 +34,15 @@ class SliceRunner:
         self._gate = gate
         self._timer = timer
         self.sizer = BatchSizer(target_seconds)
-        #: The batch; its records from `_position` on are unprocessed. Empty if all are processed.
-        self.batch: Records = []
+        #: The batch; its records from `_position` on are unprocessed. None if all are processed.
+        self.batch: RecordBatch | None = None
         self._position = 0
         #: The channel that the batch came from; None if the task's source read it.
         self._channel: InputChannel | None = None
         self.busy_seconds = 0.0
 
     def start(
-        self, batch: Records, channel: InputChannel | None, began: float | None = None
+        self, batch: RecordBatch, channel: InputChannel | None, began: float | None = None
     ) -> None:
         """Process the first slice of a new batch.
 
@@ -61,20 +61,22 @@ class SliceRunner:
             began: when the work that counts for the slice began; None for now.
         """
         batch, position, size = self.batch, self._position, self.sizer.slice
+        assert batch is not None
+        count = len(batch) - position
         # A short rest is processed at once: alone it would cost as much as a whole slice.
-        if len(batch) - position <= size + size // 2:
-            records = batch[position:] if position else batch
-            self.batch, self._position = [], 0
+        if count <= size + size // 2:
+            part = batch.slice(position) if position else batch
+            self.batch, self._position = None, 0
         else:
             # The rest stays in place. To copy it would touch each record once for each slice.
-            records = batch[position : position + size]
+            part, count = batch.slice(position, position + size), size
             self._position = position + size
         if began is None:
             began = self._timer()
-        self._chain.run(records)
+        self._chain.run(part, count)
         seconds = self._timer() - began
         self.busy_seconds += seconds
-        if self.sizer.took(len(records), seconds):
+        if self.sizer.took(count, seconds):
             self._gate.follow(self.sizer)
 
     def output_waited(self, seconds: float) -> None:
@@ -82,6 +84,6 @@ class SliceRunner:
         self.sizer.waited(seconds)
         self._gate.follow(self.sizer)
 
-    def unprocessed(self) -> tuple[InputChannel | None, Records]:
-        """Return the rest of the batch, with the channel that it came from."""
-        return self._channel, self.batch[self._position :]
+    def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
+        """Return the rest of the batch, if there is any, with the channel that it came from."""
+        return [] if self.batch is None else [(self._channel, self.batch.slice(self._position))]

@@ -90,6 +90,6 @@ class StateCapture:
         operator_at_work.set(None)
         if self._in_flight is not None:
             # The barrier came in the middle of a batch, or of a replay.
-            replay = [(channel, batch.records) for channel, batch in self._gate.rest_of_replay()]
-            snapshot.logs.extend(self._in_flight.in_hand([self._slices.unprocessed(), *replay]))
+            in_hand = [*self._slices.unprocessed(), *self._gate.rest_of_replay()]
+            snapshot.logs.extend(self._in_flight.in_hand(in_hand))
         return snapshot

@@ -17,14 +17,14 @@ from typing import Any, Protocol
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.source import Split
-from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
+from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.source_input import SourceInput
-from penstock.runtime.serialization.record_batch import rows_of
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter
@@ -240,7 +240,7 @@ class Task:
         if snapshots.events:
             snapshots.notify()  # barriers that arrived while the task was busy
         clear = self.outputs.push()
-        if self.slices.batch:
+        if self.slices.batch is not None:
             if clear:
                 self.slices.run()
                 self._send_due()
@@ -284,9 +284,8 @@ class Task:
         if isinstance(element, EncodedBatch):
             self.slices.start(self.chain.decode(element.payload), channel)
             self._send_due()
-        elif isinstance(element, Batch):
-            records = element.records if self.chain.takes_columns else rows_of(element.records)
-            self.slices.start(records, channel)
+        elif isinstance(element, RecordBatch):
+            self.slices.start(element, channel)
             self._send_due()
         elif channel is None:
             raise ProtocolError(f"{element} was replayed")
@@ -312,7 +311,7 @@ class Task:
         if records is None:
             return source_input.ended
         if records:
-            self.slices.start(records, None, began)
+            self.slices.start(RecordBatch(records), None, began)
             self._send_due()
             return True
         # Nothing is due: wait until it is, unless the split has just ended.
@@ -410,7 +409,7 @@ class Task:
         held = (
             snapshots.final_barrier_passed
             or snapshots.halted
-            or bool(self.slices.batch)
+            or self.slices.batch is not None
             or self.outputs.blocked
             or self.end_of_input.running
         )
@@ -425,7 +424,7 @@ class Task:
         if any(backend.over_memory_limit for backend in self.backends.values()):
             return False
         return bool(
-            self.slices.batch
+            self.slices.batch is not None
             or self.gate.ready
             or self.end_of_input.running
             or (self._mailbox and self._may_handle_mail())

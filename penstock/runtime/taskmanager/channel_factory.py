@@ -35,7 +35,7 @@ from penstock.runtime.network.partitioners import (
 )
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.remote_channel import MAX_BATCH_BYTES
-from penstock.runtime.serialization.record_batch import Records
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import System
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
@@ -230,29 +230,29 @@ class ChannelFactory:
             channel.attach_sender(wake_sender)
         return output
 
-    def _encoder(self, link: Link) -> Callable[[Records], bytes]:
+    def _encoder(self, link: Link) -> Callable[[RecordBatch], bytes]:
         """Return an encoder of batches whose errors name the link's producer.
 
         A batch is encoded long after the producer has emitted its records.
         """
         name = self._plan.operator(link.producer).name
-        encode_batch = self._descriptor.codec.encode_batch
+        encode_batch = self._descriptor.codec.encode_record_batch
 
-        def encode(records: Records) -> bytes:
+        def encode(batch: RecordBatch) -> bytes:
             try:
-                return encode_batch(records)
+                return encode_batch(batch)
             except JobError as error:
                 error.operator = error.operator or name
                 raise
 
         return encode
 
-    def _limited_encoder(self, link: Link) -> Callable[[Records], bytes]:
+    def _limited_encoder(self, link: Link) -> Callable[[RecordBatch], bytes]:
         """Return the encoder of a link to other workers, which limits the size of a batch."""
         encode, name = self._encoder(link), self._plan.operator(link.producer).name
 
-        def limited(records: Records) -> bytes:
-            data = encode(records)
+        def limited(batch: RecordBatch) -> bytes:
+            data = encode(batch)
             if len(data) > MAX_BATCH_BYTES:
                 raise BatchTooLargeError(
                     f"a record of {len(data):,} bytes cannot be sent to another worker: the limit "

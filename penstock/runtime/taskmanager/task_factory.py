@@ -210,7 +210,7 @@ class TaskFactory:
             self._descriptor.slot,
             self._config.aligned_checkpoint_timeout_seconds,
             own,
-            self._descriptor.codec.encode_batch,
+            self._descriptor.codec.encode_record_batch,
             self._descriptor.keep,
         )
 

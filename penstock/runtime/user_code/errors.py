@@ -16,7 +16,6 @@ import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 from penstock.dataflow.job_process import current_role
-from penstock.runtime.serialization.record_batch import Records
 from penstock.runtime.user_code.breakpoints import quit_message
 
 __all__ = [
@@ -31,6 +30,13 @@ __all__ = [
 
 #: A record is rendered in an error message up to this length, in characters.
 RECORD_LENGTH = 500
+
+
+class Records(Protocol):
+    """A batch of records, or a list of them."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class FailedOperator(Protocol):

@@ -20,7 +20,7 @@ from penstock.dataflow.errors import JobError, ProtocolError, StoreError
 from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.control.framing import Frames
-from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
+from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import FIRST_RECORDS, InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import (
@@ -46,6 +46,7 @@ from penstock.runtime.network.remote_channel import (
 )
 from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.batch_sizing import BatchSizer
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter
@@ -85,8 +86,8 @@ class Gated:
 
 
 def shown(element: Element) -> Any:
-    if isinstance(element, Batch):
-        return list(element.records)
+    if isinstance(element, RecordBatch):
+        return element.rows()
     if isinstance(element, EncodedBatch):
         return CODEC.decode_batch(element.payload)
     return element.number if isinstance(element, Barrier) else "end"
@@ -97,7 +98,13 @@ def shown(element: Element) -> Any:
 
 def test_a_channel_gives_what_it_got_in_order() -> None:
     gated = Gated(1, capacity=3)
-    elements: list[Element] = [Batch([1]), Barrier(1), Batch([2]), EndOfInput(), Barrier(2)]
+    elements: list[Element] = [
+        RecordBatch([1]),
+        Barrier(1),
+        RecordBatch([2]),
+        EndOfInput(),
+        Barrier(2),
+    ]
     for element in elements:
         gated.channels[0].put(element)
     assert gated.drain() == [(0, [1]), (0, 1), (0, [2]), (0, "end"), (0, 2)]
@@ -108,19 +115,19 @@ def test_channels_take_turns() -> None:
     gated = Gated(2, capacity=3)
     for channel in gated.channels:
         for number in range(3):
-            channel.put(Batch([number]))
+            channel.put(RecordBatch([number]))
     assert [source for source, _ in gated.drain()] == [0, 1, 0, 1, 0, 1]
 
 
 def test_a_blocked_channel_delivers_nothing_and_keeps_its_order() -> None:
     gated = Gated()
     first, second = gated.channels
-    first.put(Batch(["before"]))
+    first.put(RecordBatch(["before"]))
     first.block()
     assert not gated.gate.ready
-    first.put(Batch(["after"]))
+    first.put(RecordBatch(["after"]))
     first.put(Barrier(2))
-    second.put(Batch(["other"]))
+    second.put(RecordBatch(["other"]))
     assert gated.drain() == [(1, ["other"])]
     with pytest.raises(ProtocolError, match="blocked: True"):
         first.take()
@@ -146,7 +153,7 @@ def test_a_blocked_channel_pushes_back() -> None:
 def test_blocking_and_unblocking_twice_changes_nothing() -> None:
     gated = Gated(1)
     (channel,) = gated.channels
-    channel.put(Batch([1]))
+    channel.put(RecordBatch([1]))
     channel.block()
     channel.block()
     channel.unblock()
@@ -157,8 +164,8 @@ def test_blocking_and_unblocking_twice_changes_nothing() -> None:
 def test_the_task_is_woken_when_there_is_something_and_not_for_each_element() -> None:
     gated = Gated(1)
     (channel,) = gated.channels
-    channel.put(Batch([1]))
-    channel.put(Batch([2]))
+    channel.put(RecordBatch([1]))
+    channel.put(RecordBatch([2]))
     assert gated.woken == 1
     gated.drain()
     channel.block()
@@ -170,10 +177,10 @@ def test_the_task_is_woken_when_there_is_something_and_not_for_each_element() ->
 
 def test_a_batch_needs_a_credit_and_a_marker_does_not() -> None:
     (channel,) = Gated(1, capacity=1).channels
-    channel.put(Batch([1]))
+    channel.put(RecordBatch([1]))
     channel.put(Barrier(1))
     with pytest.raises(ProtocolError, match="without a credit"):
-        channel.put(Batch([2]))
+        channel.put(RecordBatch([2]))
 
 
 def test_a_credit_goes_back_when_a_batch_is_taken() -> None:
@@ -181,7 +188,7 @@ def test_a_credit_goes_back_when_a_batch_is_taken() -> None:
     (channel,) = gated.channels
     credits: list[None] = []
     channel.attach_sender(lambda: credits.append(None))
-    channel.put(Batch([1]))
+    channel.put(RecordBatch([1]))
     channel.put(Barrier(1))
     assert not credits
     gated.drain()
@@ -193,7 +200,7 @@ def test_after_the_end_of_input_there_are_barriers_and_no_batches() -> None:
     channel.put(EndOfInput())
     channel.put(Barrier(1))
     with pytest.raises(ProtocolError, match="after the end"):
-        channel.put(Batch([1]))
+        channel.put(RecordBatch([1]))
     with pytest.raises(ProtocolError, match="second end"):
         channel.put(EndOfInput())
 
@@ -258,8 +265,8 @@ def test_a_batch_may_be_half_as_large_again_and_is_then_not_copied() -> None:
     output.push()
     taken = gated.gate.take()
     assert taken is not None
-    assert isinstance(taken[1], Batch)
-    assert taken[1].records is whole
+    assert isinstance(taken[1], RecordBatch)
+    assert taken[1].rows() is whole
     assert whole == list(range(15))
     assert [what for _, what in gated.drain()] == [list(range(10)), list(range(10, 20))]
 
@@ -301,7 +308,7 @@ def test_a_slow_consumer_gets_small_batches() -> None:
 
 def test_a_remote_output_channel_learns_how_many_records_fit_into_the_wanted_bytes() -> None:
     sender = FakeSender()
-    output = RemoteOutputChannel(sender, CODEC.encode_batch, 1000, 1000)
+    output = RemoteOutputChannel(sender, CODEC.encode_record_batch, 1000, 1000)
     output.buffer.extend(["x" * 98] * 50)
     output.seal()
     assert output.push()
@@ -315,7 +322,7 @@ def test_a_remote_output_channel_learns_how_many_records_fit_into_the_wanted_byt
 
 def test_a_remote_output_channel_waits_for_credits_and_keeps_the_order() -> None:
     sender = FakeSender(credits=1)
-    output = RemoteOutputChannel(sender, CODEC.encode_batch, 1, 1 << 20)
+    output = RemoteOutputChannel(sender, CODEC.encode_record_batch, 1, 1 << 20)
     output.buffer.extend([1, 2])
     output.mark(Barrier(9))
     assert not output.push()
@@ -353,7 +360,7 @@ def test_broadcast_sends_all_to_each() -> None:
 
 def test_broadcast_isolates_a_consumer_in_the_same_process_from_the_others() -> None:
     sender = FakeSender()
-    remote = RemoteOutputChannel(sender, CODEC.encode_batch, 10, 1 << 20)
+    remote = RemoteOutputChannel(sender, CODEC.encode_record_batch, 10, 1 << 20)
     (local,) = outputs(1)
     BroadcastPartitioner([local, remote], CODEC.copy_mutable).route([[1]])
     local.buffer[0].append("changed by the consumer here")
@@ -463,7 +470,7 @@ def test_a_connection_carries_batches_and_markers_in_order() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, _, _ = await connected(nursery)
-            output = RemoteOutputChannel(sending, CODEC.encode_batch, 10, 1 << 20)
+            output = RemoteOutputChannel(sending, CODEC.encode_record_batch, 10, 1 << 20)
             output.buffer.extend([("a", 1), ("b", 2)])
             output.mark(Barrier(3, SnapshotKind.SAVEPOINT))
             output.buffer.append(("c", 3))
@@ -486,7 +493,7 @@ def test_credits_come_back_over_a_connection_when_batches_are_taken() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, woken, _ = await connected(nursery)
-            output = RemoteOutputChannel(sending, CODEC.encode_batch, 1, 1 << 20)
+            output = RemoteOutputChannel(sending, CODEC.encode_record_batch, 1, 1 << 20)
             output.buffer.extend([1, 2, 3])
             output.seal()
             assert not output.push()
@@ -508,7 +515,7 @@ def test_a_slow_task_has_fewer_batches_under_way() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, woken, _ = await connected(nursery, credits=4)
             (channel,) = gated.channels
-            output = RemoteOutputChannel(sending, CODEC.encode_batch, 1, 1 << 20)
+            output = RemoteOutputChannel(sending, CODEC.encode_record_batch, 1, 1 << 20)
             output.buffer.extend(range(6))
             output.seal()
             output.push()
@@ -537,7 +544,7 @@ def test_a_task_that_becomes_slow_is_followed_before_the_next_batch() -> None:
         async with trio.open_nursery() as nursery:
             sending, gated, _, _ = await connected(nursery, credits=4)
             (channel,) = gated.channels
-            output = RemoteOutputChannel(sending, CODEC.encode_batch, 100, 1 << 20)
+            output = RemoteOutputChannel(sending, CODEC.encode_record_batch, 100, 1 << 20)
             assert output.limit == FIRST_RECORDS
             sizer = BatchSizer()
             sizer.took(1, 2e-3)

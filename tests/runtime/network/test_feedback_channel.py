@@ -12,10 +12,11 @@ import pytest
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity
-from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
+from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_gate import BACK_WEIGHT, InputGate
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.in_flight_log import BATCH, Range, frames
@@ -38,7 +39,7 @@ class Looped:
             2,
             lambda: 0.0,
             edge=EdgeIdentity("p", "c", 0, "hash", "'p' → 'c'"),
-            encode=CODEC.encode_batch,
+            encode=CODEC.encode_record_batch,
             folder=folder / "back",
             memory_bytes=memory_bytes,
         )
@@ -63,12 +64,12 @@ class Looped:
 def element_of(what: Any) -> Element:
     if what == "end":
         return EndOfInput()
-    return Barrier(what) if isinstance(what, int) else Batch(list(what))
+    return Barrier(what) if isinstance(what, int) else RecordBatch(list(what))
 
 
 def shown(element: Element) -> Any:
-    if isinstance(element, Batch):
-        return "".join(element.records)
+    if isinstance(element, RecordBatch):
+        return "".join(element.rows())
     if isinstance(element, EncodedBatch):
         return "".join(CODEC.decode_batch(element.payload))
     return element.number if isinstance(element, Barrier) else "end"
@@ -243,16 +244,16 @@ def test_a_dropped_log_leaves_nothing_behind(looped: Looped, tmp_path: Path) -> 
 def test_two_logs_of_a_slow_task_hold_what_was_there_in_spite_of_changes(looped: Looped) -> None:
     # The records are changed by the task as it processes them, before either log is written.
     for letter in "abc":
-        looped.back.put(Batch([[letter]]))
+        looped.back.put(RecordBatch([[letter]]))
     first = looped.back.start_log(1)
     looped.put(1)
     second = looped.back.start_log(2)
-    looped.back.put(Batch([["d"]]))
+    looped.back.put(RecordBatch([["d"]]))
     looped.put(2)
     while (item := looped.gate.take()) is not None:
         element = item[1]
-        if isinstance(element, Batch):
-            element.records[0].append("changed")
+        if isinstance(element, RecordBatch):
+            element[0].append("changed")
     for log, expected in ((first, "abc"), (second, "abcd")):
         found = []
         for part in log.parts():
@@ -331,7 +332,7 @@ def test_back_edges_go_first_but_not_for_ever(tmp_path: Path) -> None:
     for _ in range(count):
         looped.put("b")
     for _ in range(4):
-        looped.regular.put(Batch(["r"]))
+        looped.regular.put(RecordBatch(["r"]))
     taken = "".join(looped.drain())
     assert taken.startswith(("b" * BACK_WEIGHT + "r") * 2)
     assert (taken.count("b"), taken.count("r")) == (count, 4)
@@ -341,7 +342,7 @@ def test_while_a_barrier_waits_they_alternate(tmp_path: Path) -> None:
     looped = Looped(tmp_path)
     for _ in range(5):
         looped.put("b")
-        looped.regular.put(Batch(["r"]))
+        looped.regular.put(RecordBatch(["r"]))
     looped.regular.put(Barrier(1))
     assert looped.drain() == [*("br" * 5), 1]
 
@@ -349,7 +350,7 @@ def test_while_a_barrier_waits_they_alternate(tmp_path: Path) -> None:
 def test_a_loop_that_is_always_busy_lets_a_barrier_pass(tmp_path: Path) -> None:
     looped = Looped(tmp_path)
     for _ in range(10):
-        looped.regular.put(Batch(["r"]))
+        looped.regular.put(RecordBatch(["r"]))
     looped.regular.put(Barrier(1))
     looped.put("b")
     taken = 0
@@ -364,7 +365,7 @@ def test_logs_are_replayed_before_anything_else_is_taken(tmp_path: Path) -> None
     looped = Looped(tmp_path)
     looped.put("b")
     looped.regular.put(Barrier(1))
-    looped.gate.replay(iter([(looped.back, Batch(["x"])), (looped.back, Batch(["y"]))]))
+    looped.gate.replay(iter([(looped.back, RecordBatch(["x"])), (looped.back, RecordBatch(["y"]))]))
     assert looped.gate.ready
     # A replay's end is a step of its own.
     assert looped.drain() == ["x", "y"]
@@ -379,7 +380,7 @@ def test_a_replay_is_read_as_it_is_taken(tmp_path: Path) -> None:
     def batches() -> Iterator[Any]:
         for text in "xyz":
             read.append(text)
-            yield looped.back, Batch([text])
+            yield looped.back, RecordBatch([text])
 
     looped.gate.replay(batches())
     looped.gate.take()

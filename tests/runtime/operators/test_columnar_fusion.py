@@ -16,7 +16,7 @@ from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.sink import WriterContext
 from penstock.runtime.codegen import specialize
 from penstock.runtime.codegen.switch import VARIABLE
-from penstock.runtime.network.elements import Barrier, Batch, EncodedBatch
+from penstock.runtime.network.elements import Barrier, EncodedBatch
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.network.partitioners import HashPartitioner
@@ -26,9 +26,8 @@ from penstock.runtime.operators.columnar_fusion import FusedOperator, fused
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.serialization.record_batch import (
     WIDEST,
-    Columns,
-    Pending,
-    rows_of,
+    RecordBatch,
+    RecordBuffer,
 )
 from penstock.runtime.task.operator_chain import ChainNode
 from tests.runtime.operators.test_operators import CODEC, operator, task_of
@@ -42,8 +41,8 @@ def _codegen_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
 ROWS = [("a", 1, 2.5), ("b", 2, None), ("c", 3, b"x"), ("a", 4, 0.0)]
 
 
-def by_column(rows: list[tuple[Any, ...]]) -> Columns:
-    return Columns([list(column) for column in zip(*rows, strict=True)])
+def by_column(rows: list[tuple[Any, ...]]) -> RecordBatch:
+    return RecordBatch.of_columns([list(column) for column in zip(*rows, strict=True)])
 
 
 def typed(value: Any) -> Any:
@@ -110,8 +109,8 @@ def routed(outputs: list[OutputChannel], seal: bool) -> list[list[Any]]:
         batches = []
         while len(output.channel):
             element = output.channel.take()
-            assert isinstance(element, Batch)
-            batches.append(rows_of(element.records))
+            assert isinstance(element, RecordBatch)
+            batches.append(element.rows())
         found.append(batches)
     return found
 
@@ -127,10 +126,10 @@ def test_fused_loops_route_what_operator_and_partitioner_do(
     assert one is not None
     made = 0
     for turn in range(4):
-        out = plain.process(list(records))
+        out = plain.process(RecordBatch(list(records)))
         made += len(out)
         partitioner.route(out)
-        assert one.process(list(records)) == []
+        assert one.process(RecordBatch(list(records))) == []
         assert [len(o.buffer) for o in ours] == [len(o.buffer) for o in theirs]
         expected = routed(theirs, seal=turn % 2 == 1)
         assert typed(routed(ours, seal=turn % 2 == 1)) == typed(expected)
@@ -156,7 +155,7 @@ def test_fused_loops_route_what_operator_and_partitioner_do(
 def test_all_else_stays_as_two(kind: OperatorKind, function: Any, key: Any) -> None:
     _, outputs = outputs_of(2)
     assert fused(operator(kind, function), HashPartitioner(outputs, key, 128, 2)) is None
-    assert all(type(output.pending) is Pending for output in outputs)
+    assert all(type(output.pending) is RecordBuffer for output in outputs)
 
 
 def test_a_barrier_that_overtakes_columns_logs_them() -> None:
@@ -165,10 +164,10 @@ def test_a_barrier_that_overtakes_columns_logs_them() -> None:
         operator(OperatorKind.MAP, lambda n: (n, 1)), HashPartitioner(outputs, second, 128, 1)
     )
     assert one is not None
-    one.process([1, 2, 3, 4, 5])
+    one.process(RecordBatch([1, 2, 3, 4, 5]))
     overtaken = outputs[0].overtake(Barrier(1))
-    assert [row for batch in overtaken for row in rows_of(batch)] == [(n, 1) for n in range(1, 6)]
-    assert CODEC.decode_batch(CODEC.encode_batch(overtaken[0])) == rows_of(overtaken[0])
+    assert [row for batch in overtaken for row in batch.rows()] == [(n, 1) for n in range(1, 6)]
+    assert CODEC.decode_batch(CODEC.encode_record_batch(overtaken[0])) == overtaken[0].rows()
 
 
 def second(pair: Any) -> Any:
@@ -187,7 +186,7 @@ def failing(function: Any, key: Any, records: list[Any], kind: OperatorKind) -> 
 
 def told(root: ChainNode, outputs: list[OutputChannel], records: Any) -> JobError:
     task, channel = task_of(root, outputs)
-    channel.put(Batch(records))
+    channel.put(records if isinstance(records, RecordBatch) else RecordBatch(records))
     with pytest.raises(JobError) as caught:
         while task.step():
             pass
@@ -277,15 +276,14 @@ def opened(make: Callable[[], RunningOperator]) -> RunningOperator:
 def test_an_operator_makes_the_same_of_columns_as_of_rows(name: str) -> None:
     rows = [("a", 1, 2.5), ("b", 2, 1.0), ("c", 3, 9.0), ("a", 4, 0.0), ("c", -1, 2.0)]
     ours, theirs = opened(TAKERS[name]), opened(TAKERS[name])
-    assert ours.takes_columns
     for _ in range(2):
-        assert ours.process(by_column(rows)) == theirs.process(list(rows))
+        assert ours.process(by_column(rows)) == theirs.process(RecordBatch(list(rows)))
 
 
 def test_a_sink_is_called_with_the_tuples() -> None:
     ours, theirs = LastOf(), LastOf()
     sink_of(ours).process(by_column(ROWS))
-    sink_of(theirs).process(ROWS)
+    sink_of(theirs).process(RecordBatch(ROWS))
     assert vars(ours) == vars(theirs) and ours.count == 4
 
 
@@ -294,7 +292,7 @@ def test_a_random_reduce_makes_the_same_of_columns() -> None:
     ours, theirs = opened(TAKERS["reduce"]), opened(TAKERS["reduce"])
     for _ in range(50):
         rows = [(rng.randrange(9), rng.randrange(9), rng.random()) for _ in range(20)]
-        assert ours.process(by_column(rows)) == theirs.process(rows)
+        assert ours.process(by_column(rows)) == theirs.process(RecordBatch(rows))
 
 
 @pytest.mark.parametrize("place", [0, 2, 3])
@@ -335,7 +333,7 @@ def test_what_is_fused_tells_rows_even_if_it_is_given_columns() -> None:
         one = fused(
             operator(OperatorKind.MAP, lambda row: (row[0], 1 // row[1], row[-1])), partitioner
         )
-        assert one is not None and not one.takes_columns
+        assert one is not None
         rows = [("a", 1, 1)[: len(bad)], bad, ("c", 3, 4)[: len(bad)]]
         error = of(one, outputs, rows)
         assert error.record in (repr(bad), repr((bad[0], 1, bad[-1]))), error.record
@@ -364,7 +362,7 @@ def test_an_error_in_a_class_of_the_users_is_raised_once_and_has_its_record() ->
 def test_wide_tuples_and_those_wanted_whole_are_gone_through_as_rows() -> None:
     running = opened(lambda: operator(OperatorKind.MAP, lambda row: row[0]))
     assert isinstance(running, RecordLoopOperator)
-    running.process([(0,)])  # the first batch shows that it emits what cannot change
+    running.process(RecordBatch([(0,)]))  # the first batch shows that it emits what cannot change
     for width in (1, 2, WIDEST, WIDEST + 1, 1000):
         rows = [tuple(range(width)), tuple(range(1, width + 1))]
         assert running.process(by_column(rows)) == [0, 1]
@@ -380,19 +378,18 @@ def test_a_loop_that_wants_whole_records_goes_through_rows() -> None:
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-def test_a_task_gives_rows_to_what_takes_no_columns(encoded: bool) -> None:
+def test_a_task_passes_columns_on(encoded: bool) -> None:
     rows = [("a", 1), ("b", 2)]
-    for kind, expected in ((OperatorKind.FILTER, Columns), (OperatorKind.SOURCE, list)):
-        running = operator(kind, lambda row: row[1])
-        seen: list[Any] = []
-        running.process = lambda records, seen=seen: seen.append(records) or []  # type: ignore
-        task, channel = task_of(ChainNode(running, [], []), [])
-        whole = CODEC.encode_batch(rows)
-        channel.put(EncodedBatch(whole, 2) if encoded else Batch(by_column(rows)))
-        while task.step():
-            pass
-        assert {type(records) for records in seen} == {expected}
-        assert [row for records in seen for row in rows_of(records)] == rows
+    running = operator(OperatorKind.FILTER, lambda row: row[1])
+    seen: list[RecordBatch] = []
+    running.process = lambda batch: seen.append(batch) or []  # type: ignore
+    task, channel = task_of(ChainNode(running, [], []), [])
+    whole = CODEC.encode_batch(rows)
+    channel.put(EncodedBatch(whole, 2) if encoded else by_column(rows))
+    while task.step():
+        pass
+    assert all(batch.columns() is not None for batch in seen)
+    assert [row for batch in seen for row in batch.rows()] == rows
 
 
 def test_functions_are_opened_and_closed_once() -> None:
@@ -412,6 +409,6 @@ def test_functions_are_opened_and_closed_once() -> None:
     assert isinstance(one, FusedOperator)
     function.told = ""  # the plain operator was opened
     one.open()
-    one.process([(2, 3)])
+    one.process(RecordBatch([(2, 3)]))
     one.close()
     assert function.told == "oc"

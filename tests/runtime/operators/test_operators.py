@@ -25,7 +25,7 @@ from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.graph.keys import canonical
 from penstock.dataflow.sink import SinkWriter, WriterContext
 from penstock.dataflow.state import RuntimeContext, ValueStateDescriptor
-from penstock.runtime.network.elements import Batch, EndOfInput
+from penstock.runtime.network.elements import EndOfInput
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.network.partitioners import ForwardPartitioner, HashPartitioner
@@ -34,6 +34,7 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter
@@ -67,7 +68,7 @@ def operator(
 
 def failing(target: RunningOperator, records: list[Any]) -> JobError:
     with pytest.raises(Exception) as caught:
-        target.process(records)
+        target.process(RecordBatch(records))
     error = caught.value
     assert error.__traceback__ is not None
     # Without the frame of this very test, as if a task had called the operator.
@@ -94,7 +95,7 @@ class _KeyedReusingAtTheEnd(KeyedProcessFunction):
 
 def test_a_hook_may_emit_one_object_again() -> None:
     keyed = operator(OperatorKind.KEYED_PROCESS, _KeyedReusingAtTheEnd())
-    keyed.process([("a",), ("b",)])
+    keyed.process(RecordBatch([("a",), ("b",)]))
     emitted = [row["n"] for rows in keyed.end_input() for row in rows]
     assert sorted(emitted) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
@@ -102,24 +103,29 @@ def test_a_hook_may_emit_one_object_again() -> None:
 def test_a_record_may_be_changed_and_handed_on_and_one_may_come_twice() -> None:
     running = operator(OperatorKind.MAP, lambda record: record.update(seen=True) or record)
     one, other = {"n": 1}, {"n": 2}
-    assert running.process([one, other]) == [{"n": 1, "seen": True}, {"n": 2, "seen": True}]
-    assert running.process([other]) == [other]
-    assert running.process([one, one]) == [one, one]
+    assert running.process(RecordBatch([one, other])) == [
+        {"n": 1, "seen": True},
+        {"n": 2, "seen": True},
+    ]
+    assert running.process(RecordBatch([other])) == [other]
+    assert running.process(RecordBatch([one, one])) == [one, one]
     same = operator(OperatorKind.FLAT_MAP, lambda n: [(n,), (n,)])
-    assert same.process([1, 2]) == [(1,), (1,), (2,), (2,)]
+    assert same.process(RecordBatch([1, 2])) == [(1,), (1,), (2,), (2,)]
 
 
 def test_map_gives_one_record_for_each() -> None:
-    assert operator(OperatorKind.MAP, lambda n: n + 1).process([1, 2]) == [2, 3]
+    assert operator(OperatorKind.MAP, lambda n: n + 1).process(RecordBatch([1, 2])) == [2, 3]
 
 
 def test_flat_map_gives_all_in_order_and_takes_any_iterable() -> None:
-    assert operator(OperatorKind.FLAT_MAP, range).process([2, 0, 3]) == [0, 1, 0, 1, 2]
-    assert operator(OperatorKind.FLAT_MAP, lambda n: (x for x in [n])).process([1]) == [1]
+    assert operator(OperatorKind.FLAT_MAP, range).process(RecordBatch([2, 0, 3])) == [0, 1, 0, 1, 2]
+    assert operator(OperatorKind.FLAT_MAP, lambda n: (x for x in [n])).process(
+        RecordBatch([1])
+    ) == [1]
 
 
 def test_filter_keeps_what_is_true() -> None:
-    assert operator(OperatorKind.FILTER, lambda n: n % 2).process([1, 2, 3]) == [1, 3]
+    assert operator(OperatorKind.FILTER, lambda n: n % 2).process(RecordBatch([1, 2, 3])) == [1, 3]
 
 
 def test_process_may_return_nothing() -> None:
@@ -127,7 +133,7 @@ def test_process_may_return_nothing() -> None:
         def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:
             return [value] if value % 2 else None
 
-    assert operator(OperatorKind.PROCESS, Odd()).process([1, 2, 3]) == [1, 3]
+    assert operator(OperatorKind.PROCESS, Odd()).process(RecordBatch([1, 2, 3])) == [1, 3]
 
 
 def test_function_objects_are_called_by_their_method_and_opened_and_closed() -> None:
@@ -145,7 +151,7 @@ def test_function_objects_are_called_by_their_method_and_opened_and_closed() -> 
             told.append("close")
 
     running = operator(OperatorKind.MAP, Rich())
-    assert running.process([1]) == [-1]
+    assert running.process(RecordBatch([1])) == [-1]
     running.close()
     assert told == ["open 1", "attempt 2", "close"]
 
@@ -163,15 +169,21 @@ def test_every_kind_of_function_object_works_like_a_lambda() -> None:
         def reduce(self, value1: Any, value2: Any) -> Any:
             return (value1[0], value1[1] + value2[1])
 
-    assert operator(OperatorKind.FLAT_MAP, Flat()).process([1]) == [1, 1]
-    assert operator(OperatorKind.FILTER, Keep()).process([1, 2]) == [2]
-    assert operator(OperatorKind.KEYED_REDUCE, Add()).process([("a", 1), ("a", 2)])[-1] == ("a", 3)
+    assert operator(OperatorKind.FLAT_MAP, Flat()).process(RecordBatch([1])) == [1, 1]
+    assert operator(OperatorKind.FILTER, Keep()).process(RecordBatch([1, 2])) == [2]
+    assert operator(OperatorKind.KEYED_REDUCE, Add()).process(RecordBatch([("a", 1), ("a", 2)]))[
+        -1
+    ] == ("a", 3)
 
 
 def test_reduce_emits_the_running_value_of_each_key_over_batches() -> None:
     running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
-    assert running.process([("a", 1), ("b", 5), ("a", 2)]) == [("a", 1), ("b", 5), ("a", 3)]
-    assert running.process([("a", 10)]) == [("a", 13)]
+    assert running.process(RecordBatch([("a", 1), ("b", 5), ("a", 2)])) == [
+        ("a", 1),
+        ("b", 5),
+        ("a", 3),
+    ]
+    assert running.process(RecordBatch([("a", 10)])) == [("a", 13)]
 
 
 def test_none_is_a_value_as_any_other_to_reduce() -> None:
@@ -179,29 +191,29 @@ def test_none_is_a_value_as_any_other_to_reduce() -> None:
     running = operator(
         OperatorKind.KEYED_REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: "the key"
     )
-    assert running.process([1, 2, 3]) == [1, None, None]
+    assert running.process(RecordBatch([1, 2, 3])) == [1, None, None]
     assert running.context.backend is not None
     running.context.backend.capture(1)
-    assert running.process([4]) == [None]
+    assert running.process(RecordBatch([4])) == [None]
     assert seen == [(1, 2), (None, 3), (None, 4)]
 
 
 def test_reduce_goes_on_after_its_state_was_captured() -> None:
     running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
-    running.process([("a", 1)])
+    running.process(RecordBatch([("a", 1)]))
     assert running.context.backend is not None
     running.context.backend.capture(1)
-    assert running.process([("a", 2)]) == [("a", 3)]
+    assert running.process(RecordBatch([("a", 2)])) == [("a", 3)]
 
 
 def test_count_emits_pairs() -> None:
     running = operator(OperatorKind.KEYED_COUNT, None)
-    assert running.process(["ax", "bx", "ay"]) == [("a", 1), ("b", 1), ("a", 2)]
+    assert running.process(RecordBatch(["ax", "bx", "ay"])) == [("a", 1), ("b", 1), ("a", 2)]
 
 
 def test_keys_that_are_equal_share_their_state() -> None:
     running = operator(OperatorKind.KEYED_COUNT, None, lambda record: record)
-    assert [n for _, n in running.process([1, 1.0, True, 2])] == [1, 2, 3, 1]
+    assert [n for _, n in running.process(RecordBatch([1, 1.0, True, 2]))] == [1, 2, 3, 1]
 
 
 class Running(KeyedProcessFunction):
@@ -221,7 +233,13 @@ class Running(KeyedProcessFunction):
 def test_a_keyed_process_function_sees_the_state_of_its_key_alone() -> None:
     running = operator(OperatorKind.KEYED_PROCESS, Running())
     records = [("a", 1), ("b", 5), ("a", 2), ("a", 0), ("a", 7), ("b", 1)]
-    assert running.process(records) == [("a", 1), ("b", 5), ("a", 3), ("a", 7), ("b", 6)]
+    assert running.process(RecordBatch(records)) == [
+        ("a", 1),
+        ("b", 5),
+        ("a", 3),
+        ("a", 7),
+        ("b", 6),
+    ]
 
 
 def test_none_clears_a_value_state() -> None:
@@ -232,7 +250,7 @@ def test_none_clears_a_value_state() -> None:
             return [before]
 
     running = operator(OperatorKind.KEYED_PROCESS, Sets())
-    assert running.process([("a", 1), ("a", None), ("a", 2)]) == [None, 1, None]
+    assert running.process(RecordBatch([("a", 1), ("a", None), ("a", 2)])) == [None, 1, None]
 
 
 def test_state_on_a_stream_without_keys_is_refused() -> None:
@@ -256,11 +274,11 @@ def test_what_reduce_emitted_does_not_change_with_its_state() -> None:
         return a
 
     running = operator(OperatorKind.KEYED_REDUCE, extend)
-    first, second = running.process([["a", 1], ["a", 2]])
-    (third,) = running.process([["a", 3]])
+    first, second = running.process(RecordBatch([["a", 1], ["a", 2]]))
+    (third,) = running.process(RecordBatch([["a", 3]]))
     assert (first, second, third) == (["a", 1], ["a", 1, 2], ["a", 1, 2, 3])
     third.append("by a consumer")
-    assert running.process([["a", 4]]) == [["a", 1, 2, 3, 4]]
+    assert running.process(RecordBatch([["a", 4]])) == [["a", 1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("wrap", [lambda items: items, lambda items: ("a", items)])
@@ -268,7 +286,7 @@ def test_what_reduce_emitted_does_not_change_with_its_state() -> None:
 def test_whatever_has_no_hash_is_copied_when_reduce_emits_it(kind: Any, wrap: Any) -> None:
     mutable = kind()
     running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: wrap(mutable), lambda record: "a")
-    _, emitted = running.process([("a", 1), ("a", 2)])
+    _, emitted = running.process(RecordBatch([("a", 1), ("a", 2)]))
     assert emitted == wrap(mutable)
     inner = emitted[1] if type(emitted) is tuple else emitted
     assert type(inner) is kind
@@ -289,7 +307,7 @@ def test_what_has_a_hash_and_can_change_is_copied_too() -> None:
 
     codec = Codec(TypeRegistry([Tally]))
     running = operator(OperatorKind.KEYED_REDUCE, count, lambda _: "a", codec)
-    emitted = running.process([Tally(1), Tally(1), Tally(1)])
+    emitted = running.process(RecordBatch([Tally(1), Tally(1), Tally(1)]))
     assert [tally.count for tally in emitted] == [1, 2, 3]
 
 
@@ -302,7 +320,7 @@ def test_what_a_keyed_process_function_emitted_does_not_change_with_its_state() 
             return [items]
 
     running = operator(OperatorKind.KEYED_PROCESS, Collects())
-    assert running.process([("a", 1), ("a", 2)]) == [[1], [1, 2]]
+    assert running.process(RecordBatch([("a", 1), ("a", 2)])) == [[1], [1, 2]]
 
 
 # ---- errors
@@ -429,7 +447,7 @@ def test_a_chain_runs_its_operators_in_order_and_counts_records() -> None:
     double = operator(OperatorKind.FLAT_MAP, lambda n: [n, n])
     root = node(operator(OperatorKind.FILTER, lambda n: n > 1), node(double, sink(writer)))
     task, channel = task_of(root, [])
-    channel.put(Batch([1, 2, 3]))
+    channel.put(RecordBatch([1, 2, 3]))
     channel.put(EndOfInput())
     while task.step():
         pass
@@ -458,7 +476,7 @@ def test_an_error_in_a_sinks_function_has_the_users_line_and_the_record(function
     context = WriterContext("s", "sink", 0, 1, 0, "l")
     root = sink(FunctionSink(function).create_writer(context))
     task, channel = task_of(root, [])
-    channel.put(Batch([("a", 1), ("b", 2), ([], 3), ("c", 4)]))
+    channel.put(RecordBatch([("a", 1), ("b", 2), ([], 3), ("c", 4)]))
     with pytest.raises(JobError) as caught:
         while task.step():
             pass
@@ -479,7 +497,7 @@ def test_where_an_output_fans_out_one_consumer_does_not_see_what_another_changes
         sink(kept),
     )
     task, channel = task_of(root, [])
-    channel.put(Batch([[1], [2]]))
+    channel.put(RecordBatch([[1], [2]]))
     while task.step():
         pass
     assert spoilt.records == [[1, "spoilt"], [2, "spoilt"]]
@@ -494,7 +512,7 @@ def test_an_error_in_routing_names_the_operator_that_emitted_the_record() -> Non
     partitioner = HashPartitioner(outputs, lambda record: record["key"], 128, 2)
     root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [partitioner])
     task, channel = task_of(root, outputs)
-    channel.put(Batch([{"key": 1}, {"no key": 2}]))
+    channel.put(RecordBatch([{"key": 1}, {"no key": 2}]))
     with pytest.raises(JobError) as caught:
         while task.step():
             pass
@@ -510,7 +528,7 @@ def test_a_key_that_cannot_be_routed_names_the_record() -> None:
     partitioner = HashPartitioner(outputs, lambda record: record[0], 128, 2)
     root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [partitioner])
     task, channel = task_of(root, outputs)
-    channel.put(Batch([((1, 2), "fine"), ((1, [2]), "list in a key")]))
+    channel.put(RecordBatch([((1, 2), "fine"), ((1, [2]), "list in a key")]))
     with pytest.raises(JobError) as caught:
         while task.step():
             pass
@@ -525,7 +543,7 @@ def test_a_task_whose_output_waits_takes_no_more_input() -> None:
     root = ChainNode(operator(OperatorKind.MAP, lambda r: r), [], [ForwardPartitioner([output])])
     task, channel = task_of(root, [output])
     for number in range(4):
-        channel.put(Batch([number]))
+        channel.put(RecordBatch([number]))
     while task.step():
         pass
     assert (len(target), output.waiting, len(channel)) == (1, 1, 2)

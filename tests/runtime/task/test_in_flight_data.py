@@ -18,16 +18,17 @@ from penstock.dataflow.graph.execution_graph import ChannelId
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.network.channel_log import EdgeIdentity
-from penstock.runtime.network.elements import Barrier, Batch, Element, EncodedBatch, EndOfInput
+from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.output_channel import LocalOutputChannel
+from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
 from penstock.runtime.network.partitioners import ForwardPartitioner
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.source_input import SequentialSourceInput
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.checkpoint_writer import CheckpointWriter
@@ -103,7 +104,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.clock = Clock()
         gate = InputGate(lambda: None, self.clock)
-        encode = CODEC.encode_batch
+        encode = CODEC.encode_record_batch
         self.inputs: list[RecordedChannel] = []
         for i in range(0 if self.source else 2):
             channel = RecordedChannel(
@@ -177,7 +178,7 @@ class Stage:
 
     def fill(self) -> None:
         """Take the only room of the output."""
-        self.output.put(Batch(["before"]))
+        self.output.put(RecordBatch(["before"]))
 
     def step(self) -> bool:
         """One step, then write what is to be written."""
@@ -225,8 +226,8 @@ class Stage:
 
 
 def shown(element: Element) -> Any:
-    if isinstance(element, Batch):
-        return element.records
+    if isinstance(element, RecordBatch):
+        return element.rows()
     if isinstance(element, Barrier):
         return ("urgent" if element.urgent else "barrier", element.number)
     return "end" if isinstance(element, EndOfInput) else element
@@ -244,12 +245,12 @@ def test_a_log_holds_what_waits_and_what_arrives_before_the_barrier(stage: Stage
     channel, _ = stage.inputs
     told: list[Barrier] = []
     channel.report_barriers(lambda _, barrier: told.append(barrier))
-    channel.put(Batch([1, 2]))
+    channel.put(RecordBatch([1, 2]))
     channel.put(Barrier(3))
     log = channel.start_log(4)
     channel.put(EncodedBatch(CODEC.encode_batch([3]), 1))
     channel.put(Barrier(4, urgent=True))
-    channel.put(Batch([4]))
+    channel.put(RecordBatch([4]))
     parts = [part for part in log.parts() if part is not None]
     assert [CODEC.decode_batch(part) for part in parts] == [[1, 2], [3]]
     assert log.records == 3
@@ -259,18 +260,18 @@ def test_a_log_holds_what_waits_and_what_arrives_before_the_barrier(stage: Stage
 def test_a_log_that_meets_its_barrier_in_the_queue_is_complete_at_once(stage: Stage) -> None:
     channel, _ = stage.inputs
     told: list[Barrier] = []
-    for element in (Batch([1]), Barrier(4), Batch([2])):
+    for element in (RecordBatch([1]), Barrier(4), RecordBatch([2])):
         channel.put(element)
     channel.report_barriers(lambda _, barrier: told.append(barrier))
     log = channel.start_log(4)
-    channel.put(Batch([3]))
+    channel.put(RecordBatch([3]))
     assert (log.records, told) == (1, [Barrier(4)])
 
 
 def test_a_log_holds_records_as_they_were_when_they_were_taken(stage: Stage) -> None:
     channel, _ = stage.inputs
     record = {"n": 1}
-    channel.put(Batch([record]))
+    channel.put(RecordBatch([record]))
     log = channel.start_log(1)
     channel.take()
     record["n"] = 2
@@ -283,6 +284,11 @@ def output(stage: Stage) -> LocalOutputChannel:
     return found
 
 
+def overtaken(output: OutputChannel, number: int) -> list[list[Any]]:
+    """The batches that a barrier overtakes."""
+    return [batch.rows() for batch in output.overtake(Barrier(number, urgent=True))]
+
+
 def test_a_barrier_gets_ahead_of_what_is_sealed_and_what_is_not(stage: Stage) -> None:
     out = output(stage)
     stage.fill()
@@ -290,7 +296,7 @@ def test_a_barrier_gets_ahead_of_what_is_sealed_and_what_is_not(stage: Stage) ->
     out.seal()
     out.mark(EndOfInput())
     out.buffer.append(3)
-    assert out.overtake(Barrier(1, urgent=True)) == [[1, 2], [3]]
+    assert overtaken(out, 1) == [[1, 2], [3]]
     assert stage.sent() == [["before"], ("urgent", 1)]
     stage.output.take()
     assert not out.push()
@@ -305,7 +311,7 @@ def test_a_barrier_that_waits_in_an_output_channel_gets_ahead_of_what_was_before
     out.buffer.append(1)
     out.mark(Barrier(1))
     out.buffer.append(2)
-    assert out.overtake(Barrier(1, urgent=True)) == [[1]]
+    assert overtaken(out, 1) == [[1]]
     assert [shown(element) for element in out._sealed] == [[1], [2]]
 
 
@@ -314,9 +320,9 @@ def test_a_barrier_that_has_been_sent_overtakes_nothing(stage: Stage) -> None:
     out.mark(Barrier(1))
     assert out.push()
     out.buffer.append(1)
-    assert out.overtake(Barrier(1, urgent=True)) == []
+    assert overtaken(out, 1) == []
     assert stage.sent() == [("barrier", 1)]
-    assert out.overtake(Barrier(2, urgent=True)) == [[1]]
+    assert overtaken(out, 2) == [[1]]
 
 
 # ---- a task
@@ -325,19 +331,19 @@ def test_a_barrier_that_has_been_sent_overtakes_nothing(stage: Stage) -> None:
 def test_what_is_in_hand_and_in_channels_is_logged_and_goes_on(stage: Stage) -> None:
     first, second = stage.inputs
     stage.fill()
-    first.put(Batch([1, 2, 3, 4, 5]))
+    first.put(RecordBatch([1, 2, 3, 4, 5]))
     stage.step()  # 1 and 2 are processed, and wait in the output
     output(stage).seal()
     assert not stage.step()
-    second.put(Batch([6]))
+    second.put(RecordBatch([6]))
     second.put(Barrier(1))
     # The cut is made: the barrier is sent on, whatever there is no room for.
     assert stage.sent() == [["before"], ("urgent", 1)]
-    first.put(Batch([7]))
+    first.put(RecordBatch([7]))
     stage.write()
     assert stage.acknowledged == []
     first.put(Barrier(1))
-    first.put(Batch([8]))
+    first.put(RecordBatch([8]))
     assert stage.logs() == {
         ("here", 0): [
             ("up", 0, 0, [3, 4, 5]),
@@ -352,7 +358,7 @@ def test_what_is_in_hand_and_in_channels_is_logged_and_goes_on(stage: Stage) -> 
 def test_a_record_is_not_sent_twice_by_a_task_whose_barrier_overtook_it(stage: Stage) -> None:
     first, second = stage.inputs
     stage.fill()
-    first.put(Batch([*range(10)]))
+    first.put(RecordBatch([*range(10)]))
     stage.step()
     output(stage).seal()
     first.put(Barrier(1))
@@ -382,7 +388,9 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
     stage = Stage(tmp_path, source=True)
     task = stage.task
     # So much is replayed that a cut has to wait for it.
-    stage.task.gate.replay(iter([(None, Batch([1])), (None, Batch([2]))]), REPLAY_BYTES + 1)
+    stage.task.gate.replay(
+        iter([(None, RecordBatch([1])), (None, RecordBatch([2]))]), REPLAY_BYTES + 1
+    )
     task.assign(Split("dealt before"), None)
     task.inject(1, CHECKPOINT)
     task.assign(Split("dealt afterwards"), None)
@@ -402,14 +410,14 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
 
 def test_a_cut_during_a_replay_logs_what_is_left_of_it_again(stage: Stage) -> None:
     first, second = stage.inputs
-    batches: list[tuple[InputChannel | None, Batch]] = [
-        (second, Batch([0, 1, 2, 3])),
-        (second, Batch([4])),
-        (first, Batch([5])),
+    batches: list[tuple[InputChannel | None, RecordBatch]] = [
+        (second, RecordBatch([0, 1, 2, 3])),
+        (second, RecordBatch([4])),
+        (first, RecordBatch([5])),
     ]
     stage.task.gate.replay(iter(batches), 100)
     stage.step()  # 0 and 1
-    first.put(Batch([6]))
+    first.put(RecordBatch([6]))
     first.put(Barrier(1))
     second.put(Barrier(1))
     assert stage.logs()["here", 0] == [
@@ -423,7 +431,9 @@ def test_a_cut_during_a_replay_logs_what_is_left_of_it_again(stage: Stage) -> No
 
 def test_a_cut_waits_for_a_replay_that_is_too_large_to_be_logged_again(stage: Stage) -> None:
     first, second = stage.inputs
-    stage.task.gate.replay(iter([(first, Batch([1])), (first, Batch([2]))]), REPLAY_BYTES + 1)
+    stage.task.gate.replay(
+        iter([(first, RecordBatch([1])), (first, RecordBatch([2]))]), REPLAY_BYTES + 1
+    )
     second.put(Barrier(1))
     assert ("urgent", 1) not in stage.sent()
     first.put(Barrier(1))
@@ -432,7 +442,7 @@ def test_a_cut_waits_for_a_replay_that_is_too_large_to_be_logged_again(stage: St
     assert sum(item for batch in sent if isinstance(batch, list) for item in batch) == 3
     # Both records are before the cut: what the output had not sent of them is logged.
     assert stage.logs().keys() == {("down", 1)}
-    second.put(Batch([9]))
+    second.put(RecordBatch([9]))
     assert stage.drain() == [[9]]
 
 
@@ -454,10 +464,10 @@ def test_a_cut_waits_for_end_of_input_hooks_and_is_made_behind_them(tmp_path: Pa
 
 def test_an_abort_drops_the_logs_and_the_next_snapshot_has_its_own(stage: Stage) -> None:
     first, second = stage.inputs
-    first.put(Batch([1]))
+    first.put(RecordBatch([1]))
     first.put(Barrier(1))
     stage.task.abort(1)
-    second.put(Batch([2]))
+    second.put(RecordBatch([2]))
     second.put(Barrier(1))
     stage.write()
     assert stage.acknowledged == []
@@ -470,11 +480,11 @@ def test_an_abort_drops_the_logs_and_the_next_snapshot_has_its_own(stage: Stage)
 def test_a_task_that_keeps_up_aligns_and_logs_nothing(tmp_path: Path) -> None:
     stage = Stage(tmp_path, timeout=1.0)
     first, second = stage.inputs
-    first.put(Batch([1]))
+    first.put(RecordBatch([1]))
     first.put(Barrier(1))
     stage.drain()
-    first.put(Batch([2]))
-    second.put(Batch([3]))
+    first.put(RecordBatch([2]))
+    second.put(RecordBatch([3]))
     stage.clock.now = 0.5
     second.put(Barrier(1))
     sent = stage.drain()
@@ -488,12 +498,12 @@ def test_a_task_that_has_aligned_for_too_long_makes_its_cut_at_once(tmp_path: Pa
     first, second = stage.inputs
     first.put(Barrier(1))
     stage.drain()
-    first.put(Batch([1]))
+    first.put(RecordBatch([1]))
     assert stage.task.wake_at() == 1.0
     stage.clock.now = 1.0
     stage.step()
     assert stage.sent()[0] == ("urgent", 1)
-    second.put(Batch([2]))
+    second.put(RecordBatch([2]))
     second.put(Barrier(1))
     assert stage.logs() == {("here", 0): [("up", 0, 1, [2])]}
 
@@ -504,7 +514,7 @@ def test_an_aligned_barrier_that_finds_no_room_overtakes_when_the_time_is_over(
     stage = Stage(tmp_path, timeout=1.0)
     stage.fill()
     for channel in stage.inputs:
-        channel.put(Batch([1]))
+        channel.put(RecordBatch([1]))
         channel.put(Barrier(1))
     for _ in range(8):
         stage.step()
