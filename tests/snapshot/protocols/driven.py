@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Generic, Protocol, TypeVar
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.task.operator_chain import SnapshotProtocol
+from penstock.runtime.task.snapshot_driver import SnapshotProtocol
 from penstock.snapshot.protocols.events import (
     BarrierAnnounced,
     BarrierArrived,
