@@ -132,15 +132,15 @@ class RecordLoopOperator(RunningOperator):
     def _run_loop(self, batch: RecordBatch, *arguments: Any) -> list[Any]:
         """Run the loop over the records."""
         columns = batch.columns()
-        loop = None if columns is None else self._column_loop(len(columns))
         rows: Iterator[Any]
-        if columns is None or loop is None:
-            loop = self._loop
-            rows = self.iterator = iter(batch.rows())
-        else:
+        if columns is not None and (found := self._column_loop(len(columns))) is not None:
+            loop = found
             first, *others = columns
             self.iterator = iter(first)
             rows = zip(self.iterator, *others, strict=False)
+        else:
+            loop = self._loop
+            rows = self.iterator = iter(batch.rows())
         try:
             return loop(rows, *arguments)
         except BaseException as error:
