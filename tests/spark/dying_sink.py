@@ -46,8 +46,8 @@ def dying(base):
             super().link(committables)
             self._point("linked")
 
-        def tell(self, *arguments):
-            super().tell(*arguments)
+        def update_catalog(self, *arguments):
+            super().update_catalog(*arguments)
             self._point("told")
 
         def abandon(self, committables):

@@ -1,12 +1,12 @@
-"""How a committer, in the JobManager, reaches the Spark session that knows the table.
+"""Reach the Spark session that knows a table, from a committer in the JobManager.
 
-In this order:
+The first of these that exists is used:
 
-1. the session of this process, if it has one (a JobManager inside the driver);
-2. the JVM of the user's program, through the gateway that PySpark itself talks to. So an
-   in-memory catalog and an embedded Derby, which no second JVM could open, work like any other,
-   and the user's session sees new rows at once;
-3. when that program is gone: a session of this process's own, if the catalog is a Hive metastore.
+1. the session of this process, if the JobManager runs inside the driver;
+2. the JVM of the user's program, through PySpark's own gateway to it. So an in-memory catalog and
+   an embedded Derby, which no second JVM could open, work like any other, and the user's session
+   sees new rows at once;
+3. a session of this process's own, if the program is gone and the catalog is a Hive metastore.
 
 The gateway's secret lies in a file that only the user can read, and never in the job's code.
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "Run", "require_jvm", "runner"]
 
-#: Runs a statement of SQL and returns the first column of each row; of `SET name`, the value.
+#: Runs a statement of SQL and returns the first column of each row; for `SET name`, the value.
 Run = Callable[[str], list[str]]
 
-#: As a statement, to ask for a setting takes Spark 25 ms.
+#: Spark takes 25 ms to answer the statement that reads a setting.
 _SET = "SET "
 
-#: Settings that say where a session's catalog is.
+#: The settings that determine a session's catalog.
 _SETTINGS = (
     "spark.sql.catalogImplementation",
     "spark.sql.warehouse.dir",
@@ -55,8 +55,8 @@ class Access:
     """How to reach the Spark session of the user's program, from another process too.
 
     Arguments:
-        door: a file with the address and secret of the gateway; on the driver's machine.
-        settings: those of the session that say where its catalog is. None of them is a secret.
+        door: a file on the driver's machine, with the address and secret of the gateway.
+        settings: the session's settings that determine its catalog; none of them is a secret.
     """
 
     door: str
@@ -64,10 +64,10 @@ class Access:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Access:
-        """The access to this session.
+        """Return the access to a session.
 
         Raises:
-            GraphError: if it is one of Spark Connect.
+            GraphError: if the session is a Spark Connect client.
         """
         require_jvm(spark)
         settings = {
@@ -79,11 +79,11 @@ class Access:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Run]:
-        """A function that runs statements in Spark.
+        """Yield a function that runs statements in Spark.
 
         Raises:
-            JobError: if the user's program is gone and the catalog was its own, or the JVM of
-                this process is gone; also if a statement fails.
+            JobError: if the user's program is gone and the catalog was its own, if the JVM of
+                this process is gone, or if a statement fails.
         """
         run = _own_session() or self._through_the_door() or self._new_session()
 
@@ -112,7 +112,7 @@ class Access:
             if session.isEmpty():
                 return None
         except (Py4JNetworkError, OSError):
-            # The program was killed, and its JVM with it.
+            # The program was killed together with its JVM.
             _gateways.pop(self.door).close()
             return None
 
@@ -136,13 +136,13 @@ class Access:
         return runner(spark_session(self.settings, "local[1]", "penstock commits"))
 
 
-#: The gateways of this process, by door. They are kept, since py4j starts a thread with each that
-#: never ends, and commits come several times a second.
+#: The gateways of this process, by door. They are kept because py4j starts a thread for each
+#: gateway that never ends, and there are several commits per second.
 _gateways: dict[str, Any] = {}
 
 
 def _gateway(door: str) -> Any:
-    """The gateway behind a door. Raises `OSError` if there is no such door any more."""
+    """Return the gateway of a door. Raises `OSError` if the door is gone."""
     from py4j.clientserver import (  # type: ignore[import-untyped,unused-ignore]
         ClientServer,
         JavaParameters,
@@ -159,10 +159,10 @@ def _gateway(door: str) -> Any:
 
 
 def require_jvm(spark: SparkSession) -> None:
-    """See that the JVM of a session is a child of this process.
+    """Check that the JVM of a session is a child of this process.
 
     Raises:
-        GraphError: if it is one of Spark Connect.
+        GraphError: if the session is a Spark Connect client.
     """
     if not hasattr(spark, "sparkContext"):
         raise GraphError(
@@ -173,7 +173,7 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def runner(spark: SparkSession) -> Run:
-    """Runs statements in a session of this process."""
+    """Return a function that runs statements in a session of this process."""
 
     def run(statement: str) -> list[str]:
         if statement.startswith(_SET):
@@ -185,7 +185,7 @@ def runner(spark: SparkSession) -> Run:
 
 def _own_session() -> Run | None:
     if "pyspark" not in sys.modules:
-        return None  # don't load it only to see that it has none
+        return None  # a process that has not loaded PySpark has no session
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -202,7 +202,7 @@ def _own_session() -> Run | None:
 
 
 def _open_door(spark: SparkSession) -> str:
-    """Write down how to reach this process's JVM, for as long as the process lives."""
+    """Write the address and secret of this process's JVM to a file, until the process ends."""
     gateway: Any = spark.sparkContext._gateway
     folder = TemporaryFolder("spark")
     atexit.register(folder.remove)

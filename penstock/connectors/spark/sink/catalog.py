@@ -1,4 +1,4 @@
-"""Spark's catalog as the committer of one table uses it: checks, partitions, refresh."""
+"""Check, add and drop partitions of one table in Spark's catalog, for its committer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Catalog"]
 
 
 class Catalog:
-    """A catalog as the committer of one table uses it.
+    """The catalog's entry of one table.
 
     Arguments:
         table: the table.
@@ -29,20 +29,20 @@ class Catalog:
 
     #: Partitions per statement.
     _AT_A_TIME = 200
-    #: Up to so many partitions are looked up one by one, and not in a list of all.
+    #: Up to this number, partitions are looked up one by one instead of listing all of them.
     _ONE_BY_ONE = 20
 
     def __init__(self, table: Table, run: Run) -> None:
         self._table = table
         self._run = run
-        #: Partitions that the catalog names like their folders.
+        #: Partitions whose names in the catalog equal those of their folders.
         self._named_alike: set[str] = set()
 
     def require(self, identities: Iterable[dict[str, Any]]) -> None:
-        """See that the table of the catalog is the one that output was staged for.
+        """Check that the table of the catalog is the one that output was staged for.
 
         Raises:
-            JobError: if it isn't.
+            JobError: if it is another table.
         """
         now = self._identity()
         for identity in identities:
@@ -54,7 +54,7 @@ class Catalog:
                 )
 
     def change_since(self, identity: dict[str, Any]) -> str | None:
-        """What tells the table of the catalog from the one of an identity; None if nothing does."""
+        """Return how the table of the catalog differs from an identity; None if it does not."""
         return difference(self._identity(), identity)
 
     def _identity(self) -> dict[str, Any]:
@@ -65,16 +65,16 @@ class Catalog:
         return now
 
     def partitions(self) -> set[str]:
-        """The folders of all partitions that the catalog knows."""
+        """Return the folders of all partitions that the catalog has."""
         if not self._table.registered:
             return set()
         return set(self._run(f"SHOW PARTITIONS {self._table.name}"))
 
     def require_own_folders(self, folders: Collection[str]) -> None:
-        """See that those of these partitions that exist lie where their names say.
+        """Check that partitions lie in the folders of their names, as far as they exist.
 
         Raises:
-            JobError: if somebody gave one a location of its own.
+            JobError: if somebody has given a partition a location of its own.
         """
         known = self._known(folders)
         for folder in sorted(known):
@@ -90,7 +90,7 @@ class Catalog:
         self._named_alike |= known
 
     def _known(self, folders: Collection[str]) -> set[str]:
-        """Those of these partitions that the catalog knows by the names of their folders."""
+        """Return the partitions that the catalog has under the names of their folders."""
         if not self._table.registered:
             return set()
         if len(folders) > self._ONE_BY_ONE:
@@ -102,7 +102,7 @@ class Catalog:
         return found & set(folders)
 
     def add(self, folders: Collection[str]) -> None:
-        """Make partitions known; those that are known already stay as they are."""
+        """Add partitions to the catalog; existing ones stay as they are."""
         if not self._table.registered:
             return
         wanted = sorted(folders)
@@ -119,11 +119,11 @@ class Catalog:
             )
 
     def drop(self, folders: Iterable[str]) -> None:
-        """Forget partitions whose files are gone."""
+        """Drop partitions whose files are gone."""
         for folder in sorted(folders):
             where = partition_literals(folder, self._table.schema)
             self._run(f"ALTER TABLE {self._table.name} DROP IF EXISTS {where}")
 
     def refresh(self) -> None:
-        """Let the session list the table's files anew."""
+        """Have the session list the table's files again."""
         self._run(f"REFRESH TABLE {self._table.name}")

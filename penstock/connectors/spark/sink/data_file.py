@@ -1,7 +1,7 @@
-"""One data file while it is being staged: Parquet or ORC through Arrow, with a checksum.
+"""Stage one data file: Parquet or ORC, written through Arrow, with a checksum.
 
-Rows are gathered and written a row group at a time. The checksum is that of the bytes as they go
-to the disk, so nothing is read again.
+Rows are gathered and written one row group at a time. The checksum is computed from the bytes as
+they are written, so nothing is read again.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 __all__ = ["EXTENSIONS", "DataFile"]
 
-#: Per format, how names of data files end.
+#: The ending of data files' names, by format.
 EXTENSIONS = {"parquet": ".snappy.parquet", "orc": ".snappy.orc"}
-#: A row group is written when its columns have so many bytes in memory. That takes about 20 ms, in
-#: which the task does nothing else, so it can't be the 128 MB that Spark takes.
+#: Size of a row group's columns in memory. Writing it takes about 20 ms, in which the task does
+#: nothing else, so it is smaller than Spark's 128 MB.
 _ROW_GROUP_BYTES = 4 << 20
 
 
 class DataFile:
-    """A file that is being written. Nothing is on the disk before the first row group is full.
+    """A file that is being written. It is created when its first row group is full.
 
     Arguments:
-        path: its staged name; must be free.
+        path: its staged name, which must not exist.
         format: "parquet" or "orc".
-        schema: of its columns.
+        schema: the columns.
     """
 
     def __init__(self, path: Path, format: str, schema: pa.Schema) -> None:
@@ -45,14 +45,14 @@ class DataFile:
 
     @property
     def is_open(self) -> bool:
-        """It has begun to be written."""
+        """Whether the file was created."""
         return self._file is not None
 
     def write(self, rows: pa.Table) -> None:
         """Add rows.
 
         Raises:
-            JobError: if the disk is full or the like.
+            JobError: if the file cannot be written, for example because the disk is full.
         """
         self._gathered.append(rows)
         self.gathered_bytes += rows.nbytes
@@ -60,7 +60,7 @@ class DataFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is gathered as a row group."""
+        """Write the gathered rows as a row group."""
         with naming(self.path):
             if self._file is None:
                 self._file = _HashedFile(self.path)
@@ -70,7 +70,7 @@ class DataFile:
                 self._writer.write(pa.concat_tables(gathered).cast(self._schema).combine_chunks())
 
     def finish(self) -> None:
-        """Write all there is and close the file; it is not durable yet."""
+        """Write all rows and close the file; it is not durable yet."""
         if self._writer is None or self._gathered:
             self.flush()
         assert self._file is not None
@@ -79,7 +79,7 @@ class DataFile:
             self._file.close()
 
     def seal(self) -> dict[str, Any]:
-        """Make it durable; returns its name, size and checksum."""
+        """Make the file durable; return its name, size and checksum."""
         if self._file is None or not self._file.closed:
             self.finish()
         assert self._file is not None
@@ -93,16 +93,16 @@ class DataFile:
         }
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove the file."""
         self._gathered = []
         if self._file is not None:
-            self._writer.close()  # else it does so itself, when nobody expects it
+            self._writer.close()  # otherwise it closes itself when it is collected
             self._file.close()
             self.path.unlink(missing_ok=True)
 
 
 def _stored(format: str, schema: pa.Schema) -> pa.Schema:
-    """The types that a format stores columns as: those that Spark stores them as."""
+    """Return a schema with the types as which Spark stores these columns in a format."""
     return pa.schema([_stored_field(format, field) for field in schema])
 
 
@@ -111,7 +111,7 @@ def _stored_field(format: str, field: pa.Field) -> pa.Field:
     if pa.types.is_timestamp(kind) and format == "orc":
         return field.with_type(pa.int64()).with_metadata({CATALYST_TYPE: "timestamp_ntz"})
     if pa.types.is_duration(kind):
-        return field.with_type(pa.int64())  # in ORC, its metadata says what it is
+        return field.with_type(pa.int64())  # in ORC, metadata carries the type
     if "duration" not in str(kind):
         return field
     if pa.types.is_list(kind):
@@ -126,7 +126,7 @@ def _stored_field(format: str, field: pa.Field) -> pa.Field:
 def _open_writer(file: _HashedFile, format: str, schema: pa.Schema) -> Any:
     stream = pa.PythonFile(file, mode="w")
     if format == "parquet":
-        # Columns with ids are Iceberg's, where decimals of up to 18 digits are whole numbers.
+        # Columns with ids are Iceberg's, which stores decimals of up to 18 digits as integers.
         with_ids = any(b"PARQUET:field_id" in (f.metadata or {}) for f in schema)
         options = {"store_decimal_as_integer": True} if with_ids else {}
         return pq.ParquetWriter(
@@ -138,13 +138,13 @@ def _open_writer(file: _HashedFile, format: str, schema: pa.Schema) -> Any:
 
 
 def _with_dictionary(schema: pa.Schema) -> bool | list[str]:
-    """The columns whose values are worth a dictionary, in the form that Arrow takes.
+    """Return the columns to store with a dictionary, in the form that Arrow takes.
 
-    Not those that seldom repeat a value: a dictionary that is begun and then given up is half of
-    the time that such a file takes.
+    Columns that seldom repeat a value are left out: a dictionary that is begun and then abandoned
+    takes half of the time for such a file.
     """
     if any(pa.types.is_nested(f.type) for f in schema):
-        return True  # columns within columns can't be left out by their names
+        return True  # nested columns cannot be left out by their names
     return [
         f.name
         for f in schema
@@ -157,7 +157,7 @@ def _with_dictionary(schema: pa.Schema) -> bool | list[str]:
 
 
 class _HashedFile:
-    """A file for pyarrow to write to, that takes the checksum as it goes."""
+    """A file for pyarrow to write to, which computes the checksum meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self.digest = new_digest()
@@ -169,7 +169,7 @@ class _HashedFile:
         return self._file.closed
 
     def write(self, data: Any) -> int:
-        """Write, and add to the checksum."""
+        """Write data, and add it to the checksum."""
         view = memoryview(data)
         self.digest.update(view)
         self.size += view.nbytes
@@ -177,17 +177,17 @@ class _HashedFile:
         return view.nbytes
 
     def flush(self) -> None:
-        """Nothing: what counts is `sync`."""
+        """Do nothing: only `sync` makes data durable."""
 
     def tell(self) -> int:
-        """How much was written."""
+        """Return the number of bytes written."""
         return self.size
 
     def close(self) -> None:
-        """Close it; it is not durable yet."""
+        """Close the file; it is not durable yet."""
         self._file.close()
 
     def sync(self) -> None:
-        """Make it durable."""
+        """Make the file durable."""
         self._file.close()
         sync_path(Path(self._file.name))

@@ -1,8 +1,8 @@
-"""The rows of a table's own files, as a rewrite must keep them.
+"""Read the rows of a table's own files, as a rewrite must keep them.
 
-The files may be of another writer and an older schema: a column's name may be in other cases, it
-may be missing or have a narrower type, and old days may be of another calendar. Where a row can't
-be kept as Spark reads it, the file is refused; nothing is guessed.
+The files may come from another writer and an older schema. A column's name may be in other cases,
+the column may be missing or have a narrower type, and old days may be of another calendar. If a
+row cannot be kept as Spark reads it, the file is refused.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from penstock.dataflow.errors import JobError
 
 __all__ = ["conform", "old_rows"]
 
-#: From here on both calendars, and all zones in them, agree.
+#: From this year on, both calendars and all time zones in them agree.
 _FIRST_DAY = datetime.date(1582, 10, 15)
 _FIRST_INSTANT = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)
 
 
 def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of files, in the columns of today's schema.
+    """Yield the rows of files, with the columns of the present schema.
 
     Arguments:
         files: the files.
         format: "parquet" or "orc".
-        schema: the columns that are wanted.
+        schema: the present schema.
 
     Raises:
-        JobError: if a file's rows can't be kept as they are.
+        JobError: if a file's rows cannot be kept as they are.
     """
     for path in files:
         if format == "parquet":
-            # What Spark wrote long ago has instants of 96 bits.
+            # Old versions of Spark wrote instants with 96 bits.
             file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
             with file:
                 old_calendar = has_old_calendar(file.metadata.metadata)
@@ -51,8 +51,8 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
         else:
             from pyarrow import orc
 
-            # Days before 1582 are numbers of the same meaning in what Spark and Arrow write: they
-            # stay as they are, though Python would take them for others.
+            # Spark and Arrow give the numbers of days before 1582 the same meaning. They are kept,
+            # although Python would read them as other days.
             source = orc.ORCFile(path)
             for stripe in range(source.nstripes):
                 table = pa.Table.from_batches([source.read_stripe(stripe)])
@@ -60,11 +60,11 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
 
 
 def _require_new_times(rows: pa.Table, path: Path) -> None:
-    """See that no time in a file of the old calendar is so old that it matters."""
+    """Check that a file of the old calendar has no times that differ between the calendars."""
     for field in rows.schema:
         kind = field.type
         if pa.types.is_nested(kind):
-            old = re.search(r"date32|tz=", str(kind)) is not None  # can't be seen so easily
+            old = re.search(r"date32|tz=", str(kind)) is not None  # nested values are not inspected
         elif pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None):
             first = pa.scalar(_FIRST_DAY if pa.types.is_date(kind) else _FIRST_INSTANT, kind)
             old = pc.any(pc.less(rows[field.name], first)).as_py() is True
@@ -80,15 +80,15 @@ def _require_new_times(rows: pa.Table, path: Path) -> None:
 
 
 def conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
-    """Rows of a file in the columns of today's schema.
+    """Return the rows of a file with the columns of the present schema.
 
     Arguments:
         table: the rows.
-        schema: the columns that are wanted.
+        schema: the present schema.
         path: of the file, for errors.
 
     Raises:
-        JobError: if a column has a type of which its values can't be made.
+        JobError: if the values of a column cannot be converted to its present type.
     """
     columns = []
     for field, index in zip(schema, _places(table.schema.names, schema.names, path), strict=True):
@@ -110,7 +110,7 @@ def conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
 
 
 def _places(found: Sequence[str], wanted: Sequence[str], path: Path) -> list[int | None]:
-    """Where each wanted name is among those found; Spark does not look at their cases."""
+    """Return the place of each wanted name among those found; case does not matter to Spark."""
     places: list[int | None] = []
     for name in wanted:
         alike = [i for i, other in enumerate(found) if other == name] or [
@@ -128,7 +128,7 @@ def _places(found: Sequence[str], wanted: Sequence[str], path: Path) -> list[int
 
 
 def _renamed(found: pa.DataType, wanted: pa.DataType, path: Path) -> pa.DataType:
-    """The found type with the names of the wanted one, which Arrow's casts go by, in structs."""
+    """Return a type with the struct fields named as wanted, because Arrow casts by name."""
     if found.id != wanted.id or not pa.types.is_nested(found):
         return found
     if pa.types.is_list(found):

@@ -1,12 +1,13 @@
-"""Publishing that also removes: `overwrite` and `upsert`.
+"""Publish output that also removes rows: `overwrite` and `upsert`.
 
-Both write into the ledger which files give way to which, then do it. Once the ledger is durable
-the step is rolled forward after a crash; before, nothing has happened to the table.
+Both first write into the ledger which files are replaced by which, and then replace them. Once the
+ledger is durable, a crash is followed by completing the replacement. Before that, the table has
+not changed.
 
-*Overwrite* collects the job's output next to the staged files and swaps it in when the job has
+*Overwrite* collects the job's output next to the staged files, and swaps it in when the job has
 read all of its input. *Upsert* rewrites, at each commit, the partitions that have changed: the
 rows whose keys have not changed, and the last value of each key that has. Each partition is one
-file of one name, which is replaced in one step.
+file, which is replaced in one step.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ __all__ = [
     "without",
 ]
 
-#: The column of staged changes that says whether a key is to go.
+#: The column of staged changes that marks keys to be deleted.
 DELETED = "__penstock_deleted"
 
 
 def collection(tag: str) -> str:
-    """Where the output of an overwriting sink waits, relative to the table's folder."""
+    """Return the folder that collects an overwriting sink's output, relative to the table's."""
     return f"{STAGING}/{tag}.next"
 
 
 class OverwriteCommitter(TableCommitter):
-    """Collects, and swaps at the end."""
+    """Collects output, and replaces all rows with it at the end of the job."""
 
     def __init__(self, table: Table, access: Access | None) -> None:
         super().__init__(table, access)
-        #: Per ledger, what it said last.
+        #: The newest snapshot that was written to each ledger.
         self._committed: dict[Path, int] = {}
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Put files to the others that wait for the end."""
+        """Add files to the collected output."""
         self.require_collected(path, ledger)
         self.link(committables)
         number = max(c.snapshot for c in committables)
@@ -65,7 +66,7 @@ class OverwriteCommitter(TableCommitter):
         self._committed[path] = number
 
     def finish(self, lineage: str, uid: str) -> None:
-        """Let the collected output take the place of all rows. A second time, do nothing.
+        """Replace all rows with the collected output; do nothing the second time.
 
         Raises:
             JobError: as `commit`.
@@ -82,7 +83,7 @@ class OverwriteCommitter(TableCommitter):
             with self.catalog() as catalog:
                 self.require_table(catalog, [ledger.table or self.table.identity])
                 old = catalog.partitions() if catalog is not None else set()
-                # Files of one that lies elsewhere would not be among those that are removed.
+                # The files of a partition that lies elsewhere would not be removed.
                 self.require_partitions(catalog, old | set(add))
             step = Replacement(
                 number=ledger.committed,
@@ -97,12 +98,12 @@ class OverwriteCommitter(TableCommitter):
             self.replace_files(path, ledger)
 
     def collected(self, tag: str) -> list[str]:
-        """The files that wait for the end, relative to the folder where they do."""
+        """Return the collected files, relative to their folder."""
         waiting = self.table.location / collection(tag)
         return sorted(p.relative_to(waiting).as_posix() for p in _files(waiting))
 
     def require_collected(self, path: Path, ledger: Ledger) -> None:
-        """See that nobody emptied the folder since this committer wrote to it."""
+        """Check that the folder was not emptied since this committer wrote to it."""
         if ledger.committed < self._committed.get(path, 0):
             raise JobError(
                 f"somebody emptied the folder of {self.table} while a job was collecting its new "
@@ -116,7 +117,7 @@ class UpsertCommitter(TableCommitter):
 
     Arguments:
         table, access: as for appending.
-        keys: columns whose values tell rows apart; the partition columns are among them.
+        keys: columns that identify a row, with the partition columns among them.
     """
 
     def __init__(self, table: Table, access: Access | None, keys: tuple[str, ...]) -> None:
@@ -150,9 +151,9 @@ class UpsertCommitter(TableCommitter):
         self.replace_files(path, ledger)
 
     def changes(self, committables: list[Committable]) -> pa.Table:
-        """The last change of each key."""
+        """Return the last change of each key."""
         tables = []
-        # As it was staged, it may lack columns that were added since.
+        # Staged changes may lack columns that were added to the table since.
         schema = pa.schema([*self.table.schema, pa.field(DELETED, pa.bool_())])
         for number in sorted({c.snapshot for c in committables}):
             mine = [c for c in committables if c.snapshot == number]
@@ -163,7 +164,7 @@ class UpsertCommitter(TableCommitter):
                 raise JobError(
                     f"two subtasks changed the same key of {self.table} before snapshot {number}, "
                     f"so it cannot be said which came last: key the stream by {list(self._keys)} "
-                    f"before the sink. That snapshot holds both changes for ever, so then go back "
+                    f"before the sink. That snapshot keeps both changes, so then go back "
                     f"to an earlier one with --resume and --fork, or start the job afresh",
                     recoverability=Recoverability.NON_RECOVERABLE,
                 )
@@ -181,14 +182,14 @@ class UpsertCommitter(TableCommitter):
             ) from None
 
     def _data_files(self, folder: str) -> list[Path]:
-        """The files of a partition, or of a table without any."""
+        """Return the data files of a partition, or of a table without partitions."""
         place = self.table.location / folder
         if not place.exists():
             return []
         return sorted(p for p in place.iterdir() if p.is_file() and p.name[0] not in "_.")
 
     def _rewrite(self, files: list[Path], changes: pa.Table, staged: Path) -> bool:
-        """Write a partition anew; False if it has no rows left."""
+        """Rewrite a partition; return False if it has no rows left."""
         partition_by = self.table.partition_by
         schema = pa.schema([f for f in self.table.schema if f.name not in partition_by])
         keys = [key for key in self._keys if key not in partition_by]
@@ -213,7 +214,7 @@ class UpsertCommitter(TableCommitter):
 
 
 def last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """The last row of each key, in the order in which they stand."""
+    """Return the last row of each key, in their order."""
     if not len(table):
         return table
     indexed = table.select(list(keys)).append_column("__row", pa.array(range(len(table))))
@@ -222,7 +223,7 @@ def last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
 
 def without(rows: pa.Table, changes: pa.Table, keys: list[str]) -> pa.Table:
-    """Those rows whose key is not among the changes."""
+    """Return the rows whose keys are not among the changes."""
     if not keys:
         return rows.slice(0, 0)  # the partition is the key
     indexed = rows.select(keys).append_column("__row", pa.array(range(len(rows))))

@@ -1,8 +1,8 @@
-"""What a table of plain files is, as far as a sink must know, and how its partitions are named.
+"""Describe a table of plain files as a sink needs it, and name the folders of its partitions.
 
 A `Table` is plain data. It is read from Spark's catalog once, in the user's program, and travels
-with the job. Its *identity* goes with all output that is staged for it, and is compared with what
-the catalog says when that output is published.
+with the job. All output that is staged for the table carries the table's *identity*. When the
+output is published, the identity is compared with the catalog.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = [
     "require_partition_column",
 ]
 
-#: What Hadoop and Spark call a partition whose value is NULL.
+#: The name that Hadoop and Spark give to a partition whose value is NULL.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-#: The signs that Spark escapes in the names of partition folders (ExternalCatalogUtils).
+#: The characters that Spark escapes in the names of partition folders (ExternalCatalogUtils).
 _ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 #: The longest name in the usual file systems.
 _NAME_BYTES = 255
@@ -52,13 +52,13 @@ class Table:
     """A table of plain files.
 
     Arguments:
-        name: in the catalog, each part quoted; None for a table that is just a folder.
+        name: in the catalog, each part quoted; None for a table that is only a folder.
         location: its folder.
         format: "parquet" or "orc".
         schema: all columns, in the table's order.
         partition_by: names of the partition columns, outermost first.
-        registered: its partitions are in the catalog.
-        identity: what tells it from another table of its name; plain values.
+        registered: whether its partitions are in the catalog.
+        identity: plain values by which another table of its name is recognized.
     """
 
     name: str | None
@@ -68,7 +68,7 @@ class Table:
     partition_by: tuple[str, ...] = ()
     registered: bool = False
     identity: dict[str, Any] = field(default_factory=dict)
-    #: Where data files lie, relative to `location`: "", or a folder with a "/" at its end.
+    #: The folder of data files, relative to `location`: "", or a name with a "/" at its end.
     data: str = ""
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Table:
 
 
 def describe_table(run: Run, name: str, schema: pa.Schema) -> Table:
-    """Read from the catalog what a table is.
+    """Read the description of a table from the catalog.
 
     Arguments:
         run: runs a statement of SQL.
@@ -87,7 +87,7 @@ def describe_table(run: Run, name: str, schema: pa.Schema) -> Table:
         schema: its columns.
 
     Raises:
-        GraphError: if rows can't be published in a table of this kind exactly once.
+        GraphError: if rows cannot be published in a table of this kind exactly once.
     """
     facts, identity = look_up(run, name)
     parts = [facts["catalog_name"], *facts["namespace"], facts["table_name"]]
@@ -105,7 +105,7 @@ def describe_table(run: Run, name: str, schema: pa.Schema) -> Table:
 
 
 def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the catalog says of a table, and the part of it that tells it from others."""
+    """Return the catalog's details of a table, and the part of them that is its identity."""
     facts = json.loads(run(f"DESCRIBE TABLE EXTENDED {name} AS JSON")[0])
     _refuse(name, facts)
     in_memory = run("SET spark.sql.catalogImplementation")[0] == "in-memory"
@@ -113,7 +113,7 @@ def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "location": str(local_folder(name, facts["location"])),
         "format": facts["provider"].lower(),
         "partition columns": facts.get("partition_columns", []),
-        # A catalog in memory is filled anew by each run of the program.
+        # Each run of the program fills an in-memory catalog again, with new times of creation.
         "time of creation": "" if in_memory else str(facts.get("created_time", "")),
         "columns": {
             column["name"]: hashlib.blake2b(
@@ -125,9 +125,9 @@ def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def difference(now: dict[str, Any], before: dict[str, Any]) -> str | None:
-    """Why these are not two identities of one table; None if they are.
+    """Return how two identities show different tables; None if they are of one table.
 
-    Columns may have been added since: rows without them read as NULL, as in any old file.
+    Columns may have been added since. Rows without them read as NULL, as in any old file.
     """
     for key in before:
         if key != "columns" and now[key] != before[key]:
@@ -166,8 +166,8 @@ def _refuse(name: str, facts: dict[str, Any]) -> None:
 
 
 def local_folder(name: str, location: str) -> Path:
-    """The folder of a location, if it is in a local or mounted file system."""
-    # Spark shows it as a Hadoop path: with a scheme, but nothing in it is escaped.
+    """Return the folder of a location in a local or mounted file system."""
+    # Spark shows a Hadoop path: it has a scheme, but nothing in it is escaped.
     scheme, colon, path = location.partition(":/")
     if not colon:
         scheme, path = "", location
@@ -183,10 +183,10 @@ def local_folder(name: str, location: str) -> Path:
 
 
 def arrow_schema(fields: Iterable[dict[str, Any]]) -> pa.Schema:
-    """The Arrow schema of the fields of a Spark schema in Spark's JSON form.
+    """Return the Arrow schema of fields that are in Spark's JSON form.
 
     Raises:
-        GraphError: for a type that has no plain Parquet and ORC form.
+        GraphError: for a type that cannot be stored in plain Parquet and ORC files.
     """
     return pa.schema([_arrow_field(f) for f in fields])
 
@@ -249,7 +249,7 @@ _TYPES = {
 
 
 def is_interval(column: pa.Field) -> bool:
-    """Whether a column is an interval, or has one in it."""
+    """Return whether a column is an interval, or has one in it."""
     kind = column.type
     return (
         pa.types.is_duration(kind)
@@ -280,10 +280,10 @@ def require_partition_column(column: pa.Field) -> None:
 
 
 def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
-    """The folder of a partition below the table's, named as Spark names it.
+    """Return the folder of a partition below the table's, named as Spark names it.
 
     Raises:
-        JobError: for texts that Spark reads back as NULL, and those that can't name a folder.
+        JobError: for texts that Spark reads back as NULL or that cannot name a folder.
     """
     return "/".join(
         folder_name(n, escape(_value_text(n, v))) for n, v in zip(names, values, strict=True)
@@ -291,14 +291,14 @@ def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def folder_name(column: str, text: str) -> str:
-    """The name of one folder on the way to a partition.
+    """Return the name of one folder in the path of a partition.
 
     Arguments:
         column: name of the partition column.
         text: its value, escaped.
 
     Raises:
-        JobError: if no file system takes such a name.
+        JobError: if the name is too long for the usual file systems.
     """
     name = f"{escape(column)}={text}"
     size = len(name.encode())
@@ -325,12 +325,12 @@ def _value_text(name: str, value: Any) -> str:
 
 
 def escape(text: str) -> str:
-    """A text as Spark writes it in the name of a partition's folder; `unquote` reads it."""
+    """Escape a text as Spark does in the name of a partition's folder; `unquote` reads it."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def partition_literals(folder: str, schema: pa.Schema) -> str:
-    """The partition of a folder as it is written in SQL."""
+    """Return the partition of a folder as SQL writes it."""
     parts = []
     for part in folder.split("/"):
         name, _, text = part.partition("=")
@@ -348,7 +348,7 @@ def partition_literals(folder: str, schema: pa.Schema) -> str:
 
 
 def _bare(value: str) -> str:
-    """A number or boolean as it is written in SQL; the text of the folder may be anything."""
+    """Return a number or boolean as SQL writes it; the folder's text may be anything."""
     if not re.fullmatch(r"-?[0-9]+|true|false", value):
         raise JobError(f"{value!r} is no value of a partition column")
     return value

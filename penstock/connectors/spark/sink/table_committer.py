@@ -42,15 +42,15 @@ __all__ = ["Ledger", "Replacement", "TableCommitter"]
 
 @dataclass(frozen=True)
 class Replacement:
-    """Files of a table that give way to others. Paths are relative to the table's folder.
+    """Files of a table that replace others; paths are relative to the table's folder.
 
     Arguments:
         number: of the newest snapshot whose output it holds.
         old: files to remove.
         new: staged name and final name of each file to put in place; a final name may be that of
             an old file, which is then replaced in one step.
-        add, drop: folders of partitions that the catalog is to know, and to forget.
-        finished: it is the last one of its job.
+        add, drop: folders of partitions to add to the catalog, and to drop from it.
+        finished: whether it is the last one of its job.
     """
 
     number: int
@@ -63,11 +63,11 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a sink has done to a table.
+    """The progress of a sink's output to a table.
 
     Arguments:
         committed: number of the newest snapshot whose output is published.
-        finished: the job has ended, and its last step is done.
+        finished: whether the job has ended and its last replacement is complete.
         table: identity of the table that unpublished output is for.
         replacing: a replacement that was begun.
     """
@@ -79,7 +79,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """The ledger in a file; an empty one if there is none."""
+        """Return the ledger in a file; an empty one if there is no file."""
         try:
             wire = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -89,17 +89,17 @@ class Ledger:
         return cls(**wire)
 
     def write(self, path: Path) -> None:
-        """Make it durable, in one step."""
+        """Write the ledger durably, in one step."""
         wire = {**vars(self), "replacing": self.replacing and vars(self.replacing)}
         replace_file(path, json.dumps(wire).encode(), path.with_suffix(".new"))
 
 
 class TableCommitter(Committer):
-    """Appends; the base of the other modes.
+    """Appends rows; the base of the committers for the other modes.
 
     Arguments:
         table: where the rows go.
-        access: to the catalog; None for a table that is just a folder and has no Spark to tell.
+        access: to the catalog; None for a table that is only a folder, which no Spark knows.
     """
 
     def __init__(self, table: Table, access: Access | None) -> None:
@@ -109,11 +109,11 @@ class TableCommitter(Committer):
         self._access = access
 
     def commit(self, committables: list[Committable]) -> None:
-        """Publish what is newer than the ledger.
+        """Publish the output that is newer than the ledger.
 
         Raises:
-            JobError: if the table was replaced by another, staged output was lost or damaged, or
-                the catalog can't be reached or refuses.
+            JobError: if the table was replaced by another, if staged output was lost or damaged,
+                or if the catalog cannot be reached or refuses a change.
         """
         sinks = {(c.lineage, c.uid): sink_tag(c.lineage, c.uid) for c in committables}
         for sink, tag in sinks.items():
@@ -127,21 +127,21 @@ class TableCommitter(Committer):
             self.abandon(mine)
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Append files that are not published yet, or not known to be."""
+        """Append files that are not known to be published."""
         folders = {self.partition(c) for c in committables}
         with self.catalog() as catalog:
             self.require_table(catalog, [c.payload["table"] for c in committables])
             self.require_partitions(catalog, folders)
             self.link(committables)
-            self.tell(catalog, folders)
+            self.update_catalog(catalog, folders)
         replace(ledger, committed=max(c.snapshot for c in committables)).write(path)
 
     def abandon(self, committables: list[Committable]) -> None:
-        """Remove the staged files; those that are gone already are fine."""
+        """Remove the staged files that still exist."""
         self.files.abandon(committables)
 
     def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
-        """Remove what older attempts staged and no snapshot knows of; see `FileCommitter`."""
+        """Remove files that older attempts staged and no snapshot holds; see `FileCommitter`."""
         return self.files.clean(lineage, uid, before_attempt, keep)
 
     # ---- the steps
@@ -153,7 +153,7 @@ class TableCommitter(Committer):
         self.files.publish(committables)
 
     def partition(self, committable: Committable) -> str:
-        """Return the folder of the partition that a staged file is of, "" if there are none."""
+        """Return the folder of a staged file's partition; "" if the table has no partitions."""
         root = self.table.location / self.table.data
         folder = self.files.target(committable).parent
         if not folder.is_relative_to(root):
@@ -162,21 +162,21 @@ class TableCommitter(Committer):
         return "" if relative == "." else relative
 
     def require_table(self, catalog: Catalog | None, identities: list[dict[str, Any]]) -> None:
-        """See that the table is the one that output was staged for."""
+        """Check that the table is the one that output was staged for."""
         if catalog is not None:
             different = {json.dumps(i, sort_keys=True): i for i in identities}
             catalog.require(different.values())
 
     def require_partitions(self, catalog: Catalog | None, folders: Collection[str]) -> None:
-        """See that partitions that exist lie in the table's folder."""
-        # At each commit anew: anybody may have dropped a partition or moved it since the last.
+        """Check that existing partitions lie in the table's folder."""
+        # Each commit checks: somebody may have dropped or moved a partition since the last one.
         if catalog is not None:
             catalog.require_own_folders(folders)
 
-    def tell(
+    def update_catalog(
         self, catalog: Catalog | None, add: Collection[str], drop: Collection[str] = ()
     ) -> None:
-        """Tell the catalog of new files."""
+        """Add the partitions of new files to the catalog, and refresh the table."""
         if catalog is None:
             return
         if drop:
@@ -185,24 +185,24 @@ class TableCommitter(Committer):
         catalog.refresh()
 
     def replace_files(self, path: Path, ledger: Ledger) -> Ledger:
-        """Do, or do again, what the ledger says is to be replaced; returns the new ledger."""
+        """Perform or repeat the replacement in the ledger; return the new ledger."""
         step = ledger.replacing
         assert step is not None
         with self.catalog() as catalog:
             if ledger.table:
                 self.require_table(catalog, [ledger.table])
             self.exchange(step)
-            self.tell(catalog, step.add, step.drop)
+            self.update_catalog(catalog, step.add, step.drop)
         done = Ledger(committed=step.number, finished=step.finished)
         done.write(path)
         return done
 
     def exchange(self, step: Replacement) -> None:
-        """Remove old files and put new ones in place, durably; what is done already is fine."""
+        """Remove old files and put new ones in place, durably; skip the steps done before."""
         location = self.table.location
         kept = {final for _, final in step.new}
         folders = set()
-        # Out with the old first: a reader in between may miss rows, but sees none twice.
+        # Old files go first: a reader in between may miss rows, but reads none twice.
         for name in step.old:
             if name not in kept:
                 (location / name).unlink(missing_ok=True)
@@ -226,19 +226,19 @@ class TableCommitter(Committer):
     # ---- ledger and catalog
 
     def ledger(self, tag: str) -> Path:
-        """Where a sink's ledger lies."""
+        """Return the path of a sink's ledger."""
         return self.staging / f"{tag}.json"
 
     def settled(self, path: Path) -> Ledger:
-        """A sink's ledger, after what was begun has been done."""
+        """Return a sink's ledger after the replacements that were begun are complete."""
         ledger = Ledger.read(path)
         return ledger if ledger.replacing is None else self.replace_files(path, ledger)
 
     def settle(self) -> None:
-        """Do what any sink, of this job or another, has begun to replace in this table.
+        """Complete the replacements that sinks of any job have begun in this table.
 
         Raises:
-            JobError: if that can't be done.
+            JobError: if one cannot be completed.
         """
         for path in sorted(self.staging.glob("*.json")):
             ledger = Ledger.read(path)
@@ -253,7 +253,7 @@ class TableCommitter(Committer):
                 ) from error
 
     def _is_of_another(self, ledger: Ledger) -> bool:
-        """Whether a ledger is for a table that was here before."""
+        """Return whether a ledger is for another table, which was here before."""
         if not ledger.table:
             return False
         with self.catalog() as catalog:
@@ -267,7 +267,7 @@ class TableCommitter(Committer):
 
     @contextlib.contextmanager
     def catalog(self) -> Iterator[Catalog | None]:
-        """The table's catalog, if it has one."""
+        """Yield the table's catalog, if it has one."""
         if self._access is None or self.table.name is None:
             yield None
         else:
@@ -276,10 +276,10 @@ class TableCommitter(Committer):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other commits to this table, of any job, waiting.
+        """Exclude other commits to this table, of any job, from this block.
 
         Raises:
-            JobError: if what another commit has begun can't be brought to its end.
+            JobError: if a replacement that another commit has begun cannot be completed.
         """
         make_folders(self.staging)
         descriptor = os.open(self.staging / "lock", os.O_RDWR | os.O_CREAT, 0o666)

@@ -48,11 +48,11 @@ __all__ = ["SparkTableSink"]
 
 
 class SparkTableSink(Sink):
-    """Rows of a table of Spark: Parquet, ORC, Delta Lake or Iceberg, plain or partitioned.
+    """Writes rows of a Spark table: Parquet, ORC, Delta Lake or Iceberg, also partitioned.
 
     The table is looked up here, in the program, so it must exist. Records are dicts, dataclasses,
-    named tuples or PySpark `Row`s, by field name, or plain tuples in the order of the columns (as
-    `spark.table(name).columns` says: partition columns last).
+    named tuples or PySpark `Row`s, by field name, or plain tuples in the order of the columns,
+    which is that of `spark.table(name).columns`: partition columns last.
 
     Arguments:
         table: its name in the catalog, as in SQL. ``delta.`/path` `` is a Delta table that is in
@@ -62,16 +62,17 @@ class SparkTableSink(Sink):
             nothing else. "upsert": the last record of each key is the row of that key.
         keys: for "upsert", the columns that tell rows apart; the table's partition columns must
             be among them, and the stream must be keyed by them.
-        is_delete: for "upsert", whether a record says that the row of its key is to go; of such
-            a record only the keys are looked at.
-        spark: the session whose catalog has the table; the active one, or else a new one.
+        is_delete: for "upsert", returns whether a record deletes the row of its key; only the keys
+            of such a record are used.
+        spark: the session whose catalog has the table; by default the active one, or else a new
+            one.
         iceberg_catalog: how pyiceberg reaches the catalog that the table's name begins with, as
             for `pyiceberg.catalog.load_catalog`; then no session is needed. By default this is
             taken from the session's settings.
 
     Raises:
-        GraphError: if there is no such table, it can't be written exactly once, an argument is
-            wrong, or pyspark is missing.
+        GraphError: if there is no such table, if it cannot be written exactly once, if an
+            argument is wrong, or if pyspark is missing.
     """
 
     exactly_once = True
@@ -116,16 +117,18 @@ class SparkTableSink(Sink):
         keys: Sequence[str] = (),
         is_delete: Callable[[Any], bool] | None = None,
     ) -> SparkTableSink:
-        """A table that is a folder, as `spark.read.parquet(path)` reads it. Needs no Spark.
+        """Write a table that is a folder, as `spark.read.parquet(path)` reads it.
+
+        This needs no Spark.
 
         Arguments:
-            path: the folder; made if it is missing.
+            path: the folder; created if it is missing.
             schema: names and types of all columns, in the order of plain tuples.
             format: "parquet" or "orc".
             partition_by: partition columns, outermost first.
-            mode: as for a table with a name; so are the next two.
-            keys: for "upsert".
-            is_delete: for "upsert".
+            mode: as for a table with a name.
+            keys: for "upsert", as for a table with a name.
+            is_delete: for "upsert", as for a table with a name.
 
         Raises:
             GraphError: if an argument is wrong.
@@ -162,7 +165,7 @@ class SparkTableSink(Sink):
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         self.is_delete = is_delete
         self._access = access
-        # What it collects is of one line of snapshots.
+        # An overwriting sink collects the output of one line of snapshots, from its beginning.
         self.needs_all_output = mode == "overwrite"
         if mode not in ("append", "overwrite", "upsert"):
             raise GraphError(
@@ -200,11 +203,11 @@ class SparkTableSink(Sink):
 
     @property
     def folder(self) -> Path:
-        """That of the table, which workers and the JobManager must both see."""
+        """The folder of the table, which workers and the JobManager must both see."""
         return self.table.location
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that stages."""
+        """Create a writer that stages rows."""
         if isinstance(self.table, LakeTable):
             return lake.create_writer(self.table, context, self.mode, self.keys, self.is_delete)
         if self.mode == "upsert":
@@ -212,7 +215,7 @@ class SparkTableSink(Sink):
         return RowWriter(self.table, context, collected=self.mode == "overwrite")
 
     def create_committer(self) -> Committer:
-        """The committer of the mode."""
+        """Create the committer of the mode."""
         if isinstance(self.table, LakeTable):
             return lake.create_committer(self.table, self.mode, self.keys)
         if self.mode == "upsert":
@@ -222,10 +225,10 @@ class SparkTableSink(Sink):
         return TableCommitter(self.table, self._access)
 
     def validate(self) -> None:
-        """See that the table's folder can be written, and has hard links that work.
+        """Check that the table's folder can be written and supports hard links.
 
         Raises:
-            GraphError: if not.
+            GraphError: if it cannot or does not.
         """
         staging = self.table.location / STAGING
         probe = staging / f"probe-{os.getpid()}"
@@ -255,7 +258,7 @@ class SparkTableSink(Sink):
 
 
 def _for_orc(table: Table) -> pa.Schema:
-    """The columns, if ORC files that Arrow writes hold them as Spark reads them."""
+    """Return the columns as ORC stores them; refuse those that Spark would read otherwise."""
     fields = []
     for column in table.schema:
         nested = pa.types.is_nested(column.type) and re.search("timestamp|date", str(column.type))
@@ -266,7 +269,7 @@ def _for_orc(table: Table) -> pa.Schema:
                 f"TIMESTAMP, no times and dates in nested types, or USING parquet"
             )
         if pa.types.is_date(column.type) and column.name not in table.partition_by:
-            # Spark takes days before this one to be of the Julian calendar.
+            # Spark reads earlier days as days of the Julian calendar.
             column = column.with_metadata({"since": "1582-10-15"})
         fields.append(column)
     return pa.schema(fields)

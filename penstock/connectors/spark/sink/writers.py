@@ -1,4 +1,4 @@
-"""The writers of a table's sink: records to staged data files, in the tasks."""
+"""Stage the rows of a table in data files, in the tasks of the sink."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 __all__ = ["ChangeWriter", "RowWriter", "TableWriter"]
 
-#: Rows of all partitions that one writer gathers in memory, in bytes.
+#: The memory of the rows that one writer gathers, over all partitions, in bytes.
 _GATHERED_BYTES = 64 << 20
-#: Partitions whose files one writer has open at a time.
+#: The number of partitions whose files one writer keeps open.
 _OPEN_FILES = 100
-#: To turn records into columns costs as much as some hundred records each time. So it is done for
-#: so many together, or so many slices of the task, which are the shorter the larger records are.
+#: Encoding a batch as columns has a fixed cost, that of some hundred records. So records are
+#: gathered up to a number of records or of the task's slices, which are shorter for large records.
 _TOGETHER, _SLICES_TOGETHER = 2048, 8
 
 
 class TableWriter(SinkWriter):
-    """What both writers share: gathering records, names of staged files and of partitions."""
+    """Gathers records, and names staged files and partitions; the base of both writers."""
 
     def __init__(self, table: Table, context: WriterContext) -> None:
         self._table = table
@@ -39,44 +39,44 @@ class TableWriter(SinkWriter):
         self._tag = sink_tag(context.lineage, context.uid)
         self._files = 0
         self._folders: dict[tuple[Any, ...], str] = {}
-        #: Records that are not columns yet, and in how many slices they came.
+        #: Records that are not encoded yet, and the number of slices in which they came.
         self._waiting: list[Any] = []
         self._slices = 0
 
     def write(self, batch: list[Any]) -> None:
-        """Gather records; they are staged when there are enough, or none come."""
+        """Gather records; they are staged when there are enough, or when no more come."""
         self._waiting += batch
         self._slices += 1
         if len(self._waiting) >= _TOGETHER or self._slices >= _SLICES_TOGETHER:
             self.flush()
 
     def flush(self) -> None:
-        """Stage what is gathered."""
+        """Stage the gathered records."""
         batch, self._waiting, self._slices = self._waiting, [], 0
         if batch:
             self._stage(batch)
 
     @abstractmethod
     def _stage(self, batch: list[Any]) -> None:
-        """Encode records and take their rows."""
+        """Encode records and gather their rows."""
 
     def close(self) -> None:
-        """Forget what is gathered."""
+        """Discard the gathered records."""
         self._waiting = []
 
     def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
-        """The partition of each row; None if the table has no partitions."""
+        """Return the partition of each row; None if the table has no partitions."""
         names = self._table.partition_by
         if not names:
             return None
         return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
 
     def folder_of(self, key: tuple[Any, ...]) -> str:
-        """The folder of a partition, relative to the one of the data files."""
+        """Return the folder of a partition, relative to the folder of the data files."""
         return partition_folder(self._table.partition_by, key)
 
     def _folder(self, key: tuple[Any, ...], record: Any) -> str:
-        """The folder of the partition that a record is of."""
+        """Return the folder of a record's partition; errors name the record."""
         folder = self._folders.get(key)
         if folder is None:
             if len(self._folders) > 100_000:
@@ -88,21 +88,23 @@ class TableWriter(SinkWriter):
         return folder
 
     def _free_name(self) -> str:
-        """A new staged name; only this writer makes names that begin like it."""
+        """Return a new staged name, with a beginning that no other writer uses."""
         ctx = self._context
         with naming(self._staging):
-            make_folders(self._staging)  # each time: INSERT OVERWRITE empties the table's folder
+            make_folders(
+                self._staging
+            )  # again each time: INSERT OVERWRITE empties the table's folder
         while True:
             name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
             self._files += 1
-            # A job that was stopped and started again may count its attempts anew, and a file
-            # from before may still be waiting for its commit.
+            # A job that was stopped and started again may count its attempts from 0 again, and a
+            # file of the first run may still wait for its commit.
             if not (self._staging / name).exists():
                 return name
 
 
 class RowWriter(TableWriter):
-    """Stages rows, a file per partition."""
+    """Stages rows, one file per partition."""
 
     def __init__(self, table: Table, context: WriterContext, collected: bool) -> None:
         super().__init__(table, context)
@@ -111,11 +113,11 @@ class RowWriter(TableWriter):
         self._schema = pa.schema([f for f in table.schema if f.name not in names])
         self._root = collection(self._tag) + "/" if collected else table.data
         self._open: dict[str, DataFile] = {}
-        #: Those that had to be closed before the snapshot; still to be sealed.
+        #: Files that had to be closed before the snapshot, and are not sealed yet.
         self._full: list[tuple[str, DataFile]] = []
 
     def _stage(self, batch: list[Any]) -> None:
-        """Encode, and add each row to the file of its partition."""
+        """Encode records, and add each row to the file of its partition."""
         rows = self._encoder.encode(batch)
         keys = self.partitions(rows)
         rows = rows.select(self._schema.names)
@@ -128,7 +130,7 @@ class RowWriter(TableWriter):
         indices: dict[tuple[Any, ...], list[int]] = {}
         for index, key in enumerate(keys):
             indices.setdefault(key, []).append(index)
-        # All names first: one that is refused must not leave half of a batch behind.
+        # All folders are named first: a refused name must not leave half of a batch behind.
         folders = {key: self._folder(key, batch[mine[0]]) for key, mine in indices.items()}
         for key, mine in indices.items():
             self._add(folders[key], rows.take(pa.array(mine)))
@@ -139,10 +141,10 @@ class RowWriter(TableWriter):
             self._open[folder] = DataFile(path, self._table.format, self._schema)
         self._open[folder].write(rows)
         if len(self._open) > 1:
-            self._relieve()
+            self._limit_open_files()
 
-    def _relieve(self) -> None:
-        """Keep memory and open files within bounds when there are many partitions."""
+    def _limit_open_files(self) -> None:
+        """Limit memory and open files when there are many partitions."""
         if sum(f.gathered_bytes for f in self._open.values()) > _GATHERED_BYTES:
             max(self._open.values(), key=lambda f: f.gathered_bytes).flush()
         written = [folder for folder, file in self._open.items() if file.is_open]
@@ -152,7 +154,7 @@ class RowWriter(TableWriter):
             self._full.append((written[0], file))
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Hand the files over; they are written to the end and synced when called."""
+        """Return a function that completes and syncs the files of a snapshot."""
         self.flush()
         files = [*self._full, *self._open.items()]
         self._full, self._open = [], {}
@@ -183,7 +185,7 @@ class RowWriter(TableWriter):
         return seal
 
     def close(self) -> None:
-        """Remove the files."""
+        """Discard the records, and remove the files."""
         super().close()
         for _, file in (*self._full, *self._open.items()):
             file.discard()
@@ -191,7 +193,7 @@ class RowWriter(TableWriter):
 
 
 class ChangeWriter(TableWriter):
-    """Stages the last change of each key since the snapshot before."""
+    """Stages the last change of each key since the previous snapshot."""
 
     def __init__(
         self,
@@ -203,17 +205,17 @@ class ChangeWriter(TableWriter):
         super().__init__(table, context)
         self._keys = keys
         self._is_delete = is_delete
-        # A key that is None would never match a row again.
+        # A key of None would never match a row.
         named = [f.with_nullable(False) if f.name in keys else f for f in table.schema]
         self._encoder = RowEncoder(pa.schema(named), str(table))
-        # Of a row that goes, whatever the record holds besides the keys does not matter.
+        # For a deleted row, only the keys of the record matter.
         self._key_encoder = RowEncoder(pa.schema([f for f in named if f.name in keys]), str(table))
         self._schema = pa.schema([*table.schema, pa.field(DELETED, pa.bool_())])
         self._gathered: list[pa.Table] = []
         self._rows = 0
 
     def _stage(self, batch: list[Any]) -> None:
-        """Encode, and keep the last change of each key."""
+        """Encode records, and keep the last change of each key."""
         gone = (
             [False] * len(batch) if self._is_delete is None else list(map(self._is_delete, batch))
         )
@@ -241,7 +243,8 @@ class ChangeWriter(TableWriter):
                     for f in self._table.schema
                 }
             )
-        # The committer makes the folders, and what it can't commit it could never commit.
+        # The committer creates the folders. A name that it would refuse must fail here, because the
+        # commit could never succeed.
         for key, record in zip(self.partitions(rows) or (), records, strict=False):
             self._folder(key, record)
         flag = pa.array([gone] * len(rows), pa.bool_())
@@ -252,7 +255,7 @@ class ChangeWriter(TableWriter):
         self._rows = len(self._gathered[0])
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Hand the changes over; they are written when called."""
+        """Return a function that writes the changes of a snapshot."""
         del snapshot
         self.flush()
         gathered, self._gathered, self._rows = self._gathered, [], 0
@@ -268,13 +271,13 @@ class ChangeWriter(TableWriter):
         return seal
 
     def close(self) -> None:
-        """Forget the changes."""
+        """Discard the records and changes."""
         super().close()
         self._gathered = []
 
 
 def _pick(record: Any, names: list[str], keys: tuple[str, ...]) -> Any:
-    """The keys of a record, whatever its shape."""
+    """Return the keys of a record of any form."""
     wanted = [name for name in names if name in keys]
     if isinstance(record, dict):
         return {key: record[key] for key in wanted if key in record}

@@ -1,7 +1,7 @@
 """Write tables of Delta Lake and Iceberg, whose logs define which files are rows.
 
 A sink publishes a snapshot with one transaction of the table. The transaction also records the
-snapshot's number, so the table itself shows what is published (`table_log`).
+snapshot's number, so the table itself shows which output is published (`table_log`).
 
 `table_lookup` finds a table by its name. `delta` and `iceberg` describe the tables and refuse
 those that cannot be written exactly once. `delta_log` and `iceberg_log` perform the transactions

@@ -1,8 +1,8 @@
-"""What a Delta table is, as far as a sink must know, and which of them are refused.
+"""Describe a Delta table as a sink needs it, and refuse tables that it cannot write.
 
-Read through the package deltalake (delta-rs), in the program; what comes of it is plain data. All
-that is here is what the table's own log says: its schema is in Spark's JSON form there. The
-transactions are in `delta_log.py`. (Delta's PROTOCOL.md, "Table Features".)
+The table's own log is read through the package deltalake (delta-rs), in the program; its schema
+has Spark's JSON form there. The description is plain data. `delta_log.py` has the transactions.
+(Delta's PROTOCOL.md, "Table Features".)
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaLakeTable", "delta_table", "identity_of", "open_delta", "refusal"]
 
-#: What a writer must be able to do, by number of the protocol, before features had names.
+#: The features that a version of the writer protocol requires, before tables listed them by name.
 _BY_VERSION = {
     3: ["checkConstraints"],
     4: ["changeDataFeed", "generatedColumns"],
     5: ["columnMapping"],
     6: ["identityColumns"],
 }
-#: Features that delta-rs can commit to, and that ask nothing of files which are only added; of
-#: those that would if they were used, `_used` says whether they are.
+#: Features that delta-rs can commit to and that need nothing in files which are only added. Some
+#: of them would if they were used; `_used` finds these.
 _HARMLESS = {
     "appendOnly",
     "changeDataFeed",
@@ -50,16 +50,16 @@ class DeltaLakeTable(LakeTable):
     """A Delta table.
 
     Arguments:
-        only_appends: why rows that are there have to stay; "" if they may go.
+        only_appends: why existing rows must not be removed; "" if they may be.
     """
 
     only_appends: str = ""
 
     def require_mode(self, mode: str) -> None:
-        """See that the table can be written in a mode of the sink.
+        """Check that the table can be written in a mode of the sink.
 
         Raises:
-            GraphError: if rows would have to go and can't.
+            GraphError: if the mode removes rows and the table does not allow that.
         """
         if mode != "append" and self.only_appends:
             raise GraphError(
@@ -68,11 +68,11 @@ class DeltaLakeTable(LakeTable):
 
 
 def delta_table(path: Path, name: str | None = None) -> DeltaLakeTable:
-    """Read from its log what a Delta table is.
+    """Read the description of a Delta table from its log.
 
     Arguments:
         path: its folder.
-        name: what messages call it; by default the path.
+        name: its name in messages; by default the path.
 
     Raises:
         GraphError: if there is no Delta table, or it can't be written exactly once.
@@ -97,7 +97,7 @@ def delta_table(path: Path, name: str | None = None) -> DeltaLakeTable:
 
 
 def open_delta(path: Path) -> deltalake.DeltaTable:
-    """The newest state of a Delta table.
+    """Open the newest state of a Delta table.
 
     Raises:
         GraphError: if there is none, it can't be read, or the package deltalake is missing.
@@ -121,7 +121,7 @@ def open_delta(path: Path) -> deltalake.DeltaTable:
 
 
 def identity_of(table: deltalake.DeltaTable, path: Path) -> dict[str, Any]:
-    """What tells a table from another one at its place."""
+    """Return the identity of a table, by which another table at its path is recognized."""
     metadata = table.metadata()
     return {
         "location": str(path),
@@ -139,7 +139,7 @@ def identity_of(table: deltalake.DeltaTable, path: Path) -> dict[str, Any]:
 
 
 def refusal(table: deltalake.DeltaTable) -> str | None:
-    """Why rows can't be added to a table exactly once; None if they can."""
+    """Return why rows cannot be added to a table exactly once; None if they can."""
     protocol = table.protocol()
     version = protocol.min_writer_version
     features = set(protocol.writer_features or ())
@@ -151,7 +151,7 @@ def refusal(table: deltalake.DeltaTable) -> str | None:
     used = _used(table)
     for feature in sorted(features):
         if feature in used:
-            return f"it has {used[feature]}, which files that are added as they are don't obey"
+            return f"it has {used[feature]}, which rows that are only added may violate"
         if feature not in _HARMLESS:
             return f"it has the feature {feature!r}, which cannot be written through delta-rs"
     configuration = table.metadata().configuration
@@ -165,7 +165,7 @@ def refusal(table: deltalake.DeltaTable) -> str | None:
 
 
 def _used(table: deltalake.DeltaTable) -> dict[str, str]:
-    """What the table makes use of, per feature."""
+    """Return, by feature, the parts of the table that use it."""
     used = {}
     configuration = table.metadata().configuration
     constraints = [key for key in configuration if key.startswith("delta.constraints.")]

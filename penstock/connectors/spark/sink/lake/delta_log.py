@@ -1,14 +1,13 @@
-"""Transactions in the log of a Delta table, through the package deltalake (delta-rs).
+"""Perform transactions in the log of a Delta table, through the package deltalake (delta-rs).
 
-Each carries a `txn` action: the application is this sink in its line of snapshots, the version is
-the number of the snapshot. Delta's protocol keeps the newest one of each application for good,
-in checkpoints of the log, too. delta-rs is told never to retry by itself, so that a transaction
-is committed as the version right after the one that was read, or not at all: the name of that
-version's file in the log is made once.
+Each transaction carries a `txn` action. Its application is the sink in its line of snapshots, and
+its version is the number of the snapshot. Delta's protocol keeps the newest version of each
+application for good, also in checkpoints of the log. delta-rs must not retry by itself. So a
+transaction becomes the version right after the one that was read, or fails, because the file of
+that version can be created only once.
 
-Files that are appended stay as they were staged; only their names go into the log, with the
-statistics that their footers have. (Delta's PROTOCOL.md, "Transaction Identifiers",
-"Per-file Statistics".)
+Appended files stay as they were staged. Only their names go into the log, with the statistics in
+their footers. (Delta's PROTOCOL.md, "Transaction Identifiers", "Per-file Statistics".)
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 __all__ = ["DeltaLog", "statistics"]
 
-#: Texts that are longer say nothing of a file in its statistics. (Delta cuts them to so many.)
+#: Longer texts get no bounds in the statistics of a file. (Delta itself cuts texts to this length.)
 _LONGEST_TEXT = 32
 
 
@@ -64,8 +63,8 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[deltalake.DeltaTable]:
-        # Anew each time: a table object that is told to look again does not see that the table
-        # was dropped and made anew.
+        # The table is opened again each time. An open table object that is updated does not notice
+        # that the table was dropped and created again.
         try:
             table = open_delta(self._table.location)
         except GraphError as error:
@@ -85,7 +84,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
         for number in range(state.version(), -1, -1):
             path = self._log / f"{number:020d}.json"
             if not path.exists():
-                return  # cut off behind a checkpoint, so it is old
+                return  # removed behind a checkpoint, so it is old
             if any(t["appId"] == _application(snapshot) for t in _actions(path, "txn")):
                 self._sync(number - 1)
                 return
@@ -122,7 +121,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
         changes: pa.Table,
         keys: tuple[str, ...],
     ) -> None:
-        # Without columns that were added since the changes were staged.
+        # Columns that were added since the changes were staged are left out.
         names = [name for name in self._table.schema.names if name in changes.schema.names]
         deleted = f"s.{_quoted(DELETED)}"
         values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
@@ -133,7 +132,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
                 " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys),
                 source_alias="s",
                 target_alias="t",
-                # All changes are in memory: then delta-rs reads only files that may have the keys.
+                # All changes are in memory, so delta-rs can skip files that cannot have the keys.
                 streamed_exec=False,
                 commit_properties=_properties(snapshot),
             )
@@ -155,7 +154,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
         self._sync(base)
 
     def _sync(self, base: int) -> None:
-        """Make what was committed after a version durable; delta-rs leaves it to the system."""
+        """Sync all commits after a version, which delta-rs does not do."""
         folders = {self._log}
         for path in self._log.iterdir():
             number = path.name.partition(".")[0]
@@ -200,7 +199,7 @@ def _quoted(name: str) -> str:
 
 
 def _partition_values(folder: str) -> dict[str, str | None]:
-    """The values of a partition as Delta writes them, from its folder: the same texts."""
+    """Return the values of a partition from its folder, as the texts that Delta writes."""
     values: dict[str, str | None] = {}
     for part in folder.split("/") if folder else ():
         name, _, text = part.partition("=")
@@ -209,7 +208,7 @@ def _partition_values(folder: str) -> dict[str, str | None]:
 
 
 def _actions(version: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """The actions of one kind in a version of the log."""
+    """Yield the actions of one kind in a version of the log."""
     with version.open(encoding="utf-8") as lines:
         for line in lines:
             action = json.loads(line)
@@ -227,10 +226,10 @@ def _sync_file(path: Path) -> None:
 
 
 def statistics(path: Path) -> dict[str, Any]:
-    """What Delta wants to know of a data file, from its footer.
+    """Return Delta's statistics of a data file, from its footer.
 
-    Bounds are given of whole numbers, dates, times and short texts. A column without them is
-    read always, which is never wrong.
+    Whole numbers, dates, times and short texts get bounds. A reader cannot skip a file by a column
+    without bounds, which is slower and never wrong.
     """
     footer = pq.read_metadata(path)
     lowest: dict[str, Any] = {}
@@ -262,13 +261,13 @@ def statistics(path: Path) -> dict[str, Any]:
 
 
 def _bound(value: Any, upper: bool) -> Any:
-    """A bound as it stands in the log; None for one that is not given."""
+    """Return a bound as the log writes it; None if the log has none for such a value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
         return value
     if isinstance(value, datetime.datetime):
-        # Delta counts milliseconds here, so an upper bound is the next one.
+        # Delta counts milliseconds here, so an upper bound is rounded up.
         rest = datetime.timedelta(microseconds=value.microsecond % 1000)
         try:
             value = value - rest + datetime.timedelta(milliseconds=1 if upper and rest else 0)

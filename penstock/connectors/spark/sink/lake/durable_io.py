@@ -1,7 +1,7 @@
-"""Files of an Iceberg table's metadata, written so that they outlive a power failure.
+"""Write the metadata files of an Iceberg table so that they survive a power failure.
 
-pyiceberg loads this class by the name that the sink gives it in the catalog's settings. It leaves
-files to the system otherwise: then a catalog that is durable could name metadata that is not.
+pyiceberg loads this class by the name that the sink gives it in the catalog's settings. Its own
+classes do not sync files. A durable catalog could then name metadata that was lost.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["DurableFileIO"]
 
 
 class DurableFileIO(PyArrowFileIO):
-    """The local file system; a file is durable when it is closed."""
+    """Writes to the local file system; a file is durable when it is closed."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file to be written."""
+        """Return a file to be written."""
         scheme, netloc, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)

@@ -1,9 +1,9 @@
-"""What an Iceberg table is, as far as a sink must know, and which of them are refused.
+"""Describe an Iceberg table as a sink needs it, and refuse tables that it cannot write.
 
-Read through pyiceberg, in the program; what comes of it is plain data. Data files carry the ids of
-the table's columns, as Iceberg wants them; the writer, which also finds the partition of each
-row, is in `iceberg_writer.py`, the transactions are in `iceberg_log.py`. (Iceberg's Table Spec,
-"Schemas and Data Types", "Partitioning".)
+The table is read through pyiceberg, in the program, and the description is plain data. Data files
+carry the ids of the table's columns, as Iceberg requires. `iceberg_writer.py` finds the partition
+of each row, and `iceberg_log.py` has the transactions. (Iceberg's Table Spec, "Schemas and Data
+Types", "Partitioning".)
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
     "refusal",
 ]
 
-#: The folder of the data files in the table's.
+#: The folder of the data files in the table's folder.
 _DATA = "data/"
 _FILE_IO = "penstock.connectors.spark.sink.lake.durable_io.DurableFileIO"
 
 
 @dataclass(frozen=True)
 class PartitionField:
-    """One field by which an Iceberg table is partitioned.
+    """A field by which an Iceberg table is partitioned.
 
     Arguments:
         name: of the field.
-        source: the column that it is made from.
-        transform: how, as Iceberg writes it: `identity`, `day`, `bucket[16]`.
+        source: the column that it is computed from.
+        transform: the function, as Iceberg writes it: `identity`, `day`, `bucket[16]`.
     """
 
     name: str
@@ -63,7 +63,7 @@ class IcebergTable(LakeTable):
         identifier: namespace and name in it.
         properties: how pyiceberg reaches the catalog.
         schema_id, spec_id: ids of the schema and of the partitioning that rows are staged for.
-        fields: by which the table is partitioned.
+        fields: the fields by which the table is partitioned.
     """
 
     catalog: str = ""
@@ -74,12 +74,12 @@ class IcebergTable(LakeTable):
     fields: tuple[PartitionField, ...] = ()
 
     def require_mode(self, mode: str) -> None:
-        """All modes are fine."""
+        """Accept every mode."""
         del mode
 
 
 def iceberg_table(catalog: str, identifier: list[str], properties: dict[str, str]) -> IcebergTable:
-    """Read from its catalog what an Iceberg table is.
+    """Read the description of an Iceberg table through its catalog.
 
     Arguments:
         catalog: name of the catalog.
@@ -125,7 +125,7 @@ def iceberg_table(catalog: str, identifier: list[str], properties: dict[str, str
 def opened(
     catalog: str, identifier: tuple[str, ...], properties: dict[str, str]
 ) -> Iterator[PyIcebergTable]:
-    """The newest state of a table; its catalog is closed afterwards.
+    """Open the newest state of a table; its catalog is closed afterwards.
 
     Raises:
         GraphError: if there is no such table, the catalog can't be reached, or the package
@@ -133,7 +133,7 @@ def opened(
     """
     name = ".".join([catalog, *identifier])
     try:
-        # Its parts want different packages: sqlalchemy, pyarrow, a client of Hive.
+        # Parts of pyiceberg need further packages: sqlalchemy, pyarrow, a client of Hive.
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError, NotInstalledError
 
@@ -152,7 +152,7 @@ def opened(
             f"the Iceberg catalog {catalog!r} has no table {'.'.join(identifier)!r}: create it"
         ) from error
     except Exception as error:
-        # Each kind of catalog has errors of its own.
+        # Each kind of catalog raises errors of its own.
         raise GraphError(
             f"the Iceberg table {name} cannot be read: {_first_line(error)}. "
             f"Its catalog was looked for with {properties}"
@@ -171,7 +171,7 @@ _MISSING = (
 
 
 def identity_of(table: PyIcebergTable, location: Path) -> dict[str, Any]:
-    """What tells a table from another one of its name."""
+    """Return the identity of a table, by which another table of its name is recognized."""
     return {
         "location": str(location),
         "format": "iceberg",
@@ -186,7 +186,7 @@ def identity_of(table: PyIcebergTable, location: Path) -> dict[str, Any]:
 
 
 def refusal(table: PyIcebergTable) -> str | None:
-    """Why rows can't be added to a table exactly once; None if they can."""
+    """Return why rows cannot be added to a table exactly once; None if they can."""
     if table.format_version > 2:
         return (
             f"its format has version {table.format_version}, and pyiceberg writes 1 and 2: "

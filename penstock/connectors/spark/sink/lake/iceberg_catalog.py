@@ -1,8 +1,8 @@
-"""From the settings of an Iceberg catalog in Spark to those that pyiceberg takes.
+"""Translate the settings of an Iceberg catalog in Spark to those of pyiceberg.
 
-Both know the same kinds of catalog under other names. Passwords and the like are not taken along,
-since what is here travels with the job; pyiceberg has them from its own file
-(`~/.pyiceberg.yaml`) or from the environment.
+Both know the same kinds of catalog under different names. Secrets are left out, because these
+settings travel with the job. pyiceberg reads secrets from its own file (`~/.pyiceberg.yaml`) or
+from the environment.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _KINDS = {
     "aws.glue.GlueCatalog": "glue",
     "jdbc.JdbcCatalog": "sql",
 }
-#: Settings that mean the same to both.
+#: Settings with the same meaning in both.
 _SHARED = re.compile(r"uri|warehouse|prefix|scope|audience|resource|oauth2-server-uri|header\..+")
 _SECRET = re.compile(r"(?i)secret|password|token|credential")
 
 
 def from_spark(name: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a catalog for pyiceberg.
+    """Return the settings of a catalog for pyiceberg.
 
     Arguments:
         name: of the catalog.
-        settings: all of the session, by their full names.
+        settings: all settings of the session, by their full names.
 
     Raises:
-        GraphError: if the catalog is of a kind that pyiceberg can't commit to.
+        GraphError: if pyiceberg cannot commit to this kind of catalog.
     """
     prefix = f"spark.sql.catalog.{name}."
     own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
@@ -72,14 +72,14 @@ def from_spark(name: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a catalog for pyiceberg, fit to travel with a job.
+    """Check the settings of a catalog for pyiceberg, and return them fit to travel with a job.
 
     Arguments:
         name: of the catalog.
         properties: as for `pyiceberg.catalog.load_catalog`.
 
     Raises:
-        GraphError: if there is a secret among them.
+        GraphError: if one of them is a secret.
     """
     result = {str(key): str(value) for key, value in properties.items()}
     secret = next((key for key in result if _SECRET.search(key)), None)
@@ -94,7 +94,7 @@ def checked(name: str, properties: Mapping[str, str]) -> dict[str, str]:
         )
     uri = result.get("uri", "")
     if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
-        # The JobManager may run in another folder.
+        # The JobManager may run in another folder, so the path must be absolute.
         result["uri"] = f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
     return result
 

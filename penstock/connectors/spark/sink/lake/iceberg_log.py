@@ -1,13 +1,13 @@
-"""Transactions on an Iceberg table, through pyiceberg.
+"""Perform transactions on an Iceberg table, through pyiceberg.
 
-One transaction adds a snapshot of the table and sets one of its properties,
-`penstock.<sink>.snapshot`, to the number of the job's snapshot. The property is the record: it
-stays when Iceberg's snapshots expire. Snapshots name the job's snapshot in their summaries, too,
-which is for people, and is looked at if somebody removed the property.
+A transaction adds a snapshot to the table and sets one of its properties,
+`penstock.<sink>.snapshot`, to the number of the job's snapshot. The property is the record,
+because it stays when Iceberg's snapshots expire. The summary of each snapshot names the job's
+snapshot too. That is for people, and a fallback if somebody has removed the property.
 
-pyiceberg would put a transaction that met another one on top of that and try again. It is told
-not to: whether the other one was ours must be seen first. (Iceberg's Table Spec, "Optimistic
-Concurrency"; Catalog API, "assert-ref-snapshot-id".)
+After a conflict, pyiceberg would repeat a transaction on top of the other one. It must not: the
+other one may have published the same snapshot, which must be checked first. (Iceberg's Table
+Spec, "Optimistic Concurrency"; Catalog API, "assert-ref-snapshot-id".)
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
             reason = refusal(table)
             if reason is not None:
                 raise JobError(f"{mine} cannot be written exactly once any more: {reason}")
-            # Of this copy of the properties; the table's own stay as they are.
+            # Only this copy of the properties is changed, not the table's own.
             table.metadata.properties["commit.retry.num-retries"] = "0"
             yield table
 
@@ -110,7 +110,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
         return max(numbers)
 
     def _make_durable(self, state: PyIcebergTable, snapshot: SinkSnapshot) -> None:
-        """Nothing: files are synced before the catalog names them (`durable_io.py`)."""
+        """Do nothing: files are synced before the catalog names them (`durable_io.py`)."""
 
     def _append(self, state: PyIcebergTable, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
         with self._transaction(state, snapshot) as (_, update), update.fast_append() as added:
@@ -147,7 +147,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
             with self._transaction(state, snapshot) as (_, update), update.overwrite() as replaced:
                 for task in state.scan(row_filter=_may_have(changes, keys)).plan_files():
                     scan = ArrowScan(state.metadata, state.io, state.schema(), AlwaysTrue())
-                    # As the table's files: pyiceberg reads texts with wide offsets.
+                    # pyiceberg reads texts with wide offsets, unlike the table's files.
                     rows = scan.to_table([task]).cast(self._table.schema)
                     rest = without(rows, changes, list(keys))
                     if len(rest) != len(rows):
@@ -158,7 +158,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
                 for file in written:
                     replaced.append_data_file(self._data_file(state, file))
         except ConflictError as conflict:
-            # Only if it is sure that the catalog does not name them.
+            # The files are removed only if the catalog certainly does not name them.
             if not isinstance(conflict.__cause__, CommitStateUnknownException):
                 for file in written:
                     file.path.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
     def _transaction(
         self, state: PyIcebergTable, snapshot: SinkSnapshot
     ) -> Iterator[tuple[Transaction, UpdateSnapshot]]:
-        """A transaction with the record in it, which is committed at the end."""
+        """Begin a transaction that records a snapshot; commit it at the end of the block."""
         transaction = state.transaction()
         transaction.set_properties({_property(snapshot): str(snapshot.number)})
         try:
@@ -179,11 +179,11 @@ class IcebergLog(TableLog[PyIcebergTable]):
         except JobError:
             raise
         except Exception as error:
-            # Each kind of catalog has errors of its own.
+            # Each kind of catalog raises errors of its own.
             raise JobError(f"{self._table} cannot be written: {error}") from error
 
     def _write(self, rows: pa.Table) -> list[NewFile]:
-        """Rows as new files of the table, durable."""
+        """Write rows as new, durable files of the table."""
         files = []
         for folder, mine in split(rows, self._iceberg.fields):
             if not len(mine):
@@ -210,7 +210,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
             stats_columns=compute_statistics_plan(schema, state.properties),
             parquet_column_mapping=parquet_path_to_id_mapping(schema),
         )
-        # As the table's location is written: with a scheme or without.
+        # The path is written as the table's location is: with a scheme or without.
         scheme = "file://" if state.location().startswith("file:") else ""
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -242,8 +242,8 @@ def _update(transaction: Transaction, snapshot: SinkSnapshot) -> UpdateSnapshot:
 
 
 def _may_have(changes: pa.Table, keys: tuple[str, ...]) -> BooleanExpression:
-    """Whether a file may have rows with the keys of changes."""
-    # mypy knows what these take only with a plugin for pydantic.
+    """Return a condition that holds for files which may have rows with the keys of changes."""
+    # Without a plugin for pydantic, mypy does not know the parameters of these classes.
     is_in: Any = In
     at_least: Any = GreaterThanOrEqual
     at_most: Any = LessThanOrEqual
@@ -252,6 +252,6 @@ def _may_have(changes: pa.Table, keys: tuple[str, ...]) -> BooleanExpression:
         values = changes[key].unique().to_pylist()
         conditions.append(is_in(key, values))
         if values and not isinstance(values[0], bool | bytes):
-            # Of a long list of values Iceberg does not look at the bounds of files.
+            # For a long list of values, Iceberg does not compare it with the bounds of files.
             conditions += [at_least(key, min(values)), at_most(key, max(values))]
     return And(*conditions) if len(conditions) > 1 else conditions[0]

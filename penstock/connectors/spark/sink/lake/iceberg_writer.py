@@ -1,7 +1,8 @@
-"""Staging rows for an Iceberg table: files with all columns, each of one partition.
+"""Stage rows for an Iceberg table, in files with all columns, each of one partition.
 
-A partition is named by its folder, `d_day=19000/p=x`, as for plain files; from the folder's name
-its values are read again when the file is committed. Iceberg itself gives no meaning to folders.
+A partition is named by its folder, `d_day=19000/p=x`, as for plain files. When the file is
+committed, its partition values are read from the folder's name. To Iceberg itself, folders have no
+meaning.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ __all__ = ["IcebergChangeWriter", "IcebergWriter", "partition_values", "split"]
 
 
 class _ByFields(TableWriter):
-    """What the writers share: partitions by fields that are made from columns."""
+    """Partitions rows by fields that are computed from columns; shared by both writers."""
 
     def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
-        """The partition of each row; None if the table has no partitions."""
+        """Return the partition of each row; None if the table has no partitions."""
         return _partitions(rows, self._fields)
 
     def folder_of(self, key: tuple[Any, ...]) -> str:
-        """The folder of a partition, relative to the one of the data files."""
+        """Return the folder of a partition, relative to the folder of the data files."""
         return _folder(self._fields, key)
 
     @property
@@ -41,15 +42,15 @@ class _ByFields(TableWriter):
 
 
 class IcebergWriter(_ByFields, RowWriter):
-    """Stages rows, a file per partition."""
+    """Stages rows, one file per partition."""
 
 
 class IcebergChangeWriter(_ByFields, ChangeWriter):
-    """Stages the last change of each key since the snapshot before."""
+    """Stages the last change of each key since the previous snapshot."""
 
 
 def split(rows: pa.Table, fields: tuple[PartitionField, ...]) -> Iterator[tuple[str, pa.Table]]:
-    """Rows by the folder of their partition."""
+    """Yield the folder of each partition, with its rows."""
     keys = _partitions(rows, fields)
     if keys is None:
         yield "", rows
@@ -64,7 +65,7 @@ def split(rows: pa.Table, fields: tuple[PartitionField, ...]) -> Iterator[tuple[
 def partition_values(
     folder: str, fields: tuple[PartitionField, ...], schema: pa.Schema
 ) -> list[Any]:
-    """The values of a partition from its folder, in the form that Iceberg's manifests have."""
+    """Return the values of a partition from its folder, as Iceberg's manifests have them."""
     if not fields:
         return []
     values: list[Any] = []
@@ -89,7 +90,7 @@ def _partitions(rows: pa.Table, fields: tuple[PartitionField, ...]) -> list[tupl
 
 
 def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
-    """The values of a field of the partition, from those of its column."""
+    """Compute the values of a partition field from those of its column."""
     if transform == "void":
         return [None] * len(column)
     if transform == "identity":
@@ -99,7 +100,7 @@ def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
     from pyiceberg.transforms import parse_transform
 
     if pa.types.is_timestamp(column.type) and not transform.startswith("bucket"):
-        # Times of one hour are of one partition, so there are few to look at.
+        # Times within an hour are in one partition, so few distinct values remain.
         column = pc.floor_temporal(column, unit="hour")
     kind, column = _in_iceberg(column)
     function = parse_transform(transform).transform(kind)
@@ -109,7 +110,7 @@ def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
 
 
 def _in_iceberg(column: pa.ChunkedArray) -> tuple[IcebergType, pa.ChunkedArray]:
-    """The type of a column in Iceberg, and its values as Iceberg's transforms take them."""
+    """Return the Iceberg type of a column, and its values as Iceberg's transforms take them."""
     from pyiceberg import types
 
     if pa.types.is_timestamp(column.type):
@@ -129,7 +130,7 @@ def _in_iceberg(column: pa.ChunkedArray) -> tuple[IcebergType, pa.ChunkedArray]:
 
 
 def _result_type(field: PartitionField, schema: pa.Schema) -> pa.DataType:
-    """The type of a field's values: that of its column, or whole numbers for most transforms."""
+    """Return the type of a field's values: its column's, or int64 for most transforms."""
     if field.transform == "identity" or field.transform.startswith("truncate"):
         kind = schema.field(field.source).type
         return kind if kind in (pa.string(), pa.bool_()) else pa.int64()
@@ -143,7 +144,7 @@ def _folder(fields: tuple[PartitionField, ...], key: tuple[Any, ...]) -> str:
             text = NULL_PARTITION
         elif isinstance(value, str):
             text = escape(value)
-            if text == NULL_PARTITION:  # a text that looks like it
+            if text == NULL_PARTITION:  # a text that equals the name for NULL
                 text = "%5F" + text[1:]
         else:
             text = str(value).lower()

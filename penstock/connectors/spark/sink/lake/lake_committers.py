@@ -8,8 +8,7 @@ rows only when the log names it, so all files of a snapshot appear in one step:
    skipped if the log has that number already.
 3. Write the ledger, durably; then remove the staged names.
 
-After a crash all steps are repeated. The log decides what is published; the ledger only saves
-reading the log.
+After a crash all steps are repeated. The log is authoritative; the ledger only saves reading it.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ __all__ = ["LakeCommitter", "LakeOverwriteCommitter", "LakeUpsertCommitter"]
 
 
 class _ThroughLog(TableCommitter):
-    """What the committers share."""
+    """The base of the committers, whose tables have logs."""
 
     def settle(self) -> None:
-        """Nothing: a swap that was begun is no part of the table before its log has it."""
+        """Do nothing: a swap that was begun is not part of the table until the log has it."""
 
 
 class LakeCommitter(_ThroughLog):
-    """Appends.
+    """Appends rows.
 
     Arguments:
         table: where the rows go.
@@ -53,7 +52,7 @@ class LakeCommitter(_ThroughLog):
         self._log = log
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Append files that are not published yet, or not known to be."""
+        """Append files that are not known to be published."""
         snapshot = _snapshot_of(committables)
 
         def files(since: int) -> list[NewFile]:
@@ -66,7 +65,7 @@ class LakeCommitter(_ThroughLog):
 
 
 class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
-    """Collects, and lets the collected files take the place of all others at the end.
+    """Collects output, and replaces all rows with it at the end of the job.
 
     Arguments:
         table: where the rows go.
@@ -78,7 +77,7 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
         self._log = log
 
     def finish(self, lineage: str, uid: str) -> None:
-        """Let the collected output take the place of all rows. A second time, do nothing.
+        """Replace all rows with the collected output; do nothing the second time.
 
         Raises:
             JobError: as `commit`.
@@ -101,7 +100,7 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
             self._swap(SinkSnapshot(lineage, uid, max(1, ledger.committed)), path, ledger)
 
     def settled(self, path: Path) -> Ledger:
-        """The ledger as it is: the swap is done by `finish` alone, which is called again."""
+        """Return the ledger as it is: only `finish` swaps, and it is called again after a crash."""
         return Ledger.read(path)
 
     def _swap(self, snapshot: SinkSnapshot, path: Path, ledger: Ledger) -> None:
@@ -122,7 +121,7 @@ class LakeUpsertCommitter(_ThroughLog, UpsertCommitter):
     Arguments:
         table: where the rows go.
         log: of the table.
-        keys: columns whose values tell rows apart.
+        keys: columns that identify a row.
     """
 
     def __init__(self, table: LakeTable, log: TableLog[Any], keys: tuple[str, ...]) -> None:
@@ -148,10 +147,10 @@ def _snapshot_of(committables: list[Committable]) -> SinkSnapshot:
 
 
 def _touched(table: Table, path: Path) -> NewFile:
-    """A file in the table's folder, as if it were written now.
+    """Return a file of the table, with the current time as its time of change.
 
-    What cleans a table's folder goes by the age of files that the log does not name, and these
-    may have been staged long before the job was resumed.
+    Tools that clean a table's folder remove old files that the log does not name. These files may
+    have been staged long before the job was resumed.
     """
     os.utime(path)
     folder = path.parent.relative_to(table.location / table.data).as_posix()

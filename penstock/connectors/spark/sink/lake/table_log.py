@@ -26,16 +26,16 @@ from penstock.dataflow.errors import JobError
 
 __all__ = ["ConflictError", "LakeTable", "NewFile", "SinkSnapshot", "TableLog"]
 
-#: The state of a table that was read.
+#: A state of a table that was read.
 State = TypeVar("State")
 
-#: How often a transaction is tried when others commit at the same time. At once: each try that was
-#: for nothing is a commit of somebody else's, so that waiting would only let more of them pass.
-_TRIES = 60
+#: Number of attempts at a transaction while others commit at the same time. There is no pause
+#: between them: an attempt fails because another commit succeeded, and a pause would admit more.
+_ATTEMPTS = 60
 
 
 class ConflictError(Exception):
-    """Somebody else has committed to the table since it was read."""
+    """Another writer has committed to the table since it was read."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class SinkSnapshot:
 
     @property
     def tag(self) -> str:
-        """A short name of the sink in its line."""
+        """Return a short name of the sink in its line of snapshots."""
         return sink_tag(self.lineage, self.uid)
 
 
 @dataclass(frozen=True)
 class NewFile:
-    """A Parquet file that is in the table's folder and is to be named by the log.
+    """A Parquet file in the table's folder that the log is to name.
 
     Arguments:
-        path: where it is.
+        path: of the file.
         folder: of its partition, `a=1/b=x` as `partition_folder` writes it; "" if it has none.
     """
 
@@ -72,11 +72,11 @@ class NewFile:
 
 @dataclass(frozen=True)
 class LakeTable(Table, ABC):
-    """A table of a format with a log. Plain data, as any `Table`."""
+    """A table of a format with a log; plain data, like any `Table`."""
 
     @abstractmethod
     def require_mode(self, mode: str) -> None:
-        """See that the table can be written in a mode of the sink.
+        """Check that the table can be written in a mode of the sink.
 
         Raises:
             GraphError: if not, with the reason.
@@ -86,12 +86,11 @@ class LakeTable(Table, ABC):
 class TableLog(ABC, Generic[State]):
     """The log of a table.
 
-    What is to be published is made by functions, which are called when it is known that the
-    table does not have it, and again after a conflict. They take the number of the snapshot that
-    it has.
+    Functions create the output to be published. They are called once the log is known not to have
+    the snapshot, and again after a conflict. Their argument is the newest snapshot in the log.
 
     Arguments:
-        table: whose log it is.
+        table: the table.
     """
 
     def __init__(self, table: LakeTable) -> None:
@@ -103,15 +102,16 @@ class TableLog(ABC, Generic[State]):
         staged_for: Sequence[dict[str, Any]],
         files: Callable[[int], list[NewFile]],
     ) -> None:
-        """Add files to the table, unless its log says that they are in.
+        """Add files to the table, unless its log has the snapshot.
 
         Arguments:
-            snapshot: what is published.
+            snapshot: the snapshot to publish.
             staged_for: identities of the table that the files were staged for.
-            files: the files of snapshots after one.
+            files: returns the files of the snapshots after the given one.
 
         Raises:
-            JobError: if it is another table now, can't be written any more or can't be reached.
+            JobError: if the table is another one now, cannot be written any more or cannot be
+                reached.
         """
         self._once(
             snapshot, staged_for, lambda state, since: self._append(state, snapshot, files(since))
@@ -123,12 +123,12 @@ class TableLog(ABC, Generic[State]):
         staged_for: Sequence[dict[str, Any]],
         files: Callable[[], list[NewFile]],
     ) -> None:
-        """Let files take the place of all rows, unless the log says that it was done.
+        """Replace all rows with files, unless the log has the snapshot.
 
         Arguments:
-            snapshot: what is published.
+            snapshot: the snapshot to publish.
             staged_for: as for `append`.
-            files: the files.
+            files: returns the files.
 
         Raises:
             JobError: as `append`.
@@ -142,13 +142,14 @@ class TableLog(ABC, Generic[State]):
         changes: Callable[[int], pa.Table],
         keys: tuple[str, ...],
     ) -> None:
-        """Apply changes by key, unless the log says that they are in.
+        """Apply changes by key, unless the log has the snapshot.
 
         Arguments:
-            snapshot: what is published.
+            snapshot: the snapshot to publish.
             staged_for: as for `append`.
-            changes: the last change of each key in snapshots after one, with a column `DELETED`.
-            keys: columns whose values tell rows apart.
+            changes: returns the last change of each key in the snapshots after the given one, with
+                a column `DELETED`.
+            keys: columns that identify a row.
 
         Raises:
             JobError: as `append`.
@@ -166,7 +167,7 @@ class TableLog(ABC, Generic[State]):
         change: Callable[[State, int], None],
     ) -> None:
         distinct = {json.dumps(i, sort_keys=True): i for i in staged_for}
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             with self._opened() as state:
                 recorded = self._recorded(state, snapshot)
                 if recorded >= snapshot.number:
@@ -181,8 +182,8 @@ class TableLog(ABC, Generic[State]):
                     reason = conflict
         raise JobError(
             f"snapshot {snapshot.number} could not be published in {self._table}: others have "
-            f"committed to it before each of {_TRIES} tries ({reason}). It is tried again when "
-            f"the job is restarted"
+            f"committed to it before each of {_ATTEMPTS} attempts ({reason}). It is tried again "
+            f"when the job is restarted"
         )
 
     def _require(self, state: State, identity: dict[str, Any]) -> None:
@@ -193,11 +194,11 @@ class TableLog(ABC, Generic[State]):
                 f"Nothing was published. Put the table back as it was, or start the job afresh"
             )
 
-    # ---- what a format does
+    # ---- implemented by each format
 
     @abstractmethod
     def _opened(self) -> AbstractContextManager[State]:
-        """The newest state of the table.
+        """Open the newest state of the table.
 
         Raises:
             JobError: if there is no such table, or it can't be written exactly once any more.
@@ -205,31 +206,31 @@ class TableLog(ABC, Generic[State]):
 
     @abstractmethod
     def _identity(self, state: State) -> dict[str, Any]:
-        """What tells the table from others, as it is now; see `Table.identity`."""
+        """Return the present identity of the table; see `Table.identity`."""
 
     @abstractmethod
     def _recorded(self, state: State, snapshot: SinkSnapshot) -> int:
-        """The newest snapshot of this sink that the log has; 0 if none."""
+        """Return the newest snapshot of this sink in the log; 0 if there is none."""
 
     @abstractmethod
     def _make_durable(self, state: State, snapshot: SinkSnapshot) -> None:
-        """An snapshot was found in the log; it may have come there a moment before a crash."""
+        """Sync the commit of a snapshot in the log; a crash may have preceded its own sync."""
 
     @abstractmethod
     def _append(self, state: State, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
         """Commit on top of this state, durably, with the number of the snapshot.
 
         Raises:
-            ConflictError: if the table has another state by now; nothing was done then, or what
-                was done will be found.
+            ConflictError: if the table has another state by now. Then nothing was committed, or
+                the next attempt finds it in the log.
         """
 
     @abstractmethod
     def _overwrite(self, state: State, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
-        """As `_append`; all rows that are there go."""
+        """Commit as `_append` does, and remove all existing rows."""
 
     @abstractmethod
     def _upsert(
         self, state: State, snapshot: SinkSnapshot, changes: pa.Table, keys: tuple[str, ...]
     ) -> None:
-        """As `_append`; rows with the keys of changes go, and those that are not deleted come."""
+        """Commit as `_append` does: replace the rows with these keys, and remove deleted ones."""

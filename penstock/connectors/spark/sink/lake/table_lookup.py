@@ -1,8 +1,8 @@
-"""Which names are those of Delta and Iceberg tables, and where such a table is.
+"""Find the Delta or Iceberg table of a name.
 
-Spark is asked only for its settings and for what its catalog says of a table; the table itself
-is read without it. `DESCRIBE TABLE EXTENDED` is used in its form of rows, which tables of every
-kind have.
+Spark provides only its settings and the entry of its catalog; the table itself is read without
+Spark. `DESCRIBE TABLE EXTENDED` is used in the form that returns rows, which works for tables of
+every kind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def find_table(name: str, iceberg_catalog: Mapping[str, str] | None = None) -> LakeTable | None:
-    """The Delta or Iceberg table of a name that says all; None for any other name.
+    """Return the Delta or Iceberg table of a name that needs no session; None for other names.
 
     Arguments:
         name: as in SQL. ``delta.`/path` `` is a Delta table.
@@ -57,7 +57,7 @@ def find_table(name: str, iceberg_catalog: Mapping[str, str] | None = None) -> L
 
 
 def find_table_in_session(session: SparkSession, name: str) -> LakeTable | None:
-    """The Delta or Iceberg table of a name in a session; None if it is neither.
+    """Return the Delta or Iceberg table of a name in a session; None if it is neither.
 
     Raises:
         GraphError: as `find_table`.
@@ -88,7 +88,7 @@ def find_table_in_session(session: SparkSession, name: str) -> LakeTable | None:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a name in SQL, without quotes."""
+    """Return the parts of a name in SQL, without quotes."""
     parts = []
     for quoted, plain in _PART.findall(name):
         parts.append(quoted.replace("``", "`") if quoted else plain.strip())
@@ -96,16 +96,16 @@ def _parts(name: str) -> list[str]:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
-    require_jvm(session)  # else a part of the settings is out of reach
+    require_jvm(session)  # some settings are only in the JVM
     return dict(session.sparkContext.getConf().getAll()) | dict(session.conf.getAll)
 
 
 def _facts(session: SparkSession, name: str) -> dict[str, str]:
-    """What the catalog says of a table, but for its columns; nothing if there is none."""
+    """Return the catalog's details of a table without its columns; none if it does not exist."""
     try:
         rows = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     except Exception:
-        return {}  # whoever looks the table up next says what is wrong
+        return {}  # the caller looks the table up again, and reports the error
     facts: dict[str, str] = {}
     details = False
     for key, value, *_ in rows:
