@@ -218,13 +218,13 @@ def test_a_batch_that_was_not_published_comes_again(
     ids = read(source, enumerator, 10)
     first_read.set()
     stage = stage_of(source)
-    told = wait_until(lambda: stage.said("failed"), "the failure")
+    told = wait_until(lambda: stage.reported("failed"), "the failure")
     assert "no space left" in told
     # The job fails, and goes on when the query runs again.
     with pytest.raises(JobError, match="the streaming query failed"):
         enumerator.next_split(0)
     failure_told.set()
-    wait_until(lambda: stage.said("failed") is None, "the query to run again")
+    wait_until(lambda: stage.reported("failed") is None, "the query to run again")
     assert ids + read(source, enumerator, 10) == feed.ids
     assert calls == ["000000000000", "000000000001", "000000000001"]
 
@@ -239,7 +239,7 @@ def test_an_enumerator_goes_on_within_a_batch_and_after_one(
     source = SparkStreamSource(stream, as_="tuple", available_now=True)
     enumerator = prepared(source)
     enumerator.start()
-    wait_until(lambda: stage_of(source).said("ended") is not None, "the end")
+    wait_until(lambda: stage_of(source).reported("ended") is not None, "the end")
     reader = source.create_reader(ReaderContext("uid", 0, 1))
     read_before: list[int] = []
     states = [(enumerator.snapshot(), 0)]
@@ -457,7 +457,7 @@ def feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
         begin: Callable[[], Any], session: str = "living"
     ) -> tuple[query_runner.StreamingQueryRunner, BatchFolder]:
         stage = BatchFolder(tmp_path / "stage")
-        stage.make()
+        stage.create()
         fed = query_runner.StreamingQueryRunner(stage, SimpleNamespace(sparkSession=session), 4)
         monkeypatch.setattr(fed, "_begin", begin)
         fed.start(0, False)
@@ -503,7 +503,7 @@ def test_a_query_that_cannot_begin_is_tried_again_and_the_cause_is_told(
     tries = iter([FakeQuery("boom"), OSError("no space"), OSError("no space"), FakeQuery()])
 
     def begin() -> FakeQuery:
-        told.append(BatchFolder(tmp_path / "stage").said("failed"))
+        told.append(BatchFolder(tmp_path / "stage").reported("failed"))
         made = next(tries)
         if isinstance(made, Exception):
             raise made
@@ -513,7 +513,7 @@ def test_a_query_that_cannot_begin_is_tried_again_and_the_cause_is_told(
     running: list[FakeQuery] = []
     fed, stage = feeding(begin)
     wait_until(lambda: len(running) == 2, "the query to run again")
-    wait_until(lambda: stage.said("failed") is None, "that to be told")
+    wait_until(lambda: stage.reported("failed") is None, "that to be told")
     fed.stop()
     assert told == [None, "boom", "no space", "no space"]
 
@@ -521,10 +521,10 @@ def test_a_query_that_cannot_begin_is_tried_again_and_the_cause_is_told(
 def test_a_query_whose_session_is_gone_is_not_tried_again(feeding: Callable):
     tries = iter([FakeQuery("the JVM is gone")])
     fed, stage = feeding(lambda: next(tries), session="dead")
-    wait_until(lambda: stage.said("failed") == "the JVM is gone", "the failure to be told")
+    wait_until(lambda: stage.reported("failed") == "the JVM is gone", "the failure to be told")
     wait_until(lambda: not fed._watcher.is_alive(), "the end of the watcher")
     fed.stop()
-    assert stage.said("ended") is None
+    assert stage.reported("ended") is None
 
 
 def test_a_wrong_stream_is_refused_where_it_is_made(

@@ -1,10 +1,9 @@
 """Spark tables and streams as sources and sinks of a job.
 
-Needs the extra `penstock[spark]`: pyspark, pyarrow, pandas, and a Java runtime. Whoever writes a
-program uses the names below; each is loaded when it is first asked for, so that a worker, which
-reads and writes files with Arrow and has no JVM, doesn't load pyspark either. Start reading in
-`table_source.py`, then `pin.py`. What a Spark type is in Python is in `spark_types.py`. For users:
-`docs/spark.md`.
+They need the extra `penstock[spark]`: pyspark, pyarrow, pandas, and a Java runtime. Programs use
+the names below. Each is loaded when it is first used, so that a worker, which reads and writes
+files with Arrow and has no JVM, does not load pyspark. Start reading in `table_source.py`, then
+`pin.py`. `spark_types.py` has the Python type of each Spark type. For users: `docs/spark.md`.
 """
 
 from __future__ import annotations
@@ -38,6 +37,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Said in a sentence before a module fails to find pyarrow.
+    # A sentence should come before the error of a module that does not find pyarrow.
     import_module(f"{__name__}.active_session").require_spark()
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

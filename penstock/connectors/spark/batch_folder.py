@@ -1,20 +1,20 @@
-"""The meeting point of a streaming query and a job: numbered batches in a folder.
+"""Hand the batches of a streaming query to a job, numbered in a folder.
 
     lock            held by the program that runs the query
     spark/          the query's own checkpoint
     query           the id of the query whose batches these are; written with the first
     batches/N/      batch N, a pin (`pin.py`)
-    dealt           the first batch that the job has not dealt to its readers; written by the job
+    dealt           the first batch that the job has not handed to its readers; written by the job
     removed         batches below this number were removed, or may be; written by the job
     ended, failed   the query has ended or failed; written by the program
 
-Invariants, on which it rests that no row is lost or read twice, whoever is killed when:
+No row is lost or read twice, at whatever point a process is killed, because of these invariants:
 
-* a batch appears whole, under its number, durably, before Spark hears that it is done;
-* a number that exists, or is below `removed`, is never written again: Spark may repeat a batch
-  whose end it could not record, and repeats it with the same rows;
-* `query` is durable before the first batch is there: who resumes sees whether the checkpoint at
-  hand is the one that counts these batches;
+* A batch appears whole, durably and under its number before Spark's callback returns.
+* A number that exists or is below `removed` is never written again. Spark repeats a batch whose
+  end it could not record, and repeats it with the same rows.
+* `query` is durable before the first batch appears. When the job is resumed, it shows whether the
+  checkpoint is the one that numbered these batches.
 * `removed` is durable before the first batch below it is touched.
 """
 
@@ -36,7 +36,7 @@ class BatchFolder:
     """The folder of one streaming query.
 
     Arguments:
-        folder: where it is.
+        folder: its path.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,21 +50,21 @@ class BatchFolder:
 
     @staticmethod
     def name(number: int) -> str:
-        """A batch's name, below the stage's folder."""
+        """Return the path of a batch below this folder."""
         return f"batches/{number:012d}"
 
     def batch(self, number: int) -> Path:
-        """The folder of a batch."""
+        """Return the folder of a batch."""
         return self.folder / self.name(number)
 
-    def make(self) -> None:
-        """Make the folder, if there is none."""
+    def create(self) -> None:
+        """Create the folder, if there is none."""
         make_folders(self.folder / "batches")
 
     # ---- the program's side
 
     def lock(self) -> None:
-        """Take the stage for this process; raises `StoreError` if another has it."""
+        """Lock the folder for this process. Raises `StoreError` if another process holds it."""
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,37 +76,37 @@ class BatchFolder:
         self._lock = descriptor
 
     def unlock(self) -> None:
-        """Let the stage go; does nothing if it is not held."""
+        """Unlock the folder; do nothing if it is not locked."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def has(self, number: int) -> bool:
-        """Whether a batch was published, though it may have been removed since."""
-        # In this order: it is recorded before it is removed.
+        """Return whether a batch was published; it may have been removed since."""
+        # The order matters: a batch is recorded as removed before it is removed.
         return self.batch(number).exists() or number < self.removed
 
     @property
     def query(self) -> str | None:
-        """The id of the query whose batches these are; None if it was not recorded yet."""
-        return self.said("query")
+        """Return the id of the query whose batches these are; None if it is not recorded yet."""
+        return self.reported("query")
 
-    def bind(self, query: str | None) -> None:
-        """Record, durably, whose batches these are to be."""
+    def record_query(self, query: str | None) -> None:
+        """Record durably the id of the query that writes batches here."""
         if query is not None and query != self.query:
             _replace(self.folder / "query", query, durable=True)
 
     def unread(self) -> int:
-        """How many batches wait to be dealt to readers."""
+        """Return the number of batches that were not handed to readers yet."""
         dealt = self._number("dealt")
         return sum(number >= dealt for number in self.numbers())
 
-    def say(self, what: str, text: str = "") -> None:
-        """Tell the job that the query has `ended` or `failed`."""
+    def report(self, what: str, text: str = "") -> None:
+        """Report to the job that the query has `ended` or `failed`."""
         _replace(self.folder / what, text)
 
-    def unsay(self) -> None:
-        """The query runs (again)."""
+    def withdraw_reports(self) -> None:
+        """Withdraw both reports: the query runs again."""
         for what in ("ended", "failed"):
             with suppress(FileNotFoundError):
                 (self.folder / what).unlink()
@@ -115,27 +115,27 @@ class BatchFolder:
 
     @property
     def removed(self) -> int:
-        """Batches below this number may be gone."""
+        """The number below which batches may have been removed."""
         return self._number("removed")
 
     def numbers(self) -> list[int]:
-        """The batches that are there, in order."""
+        """Return the numbers of the existing batches, in order."""
         try:
             names = [path.name for path in (self.folder / "batches").iterdir()]
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isdigit())
 
-    def said(self, what: str) -> str | None:
-        """What the program said of the query's end or failure; None if it did not."""
+    def reported(self, what: str) -> str | None:
+        """Return the program's report that the query has `ended` or `failed`; None without one."""
         try:
             return (self.folder / what).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
-    def deal(self, number: int) -> None:
-        """All batches below `number` have been dealt."""
-        # Not durable: after a crash of the machine the job says it anew.
+    def record_dealt(self, number: int) -> None:
+        """Record that all batches below `number` were handed to readers."""
+        # It need not be durable: after a crash of the machine, the job records it again.
         _replace(self.folder / "dealt", str(number))
 
     def remove_below(self, number: int) -> None:
@@ -149,7 +149,7 @@ class BatchFolder:
             remove_pin(self.batch(other))
 
     def _number(self, name: str) -> int:
-        text = self.said(name)
+        text = self.reported(name)
         return int(text) if text else 0
 
 

@@ -1,8 +1,9 @@
-"""The calendar of days in Parquet files that Spark wrote: today's, or the one before it.
+"""Recognize Parquet files of Spark that count old days in the Julian calendar.
 
-Sparks before 3.0 (for times of 96 bits, 3.1), and later ones in their mode LEGACY, counted in the
-Julian calendar before 1582-10-15, and by other offsets of zones before 1900. Spark knows this by
-the file's metadata and counts anew when it reads; Arrow does not. Nothing here opens a file.
+Spark before 3.0 (3.1 for times of 96 bits), and later versions in their mode LEGACY, counted days
+before 1582-10-15 in the Julian calendar, and used other offsets of time zones before 1900. Spark
+recognizes such files by their metadata and converts the values when it reads; Arrow does not.
+Nothing here opens a file.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _FIRST_GOOD_SPARK = (3, 1)
 
 
 def has_old_calendar(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Whether old days and times in a file may be of the old calendar.
+    """Return whether old days and times in a file may be of the old calendar.
 
     Arguments:
-        metadata: of the file's footer.
+        metadata: the metadata in the file's footer.
     """
     metadata = metadata or {}
     if any(mark in metadata for mark in _MARKS):

@@ -1,10 +1,10 @@
-"""`PenstockDataSource`: snapshots and committed output as DataFrames.
+"""Read snapshots and committed output as DataFrames: `PenstockDataSource`.
 
     spark.dataSource.register(PenstockDataSource)
     spark.read.format("penstock").option("path", "job").load()
 
-It runs in Spark's Python workers, on the driver and on executors, which must have Penstock
-installed and see the folders. What it reads is in `saved_state.py` and `published.py`.
+It runs in Spark's Python workers, on the driver and on executors. These must have Penstock
+installed and must see the folders. `saved_state.py` and `published.py` read the files.
 """
 
 from __future__ import annotations
@@ -69,24 +69,26 @@ _BATCH_RECORDS = 4096
 class PenstockDataSource(DataSource):
     """Reads the keyed state of a snapshot, or the committed output of a `FileSink`.
 
-    Which of the two is told by the folder: a job's checkpoint folder, or the folder of one of its
-    snapshots, is state; any other is a sink's. The option `read` (`state` or `output`) says it.
+    The folder decides which of the two: a job's checkpoint folder, or the folder of one of its
+    snapshots, has state, and any other folder is a sink's. The option `read` (`state` or `output`)
+    overrides this.
 
     *State* has the columns `operator` (uid), `state` (name), `key_group`, `key`, `value`,
-    `subtask` and `snapshot`. Keys and values are JSON text (`from_json` takes them apart), unless
-    `.schema(...)` gives `key` and `value` types: values must then have the Python types of
-    those. Records of the job's own classes come as arrays or structs of their fields, enums as
+    `subtask` and `snapshot`. Keys and values are JSON text (`from_json` parses it), unless
+    `.schema(...)` gives `key` and `value` types. Values must then have the Python types of
+    these. Records of the job's own classes come as arrays or structs of their fields, enums as
     one of their name. Options: `snapshot` (its number; the newest by default), `operator` and
-    `state` (only this one).
+    `state` (read only this one).
 
     *Output* has the columns `snapshot`, `subtask` and `value`: a line of a text or JSON file, or
     a row of a CSV file as JSON (an object if the file has a header). Options: `snapshot` (only
     output up to this one), `encoding`, and for CSV `header`, `delimiter`, `quote`, as those of
     `CsvRows`.
 
-    `readStream` follows output; its offset is the number of a snapshot, and each is read whole.
-    The option `checkpoint`, the job's checkpoint folder, tells which are whole. Without it a
-    snapshot is read when a later one has output, so the last one stays unread.
+    `readStream` follows output. Its offset is the number of a snapshot, and a snapshot is read when
+    its output is complete. The option `checkpoint`, the job's checkpoint folder, shows which
+    snapshots are. Without it a snapshot is read when a later one has output, so the last one stays
+    unread.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -110,21 +112,21 @@ class PenstockDataSource(DataSource):
         self._kind = kind
         self._given = given
         self._number = _whole_number("snapshot", given.get("snapshot"))
-        # Set when Spark asks, which it does only if the user has given no schema.
+        # Set by `schema`, which Spark calls only if the user has given none.
         self._as_json = False
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` calls it."""
+        """Return the name for `format(...)`."""
         return "penstock"
 
     def schema(self) -> StructType:
-        """The columns, with keys and values as JSON."""
+        """Return the columns, with keys and values as JSON."""
         self._as_json = True
         return _STATE if self._kind == "state" else _OUTPUT
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads state or output as it is now."""
+        """Return a reader of state or output as it is now."""
         if self._kind == "state":
             _check_columns(schema, _STATE, free=("key", "value"))
             parts = find_state(
@@ -135,7 +137,7 @@ class PenstockDataSource(DataSource):
         return _OutputReader(schema, self._reading(), list_output(self._path, upto=self._number))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Follows output."""
+        """Return a reader that follows output."""
         if self._kind == "state":
             raise GraphError(
                 "state is read with spark.read, one snapshot at a time; readStream follows the "
@@ -192,7 +194,7 @@ def _check_columns(schema: StructType, known: StructType, free: tuple[str, ...])
 
 
 class _Part(InputPartition):
-    """What one Spark task reads: a part of a state, or a file."""
+    """The input of one Spark task: a part of a state, or a file."""
 
     def __init__(self, value: StatePart | SinkFile) -> None:
         super().__init__(value)
@@ -209,8 +211,8 @@ class _StateReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if partition is None:
-            return  # how Spark asks where there is no partition
-        import numpy  # noqa: F401  (values of its types are revived only where it is loaded)
+            return  # Spark passes no partition if there are none
+        import numpy  # noqa: F401  (values of its types are decoded only if it is loaded)
 
         part: StatePart = partition.value
         shown = _json if self._as_json else lambda value: value
@@ -232,14 +234,14 @@ class _StateReader(DataSourceReader):
 
 
 def _batches(items: Iterator[Any], rows: Any, schema: StructType, subject: str) -> Iterator[Any]:
-    """Items as Arrow record batches, some thousand at a time."""
+    """Yield items as Arrow record batches, some thousand rows at a time."""
     encoder = RowEncoder(arrow_schema(schema), subject)
     while chunk := list(islice(items, _BATCH_RECORDS)):
         yield from encoder.encode(rows(chunk)).to_batches()
 
 
 class _Files:
-    """Reads files of a sink; what batches and streams have in common."""
+    """Reads files of a sink; the base for batches and streams."""
 
     def __init__(self, schema: StructType, reading: Reading) -> None:
         self._schema = schema
@@ -247,7 +249,7 @@ class _Files:
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if partition is None:
-            return  # how Spark asks where there is no partition
+            return  # Spark passes no partition if there are none
         file: SinkFile = partition.value
         columns: dict[str, Any] = {
             "snapshot": lambda _: file.snapshot,
@@ -273,7 +275,7 @@ class _OutputReader(_Files, DataSourceReader):
 
 
 class _OutputFollower(_Files, DataSourceStreamReader):
-    """Offsets are `{"snapshot": number}`: all output up to and including that snapshot."""
+    """Follows output; the offset `{"snapshot": n}` is all output up to and with snapshot n."""
 
     def __init__(
         self, schema: StructType, reading: Reading, folder: Path, checkpoint: Path | None
@@ -303,7 +305,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has for a value: the table is in docs/spark.md."""
+    """Return a value in JSON's types, by the table in docs/spark.md."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, bytes | bytearray):
@@ -315,13 +317,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: _plain(item) for key, item in value.items()}
-        # Keys of JSON are text, and 1 and "1" must not become one.
+        # Keys of JSON are text, so the keys 1 and "1" would become one.
         return [[_plain(key), _plain(item)] for key, item in value.items()]
     if isinstance(value, set | frozenset):
-        # In some order that is the same each time.
+        # Any order will do that is the same each time.
         return sorted(map(_plain, value), key=repr)
     if hasattr(value, "item"):
-        return _plain(value.item())  # a scalar of NumPy
+        return _plain(value.item())  # a NumPy scalar
     if isinstance(value, range) or not hasattr(value, "__iter__"):
         return str(value)  # Decimal, Fraction, complex, UUID, zones
     return [_plain(item) for item in value]

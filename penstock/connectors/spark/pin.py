@@ -1,16 +1,16 @@
-"""A pin: the rows of a table as they were at one moment, in a folder of the job's own.
+"""Pin the rows of a table as they are at one moment, in a folder of the job's own.
 
-    pin.json        what the pin holds; a folder is a pin because this file is in it
+    pin.json        describes the pin; a folder is a pin because it has this file
     data/….parquet  the rows
 
-The files of a plain Parquet table on the same file system are hard-linked: it costs nothing, and
-DROP or INSERT OVERWRITE take away the table's names of the files, not ours. Everything else is
-written by Spark. *Plain* means that the rows are in the files as they are: no filter, no
+The files of a plain Parquet table on the same file system are hard-linked, which costs nothing.
+DROP or INSERT OVERWRITE remove the table's names of these files, and not the pin's. Spark writes
+the rows of all other tables. *Plain* means that the files hold exactly the rows: no filter, no
 computed or partition column, each column in each file with the type that the table has for it.
 
-A pin is durable and complete when its folder appears under its name: it is made under a hidden
-name, its files and `pin.json` are synced, and then it is renamed. It is never changed. Its
-splits are listed in `pin.json`, so that a position means the same rows for ever.
+A pin is complete and durable when its folder appears under its name. It is created under a hidden
+name, its files and `pin.json` are synced, and then it is renamed. It never changes. Its splits are
+listed in `pin.json`, so that a position always means the same rows.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ __all__ = [
 
 _FORMAT = 1
 _RECORD = "pin.json"
-#: Row groups of one file are read as one split up to so many rows.
+#: Number of rows up to which row groups of one file form one split.
 SPLIT_ROWS = 128 * 1024
-#: About the size of a row group that Spark writes, in bytes: small, so that readers share a file.
+#: Approximate size of the row groups that Spark writes, in bytes: small, so that readers can
+#: share a file.
 ROW_GROUP_BYTES = 16 << 20
-#: How files must be written to be read here, whatever the session is set to. Spark's own default
-#: for timestamps has nanoseconds and ends in 1677 and 2262; the calendar is that of Python.
+#: Settings with which Spark writes files for a pin, whatever the session's settings are. Spark's
+#: default for timestamps has nanoseconds and ranges from 1677 to 2262; the calendar is Python's.
 _WRITING = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -71,8 +72,8 @@ class PinnedSplit:
 
     Arguments:
         file: its name in the folder `data`.
-        first_group, end_group: the row groups from `first_group` up to, not with, `end_group`.
-        rows: how many rows they hold.
+        first_group, end_group: the row groups from `first_group` up to `end_group`, exclusive.
+        rows: number of their rows.
     """
 
     file: str
@@ -83,14 +84,14 @@ class PinnedSplit:
 
 @dataclass(frozen=True)
 class Pin:
-    """A pin that is complete.
+    """A complete pin.
 
     Arguments:
-        folder: where it lies.
-        linked: whether its files are those of the table, and not written for the pin.
-        schema: the columns and what they mean.
-        splits: all of it, in order.
-        files: per file its size in bytes and its time of change in nanoseconds.
+        folder: its path.
+        linked: whether its files are links to the table's, and not written for the pin.
+        schema: the columns and their Spark types.
+        splits: all its splits, in order.
+        files: by file, its size in bytes and its time of change in nanoseconds.
     """
 
     folder: Path
@@ -101,14 +102,14 @@ class Pin:
 
     @property
     def rows(self) -> int:
-        """How many rows it holds."""
+        """The number of its rows."""
         return sum(split.rows for split in self.splits)
 
     def path(self, split: PinnedSplit) -> Path:
-        """The file of a split.
+        """Return the file of a split.
 
         Raises:
-            StoreError: if it is gone, or is not as it was.
+            StoreError: if the file is gone or has changed.
         """
         path = self.folder / "data" / split.file
         try:
@@ -129,15 +130,15 @@ class Pin:
 
 
 def spark_path(path: Path) -> str:
-    """A local path for Spark, whose default file system may be another.
+    """Return a local path as Spark needs it if its default file system is another.
 
-    Not `as_uri`: Hadoop takes what is behind the scheme literally.
+    This is not `as_uri`, because Hadoop takes the path behind the scheme literally.
     """
     return f"file://{path}"
 
 
 def new_pin_id() -> str:
-    """A name for a pin; a later one sorts behind an earlier one."""
+    """Return a name for a pin, which sorts behind earlier ones."""
     return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}"
 
 
@@ -150,7 +151,7 @@ def load_pin(folder: Path) -> Pin:
     """Read a pin's record.
 
     Raises:
-        StoreError: if there is no pin, or it is of a later format.
+        StoreError: if there is no pin, or if it has a later format.
     """
     import pyarrow as pa
 
@@ -175,17 +176,17 @@ def load_pin(folder: Path) -> Pin:
 
 
 def make_pin(frame: DataFrame, folder: Path, *, link: bool = True) -> Pin:
-    """Pin the rows of a DataFrame, durably; blocks until they are.
+    """Pin the rows of a DataFrame, and block until the pin is durable.
 
     Arguments:
-        frame: what to pin. Rows that it gives in another order, or other ones, when it is
-            evaluated again are no matter: it is evaluated once.
-        folder: the pin to be; must not exist.
-        link: hard-link the table's files where that is possible.
+        frame: the DataFrame. It is evaluated once, so it may yield other rows, or another order,
+            when it is evaluated again.
+        folder: the path of the new pin; must not exist.
+        link: whether to hard-link the table's files where possible.
 
     Raises:
-        GraphError: if a column has a type that can't be read.
-        StoreError: if Spark wrote somewhere else than into this folder.
+        GraphError: if a column has a type that cannot be read.
+        StoreError: if Spark did not write into this folder.
     """
     schema = arrow_schema(frame.schema)
     make_folders(folder.parent)
@@ -212,7 +213,7 @@ def make_pin(frame: DataFrame, folder: Path, *, link: bool = True) -> Pin:
 
 
 def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, Any] | None:
-    """Link the files that hold just these rows; their footers by name, or None if it can't be."""
+    """Link the files of exactly these rows; return their footers by name, or None."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -226,8 +227,8 @@ def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, An
             (data / name).hardlink_to(source)
             footers[name] = pq.read_metadata(data / name)
         except (OSError, pa.ArrowException):
-            # Another file system, one without links, a file that has just been replaced, an
-            # encrypted one … Spark knows what to do, or says what is wrong.
+            # This may be another file system, one without links, a file that was just replaced,
+            # an encrypted one … Spark can read it, or reports the error.
             return None
         if not _is_plain(footers[name], schema):
             return None
@@ -235,9 +236,9 @@ def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, An
 
 
 def _plain_files(frame: DataFrame) -> list[Path] | None:
-    """The local Parquet files whose rows the DataFrame gives as they are, or None."""
+    """Return the local Parquet files whose rows are exactly the DataFrame's, or None."""
     plan: Any = getattr(frame, "_jdf", None)
-    if plan is None:  # Spark Connect: the plan is out of reach
+    if plan is None:  # the plan of a Spark Connect session is out of reach
         return None
     plan = plan.queryExecution().analyzed()
     while (name := plan.getClass().getSimpleName()) in ("SubqueryAlias", "Project"):
@@ -272,11 +273,11 @@ def _local_paths(uris: Sequence[str]) -> list[Path] | None:
 
 
 def _is_plain(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Whether a file has the columns of a schema, in the types of the schema."""
+    """Return whether a file has the columns of a schema with their types."""
     if has_old_calendar(footer.metadata):
         return False
     leaves = [footer.schema.column(index) for index in range(len(footer.schema))]
-    # The old timestamps of Spark have no unit and no mark of being instants.
+    # Old timestamps of Spark carry neither a unit nor a mark that they are instants.
     instants = any(leaf.physical_type == "INT96" for leaf in leaves)
     if instants and _SPARK_VERSION not in (footer.metadata or {}):
         return False
@@ -297,7 +298,7 @@ def _same_type(found: pa.DataType, wanted: pa.DataType, instants: bool) -> bool:
             and found.id == wanted.id
             and found.num_fields == wanted.num_fields
             and all(
-                # The names within a list or a map are the writer's own.
+                # Writers name the parts of lists and maps as they like.
                 (not at.is_struct(wanted) or found.field(i).name == wanted.field(i).name)
                 and _same_type(found.field(i).type, wanted.field(i).type, instants)
                 for i in range(wanted.num_fields)
@@ -314,7 +315,7 @@ def _same_type(found: pa.DataType, wanted: pa.DataType, instants: bool) -> bool:
 
 
 def _write_files(frame: DataFrame, data: Path) -> dict[str, Any]:
-    """Have Spark write the rows; the footers by name."""
+    """Have Spark write the rows; return the footers of the files by name."""
     import pyarrow.parquet as pq
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -342,13 +343,13 @@ def _write_files(frame: DataFrame, data: Path) -> dict[str, Any]:
         )
     for path in data.iterdir():
         if path.name not in footers:
-            path.unlink()  # checksums of Hadoop, the mark of success
+            path.unlink()  # Hadoop's checksums and its mark of success
     return footers
 
 
 @contextmanager
 def _settings(frame: DataFrame, settings: dict[str, str]) -> Iterator[None]:
-    """Settings of the DataFrame's session, for a while."""
+    """Change settings of the DataFrame's session in this block."""
     conf = frame.sparkSession.conf
     before = {name: conf.get(name, None) for name in settings}
     for name, value in settings.items():
@@ -407,7 +408,7 @@ def _splits(footers: dict[str, pq.FileMetaData]) -> Iterator[PinnedSplit]:
 
 
 def remove_pin(folder: Path) -> None:
-    """Remove a pin: first its record, so that what is left of it is no pin."""
+    """Remove a pin, beginning with its record: without it, the rest is not a pin."""
     with contextlib.suppress(FileNotFoundError):
         (folder / _RECORD).unlink()
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Reads pinned splits with Arrow, without a JVM: the task side of the Spark sources.
+"""Read pinned splits with Arrow and without a JVM, in the tasks of the Spark sources.
 
-A split names its pin by its id, below the source's own folder, and by where it lay: a job's
-folder may be moved, and a fork into another folder reads the pins of the first. The position is
-the number of rows of the split that were emitted.
+A split names its pin by the pin's id, which is looked for in the source's own folder, and by its
+former path. A job's folder may be moved, and a fork into another folder reads the pins of the
+original. The position is the number of rows of the split that were emitted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PinReader", "find_pin", "splits_of"]
 
-#: Rows that are decoded at a time: so many in an Arrow batch that is a record, and fewer of wide
-#: tables, so that decoding, which happens in the task's loop, takes a few milliseconds.
+#: Number of rows in an Arrow batch that is a record. For other records, fewer rows of wide tables
+#: are decoded at a time: the task's loop decodes them, which should take a few milliseconds.
 ARROW_ROWS = 64 * 1024
 FEWEST_ROWS, CELLS = 1024, 256 * 1024
-#: A row group, which may be large, is read in pieces of so many bytes per column.
+#: Size of the pieces in which a row group, which may be large, is read, in bytes per column.
 READ_BYTES = 1 << 20
 
 
 def splits_of(pin_id: str, pin: Pin) -> list[Split]:
-    """The splits of a pin, as an enumerator hands them out."""
+    """Return the splits of a pin, as an enumerator hands them out."""
     return [
         Split(f"{pin_id}:{index}", {"pin": pin_id, "at": str(pin.folder), "split": index})
         for index in range(len(pin.splits))
@@ -37,7 +37,7 @@ def splits_of(pin_id: str, pin: Pin) -> list[Split]:
 
 
 def find_pin(folder: Path | None, pin_id: str, at: str) -> Pin:
-    """Load a pin, from the source's own folder if it is there, else from where it lay.
+    """Load a pin from the source's own folder, or else from its former path.
 
     Raises:
         StoreError: if it is at neither place.
@@ -52,8 +52,8 @@ class PinReader(SourceReader):
 
     Arguments:
         folder: the source's own folder.
-        columns: which to read, in this order; None for all.
-        as_: what a record is.
+        columns: names of the columns to read, in this order; None for all.
+        as_: the kind of record.
     """
 
     def __init__(self, folder: Path | None, columns: Sequence[str] | None, as_: str | type) -> None:
@@ -94,7 +94,7 @@ class PinReader(SourceReader):
         while groups and skip >= (rows := file.metadata.row_group(groups[0]).num_rows):
             skip -= rows
             del groups[0]
-        # Arrow takes "a.b" for the field b of a column a.
+        # Arrow reads "a.b" as the field b of a column a.
         dotted = any("." in name for name in self._names)
         self._batches = self._read_batches(groups, None if dotted else self._names, skip)
 
@@ -126,7 +126,7 @@ class PinReader(SourceReader):
             skip = 0
 
     def read(self, max_records: int) -> Read:
-        """The next rows; with `as_="arrow"`, one batch of them."""
+        """Return the next rows; with `as_="arrow"`, one batch of them."""
         if self._batch is None:
             self._batch = next(self._batches, None)
             if self._batch is None:
@@ -171,7 +171,7 @@ class PinReader(SourceReader):
             ) from error
 
     def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that were asked for, with the types that the table has for them."""
+        """Return the columns to read, with the types that the table has for them."""
         import pyarrow as pa
 
         schema = pa.schema([self._pin.schema.field(name) for name in self._names])
@@ -179,7 +179,7 @@ class PinReader(SourceReader):
 
 
 def check_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:
-    """The columns to read.
+    """Return the names of the columns to read.
 
     Raises:
         GraphError: if the pin lacks one of them.

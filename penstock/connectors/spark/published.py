@@ -1,9 +1,9 @@
-"""The committed output of a `FileSink`, by snapshot.
+"""List the committed output of a `FileSink` by snapshot.
 
-A file that has its final name is committed, but its snapshot may have others that are still to
-get theirs. Up to which snapshot all is there, is in the job's checkpoint folder: the newest
-manifest holds what was not confirmed when it was written. Without that folder, a snapshot is
-taken to be whole once a later one has a file, since a sink publishes in order.
+A file under its final name is committed, but other files of its snapshot may still be waiting for
+theirs. The job's checkpoint folder shows up to which snapshot the output is complete: the newest
+manifest lists the output that was not confirmed when it was written. Without that folder, a
+snapshot counts as complete when a later one has a file, since a sink publishes in order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["Reading", "SinkFile", "last_whole_snapshot", "list_output", "read_lines"]
 
-#: What `FileSink` calls its files: snapshot, subtask, attempt, uid, and a tag for its identity.
+#: The names of a `FileSink`'s files: snapshot, subtask, attempt, uid, and a tag of its identity.
 _NAME = re.compile(r"part-(\d{10,})-(\d{5,})-(\d{4,})-(\w*)-([0-9a-f]{10})(\.\w+)")
 
 
 @dataclass(frozen=True)
 class SinkFile:
-    """A committed file: where it is, of which snapshot and subtask, and the tag of its sink."""
+    """A committed file, with its snapshot, its subtask and the tag of its sink."""
 
     path: str
     snapshot: int
@@ -39,7 +39,7 @@ class SinkFile:
 
 @dataclass(frozen=True)
 class Reading:
-    """How lines are read.
+    """The settings for reading lines.
 
     Arguments:
         encoding: of the files.
@@ -54,7 +54,7 @@ class Reading:
 
 
 def list_output(folder: Path, after: int = -1, upto: int | None = None) -> list[SinkFile]:
-    """The committed files of the snapshots `after < number <= upto`, in their order.
+    """Return the committed files of the snapshots `after < number <= upto`, in order.
 
     Raises `StoreError` if there is no such folder.
     """
@@ -74,20 +74,20 @@ def list_output(folder: Path, after: int = -1, upto: int | None = None) -> list[
 
 
 def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
-    """The highest snapshot up to which no file will be added any more; 0 if there is none.
+    """Return the newest snapshot up to which all output is complete; 0 if there is none.
 
     Arguments:
         folder: of the sink.
-        checkpoints: the job's checkpoint folder, if it is known.
+        checkpoints: the job's checkpoint folder; None if it is not known.
 
     Raises:
-        GraphError: if several sinks write into the folder, and `checkpoints` is None; if
+        GraphError: if several sinks write into the folder and `checkpoints` is None, or if
             `checkpoints` is of a job that does not write there.
         StoreError: if the newest snapshot is damaged.
     """
     newest = None if checkpoints is None else _newest(checkpoints)
     if checkpoints is not None and newest is None:
-        return 0  # the folder may not be there yet
+        return 0  # the folder may not exist yet
     files = list_output(folder)
     if newest is not None:
         return _last_whole(folder, {file.tag for file in files}, newest) if files else 0
@@ -106,13 +106,13 @@ def _newest(checkpoints: Path) -> Manifest | None:
     try:
         return store.newest()
     except StoreError:
-        # Retention may have removed it while it was looked at; then there is a newer one.
+        # Retention may have removed it meanwhile; then there is a newer one.
         return store.newest()
 
 
 def _last_whole(folder: Path, tags: set[str], newest: Manifest) -> int:
     staged = [item for item in newest.committables if isinstance(item.payload, dict)]
-    # What other sinks of the job have yet to publish does not matter here.
+    # Unpublished output of the job's other sinks does not matter here.
     mine = [item for item in staged if _is_of(folder, tags, item.payload)]
     if staged and not mine and not tags & _tags_of(newest):
         raise GraphError(
@@ -124,13 +124,13 @@ def _last_whole(folder: Path, tags: set[str], newest: Manifest) -> int:
 
 
 def _is_of(folder: Path, tags: set[str], payload: Mapping[str, object]) -> bool:
-    """Whether a file is, or is to be, of the sink whose folder this is."""
+    """Return whether a committable is of the sink with this folder."""
     target = Path(str(payload.get("target", "")))
-    # By its tag too: this may be another machine, on which the folder has another path.
+    # Its tag counts too: on another machine the folder may have another path.
     match = _NAME.fullmatch(target.name)
     if match is not None and match[5] in tags:
         return True
-    # Version 0.1 wrote the whole path of the file, and no folder.
+    # Version 0.1 recorded the whole path of the file, and no folder.
     of_sink = target.parent if target.is_absolute() else Path(str(payload.get("folder", "")))
     return of_sink.is_absolute() and of_sink.resolve() == folder.resolve()
 
@@ -140,14 +140,14 @@ def _is_there(folder: Path, payload: Mapping[str, object]) -> bool:
 
 
 def _tags_of(manifest: Manifest) -> set[str]:
-    """How files are called that its job has written, or the one that it was forked from."""
+    """Return the tags of the sinks of a job, and of the job that it was forked from."""
     lineages = [manifest.lineage, *([manifest.parent[0]] if manifest.parent else [])]
     uids = [operator.uid for operator in manifest.operators]
     return {sink_tag(lineage, uid) for lineage in lineages for uid in uids}
 
 
 def read_lines(file: SinkFile, reading: Reading) -> Iterator[str]:
-    """The records of a file: lines as they are, rows of CSV as JSON.
+    """Yield the records of a file: lines as they are, rows of CSV as JSON.
 
     Raises `JobError` if the file cannot be read.
     """

@@ -1,10 +1,10 @@
-"""Runs the streaming query of a source, and publishes its batches in a stage (`batch_folder.py`).
+"""Run the streaming query of a source, and publish its batches in a batch folder.
 
-It lives in the process of the program, as long as the job does. A query that fails is begun
-again. Spark's checkpoint and the stage belong together: Spark numbers its batches by the one, and
-a number that is in the other is not written again. So a checkpoint that is not the one which the
-batches were made with, or is older than they are, is refused: its new rows would be taken for old
-ones.
+The query runs in the process of the program while the job runs; a query that fails is restarted.
+Spark's checkpoint and the batch folder belong together. Spark numbers its batches by the
+checkpoint, and a number that exists in the folder is not written again. So the checkpoint is
+refused if it is not the one of these batches, or is older than they are: new rows under an old
+number would be lost.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamingQueryRunner"]
 
-#: A failed query is started again after this many seconds, twice as many each time, up to …
+#: Pauses before a failed query is restarted, in seconds: the first, which doubles each time, and
+#: the longest.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
-#: How often a batch that must wait looks whether it still has to.
+#: The interval at which a waiting batch checks whether it must still wait.
 LOOK_SECONDS = 0.05
-#: How long the end of a query is waited for that could not be told to stop.
+#: The longest wait for the end of a query that could not be stopped.
 FAREWELL_SECONDS = 10.0
 
 
@@ -40,9 +41,9 @@ class StreamingQueryRunner:
     """Runs the query, and publishes its batches.
 
     Arguments:
-        stage: where to.
+        stage: the folder for the batches.
         frame: the stream.
-        max_unread: how many batches may wait for a reader.
+        max_unread: number of batches that may wait for a reader.
     """
 
     def __init__(self, stage: BatchFolder, frame: DataFrame, max_unread: int) -> None:
@@ -52,21 +53,22 @@ class StreamingQueryRunner:
         self._plans = _Plans(stage.checkpoint)
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
-        #: Held while one query takes the other's place, so that `stop` stops the one that runs.
+        #: Held while one query replaces another, so that `stop` stops the query that runs.
         self._changing = threading.Lock()
         self._query: StreamingQuery
 
     def start(self, trigger_seconds: float, available_now: bool) -> None:
-        """Start the query and what watches it.
+        """Start the query and the thread that watches it.
 
         Raises:
-            GraphError: what Spark says against the stream.
-            StoreError: if another program runs it, or its checkpoint does not fit its batches.
+            GraphError: if Spark refuses the stream.
+            StoreError: if another program runs the query, or if its checkpoint does not fit its
+                batches.
         """
         from pyspark.errors import PySparkException
 
         self._stage.lock()
-        self._stage.unsay()
+        self._stage.withdraw_reports()
         self._trigger: dict[str, Any] = {"processingTime": f"{trigger_seconds} seconds"}
         if available_now:
             self._trigger = {"availableNow": True}
@@ -78,7 +80,7 @@ class StreamingQueryRunner:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Stop the query; a batch under way is given up, and comes again when the job resumes."""
+        """Stop the query; an incomplete batch is discarded, and repeated when the job resumes."""
         self._stopping.set()
         try:
             if self._watcher is not None:
@@ -95,60 +97,62 @@ class StreamingQueryRunner:
         return writer.trigger(**self._trigger).start()
 
     def _publish(self, frame: DataFrame, number: int) -> None:
-        """Publish a batch; called by Spark, in a thread of its own."""
+        """Publish a batch; Spark calls this in a thread of its own."""
         stage = self._stage
         if stage.has(number):
             return
         while stage.unread() >= self._max_unread:
             if self._stopping.wait(LOOK_SECONDS):
-                raise JobError("the job has ended")  # so that Spark doesn't take it as done
+                raise JobError(
+                    "the job has ended"
+                )  # otherwise Spark would record the batch as complete
         self._plans.make_durable(number)
-        # Before the first batch: no batch is ever without what tells whose it is.
-        stage.bind(self._plans.query)
+        # This precedes the first batch, so that the query of every batch is known.
+        stage.record_query(self._plans.query)
         make_pin(frame, stage.batch(number), link=False)
 
     def _watch(self) -> None:
-        """Tell the job how the query ended; start one that failed again."""
+        """Report to the job how the query ended; restart it if it failed."""
         pause = FIRST_PAUSE_SECONDS
         failure = self._wait()
         while failure is not None and not self._stopping.is_set():
-            self._stage.say("failed", failure)
+            self._stage.report("failed", failure)
             if not session_lives(self._frame.sparkSession):
-                # For good: the job fails until its restart strategy gives up.
+                # The failure is permanent: the job fails until its restart strategy gives up.
                 return
             if self._stopping.wait(pause):
                 return
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             failure = self._run_again()
         if not self._stopping.is_set():
-            self._stage.say("ended")
+            self._stage.report("ended")
 
     def _run_again(self) -> str | None:
-        """Start a query and wait for its end; what it failed with, if it did."""
+        """Start a query and wait for its end; return the failure, if there was one."""
         try:
             query = self._begin()
-        except Exception as error:  # of Spark, of its connection, or of the checkpoint
+        except Exception as error:  # from Spark, its connection or the checkpoint
             return str(error)
         with self._changing:
             self._query = query
             stopping = self._stopping.is_set()
         if stopping:
-            # It came too late for `stop`, which has stopped the one before.
+            # This query started too late for `stop`, which has stopped the previous one.
             _stopped(query)
             return None
-        self._stage.unsay()
+        self._stage.withdraw_reports()
         return self._wait()
 
     def _wait(self) -> str | None:
         try:
             self._query.awaitTermination()
-        except Exception as error:  # of Spark, or of its connection
+        except Exception as error:  # from Spark or its connection
             return str(error)
         return None
 
 
 def _stopped(query: StreamingQuery) -> bool:
-    """Stop a query; False if it cannot be told, as when its JVM is gone."""
+    """Stop a query; return False if that fails, for example because its JVM is gone."""
     try:
         query.stop()
     except Exception:
@@ -157,7 +161,7 @@ def _stopped(query: StreamingQuery) -> bool:
 
 
 class _Plans:
-    """What Spark has written down of the batches of a query, in its checkpoint.
+    """Spark's records of the batches of a query, in its checkpoint.
 
     Arguments:
         checkpoint: the query's checkpoint folder.
@@ -165,12 +169,12 @@ class _Plans:
 
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint
-        #: Files of the sources that were synced; they are never written again.
+        #: Files of the sources that were synced; Spark never writes them again.
         self._synced: set[Path] = set()
 
     @property
     def query(self) -> str | None:
-        """The id that Spark gave the query of this checkpoint; None if there is none."""
+        """Return the id of the query that Spark recorded in the checkpoint; None without one."""
         try:
             text = (self._folder / "metadata").read_text(encoding="utf-8")
             return str(json.loads(text.strip())["id"])
@@ -182,11 +186,11 @@ class _Plans:
             ) from error
 
     def require(self, stage: BatchFolder) -> None:
-        """Raise `StoreError` if the batches of a stage were not made with this checkpoint."""
+        """Raise `StoreError` if the batches in a folder were not made with this checkpoint."""
         numbers = stage.numbers()
         last = numbers[-1] if numbers else stage.removed - 1
         if last < 0:
-            return  # there are none, and there never were
+            return  # there are no batches, and there never were
         query = self.query
         if query is None or stage.query not in (None, query):
             problem = "is not the one that the batches of the job were made with"
@@ -202,21 +206,21 @@ class _Plans:
         )
 
     def _newest(self) -> int:
-        """The newest batch whose content is planned; -1 if there is none."""
-        # A batch is planned before it is run, and old plans are removed from the other end.
+        """Return the newest batch whose content is planned; -1 if there is none."""
+        # A batch is planned before it runs. Plans are removed beginning with the oldest.
         names = [path.name for path in (self._folder / "offsets").glob("[0-9]*")]
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def make_durable(self, number: int) -> None:
-        """Sync what Spark has written about what is in a batch, which it doesn't do itself.
+        """Sync Spark's plan of a batch, which Spark does not do.
 
-        If the machine went down and Spark forgot the plan of a batch that we have published, it
-        would put other rows under its number, and they would never be read.
+        If the machine crashed and the plan of a published batch were lost, Spark would write other
+        rows under the same number, and nothing would read them.
         """
-        # With the files of checksums beside them: without its own, a file passes for damaged.
+        # The checksum files beside them are synced too: without one, a file counts as damaged.
         plans = [self._folder / "offsets" / name for name in (str(number), f".{number}.crc")]
         plans += [self._folder / name for name in ("metadata", ".metadata.crc")]
-        # A source names its files by a count of its own, some with a suffix.
+        # A source numbers its files by itself, and some have a suffix.
         of_sources = {path for path in self._folder.glob("sources/*/*") if path.is_file()}
         _sync([*plans, *of_sources - self._synced])
         for folder in (self._folder / "sources", self._folder, self._folder.parent):
@@ -228,7 +232,7 @@ class _Plans:
 def _sync(paths: Iterable[Path]) -> None:
     folders = set()
     for path in paths:
-        # Spark removes old files, and temporary ones.
+        # Spark removes old and temporary files meanwhile.
         with suppress(FileNotFoundError):
             sync_path(path)
             folders.add(path.parent)

@@ -1,9 +1,9 @@
-"""Arrow columns to Python records.
+"""Turn Arrow columns into Python records.
 
-Whole columns are turned into lists, since that costs tens of nanoseconds a value, and lists into
-records with `zip` or `map`. What a value becomes is the table in `spark_types.py`. Arrow's own
-`to_pylist` is the fastest way for numbers, strings and bytes; for dates and times it makes a
-Python call per value, and NumPy is ten times as fast.
+Whole columns become lists, which costs tens of nanoseconds per value, and `zip` or `map` turns
+the lists into records. `spark_types.py` has the Python type of each column. Arrow's own
+`to_pylist` is the fastest way for numbers, strings and bytes. For dates and times it calls Python
+for each value, and NumPy is ten times as fast.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = ["class_fields", "record_maker", "row_class", "to_python"]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DAY_US = 24 * 60 * 60 * 1_000_000
-#: The years 1 to 9999, which is all that Python's dates can say, in days since the epoch.
+#: The range of Python's dates, the years 1 to 9999, in days since the epoch.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def to_python(array: pa.Array, arrow_type: pa.DataType, column: str) -> list[Any]:
-    """The values of a column.
+    """Return the values of a column.
 
     Arguments:
-        array: as it is in the file, where a timestamp may lack its zone and an interval is a
-            number.
-        arrow_type: what it means.
+        array: the column as it is in the file, where a timestamp may lack its zone and an
+            interval is a number.
+        arrow_type: the type that the column stands for.
         column: its name, for errors.
 
     Raises:
@@ -57,7 +57,7 @@ def to_python(array: pa.Array, arrow_type: pa.DataType, column: str) -> list[Any
 
 
 def _durations(array: pa.Array) -> Any:
-    """Microseconds as an array of NumPy, whose `tolist` gives `timedelta` and None."""
+    """Return microseconds as a NumPy array, whose `tolist` gives `timedelta` and None."""
     return array.cast(pa.int64()).cast(pa.duration("us")).to_numpy(zero_copy_only=False)
 
 
@@ -68,7 +68,7 @@ def _times(array: pa.Array, arrow_type: pa.DataType, column: str) -> list[Any]:
         array = array.cast(pa.timestamp("us", array.type.tz))
         unit, values = _DAY_US, array.cast(pa.int64())
     ends = pc.min_max(values)
-    # Beyond these, NumPy would give numbers in the place of dates, without a word.
+    # Outside of this range, NumPy would silently return numbers instead of dates.
     if len(values) > values.null_count and not (
         _FIRST_DAY * unit <= ends["min"].as_py() and ends["max"].as_py() < (_LAST_DAY + 1) * unit
     ):
@@ -112,7 +112,7 @@ def _maps(array: pa.MapArray, arrow_type: pa.DataType, column: str) -> list[Any]
     keys = to_python(array.keys.slice(*span), arrow_type.key_type, f"{column}{{key}}")
     items = to_python(array.items.slice(*span), arrow_type.item_type, f"{column}{{value}}")
     pairs = _cut(list(zip(keys, items, strict=True)), offsets)
-    # A struct, a list or a map can't be the key of a dict.
+    # A struct, a list or a map cannot be the key of a dict.
     maps = pairs if at.is_nested(arrow_type.key_type) else list(map(dict, pairs))
     return _with_nulls(maps, array)
 
@@ -132,7 +132,7 @@ def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
 
 
 def record_maker(as_: str | type, names: Sequence[str]) -> Callable[[list[list[Any]]], list[Any]]:
-    """A function that makes records of columns.
+    """Return a function that makes records of columns.
 
     Arguments:
         as_: "tuple", "dict", or a dataclass or named tuple whose fields are `names`.
@@ -147,20 +147,20 @@ def record_maker(as_: str | type, names: Sequence[str]) -> Callable[[list[list[A
     assert isinstance(as_, type), as_
     cls = as_
     if issubclass(cls, tuple):
-        new = tuple.__new__  # what `_make` of a named tuple does, without a call of Python
+        new = tuple.__new__  # this is what `_make` of a named tuple does, without a call of Python
         return lambda columns: [new(cls, row) for row in zip(*columns, strict=True)]
     return lambda columns: list(map(cls, *columns))
 
 
 @lru_cache
 def row_class(names: tuple[str, ...]) -> type:
-    """The named tuple for rows with these columns; the same columns give the same class.
+    """Return the named tuple for rows with these columns, one class for the same columns.
 
     Raises:
-        GraphError: if a name can't be an attribute in Python.
+        GraphError: if a name cannot be an attribute in Python.
     """
-    # Record classes are told apart by their names, so rows of two sources need different ones;
-    # a module that can't be imported, so that the class travels with the job's code.
+    # Record classes are identified by their names, so rows of two sources need different names.
+    # The module cannot be imported, so that the class travels with the job's code.
     name = f"Row_{crc32(repr(names).encode()):08x}"
     try:
         return namedtuple(name, names, module="penstock_rows")
@@ -172,10 +172,10 @@ def row_class(names: tuple[str, ...]) -> type:
 
 
 def class_fields(cls: type) -> list[str]:
-    """The names of the fields that a record class is made from, in order.
+    """Return the names of the fields that a record class is made from, in order.
 
     Raises:
-        GraphError: if it is neither a dataclass nor a named tuple, or wants keywords.
+        GraphError: if it is neither a dataclass nor a named tuple, or requires keywords.
     """
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return list(cls._fields)

@@ -1,9 +1,9 @@
-"""Records to Arrow: one column at a time, strictly, naming the record and column that don't fit.
+"""Turn records into Arrow columns, strictly: an error names the record and column that do not fit.
 
 A record is a dict, a dataclass, a named tuple or a PySpark `Row` (by field name: all columns and no
-others), or a plain tuple or list (by position). Values must have the Python type of their column;
-pyarrow alone would also take bytes for text, `True` for 1 and a naive time for an instant.
-What each column takes is in the table of `docs/spark.md`. Nothing here knows Spark or files.
+others), or a plain tuple or list (by position). Values must have the Python type of their column.
+pyarrow alone would also accept bytes for text, `True` for 1 and a naive time for an instant.
+The table in `docs/spark.md` has the types of each column. Nothing here knows Spark or files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from penstock.dataflow.errors import JobError
 
 __all__ = ["CATALYST_TYPE", "RowEncoder"]
 
-#: The metadata of a field whose type in Spark is another: an interval. It is Spark's own for ORC.
+#: The metadata of a field whose Spark type is an interval; Spark itself uses it in ORC.
 CATALYST_TYPE = "spark.sql.catalyst.type"
 
-#: Rows that are turned into columns at a time; `zip` of very many is slow.
+#: Number of rows that become columns at a time; `zip` of very many rows is slow.
 _SLICE = 8192
 _UTC = datetime.UTC
-#: What an interval that ends in this unit is a multiple of.
+#: The step of an interval type, by the unit that it ends in.
 _UNITS: dict[str, Any] = {
     "day": datetime.timedelta(days=1),
     "hour": datetime.timedelta(hours=1),
@@ -42,7 +42,7 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 class _MisfitError(Exception):
-    """A value does not fit: in which column, and why."""
+    """A value does not fit its column."""
 
     def __init__(self, column: str, reason: str) -> None:
         super().__init__(reason)
@@ -54,11 +54,10 @@ class RowEncoder:
     """Turns records into Arrow record batches of one schema.
 
     Arguments:
-        schema: names, types and nullability of the columns, in the order of plain tuples. The
-            metadata `varchar` or `char` of a text field holds its length in characters, `since` of
-            a date field its first day, `CATALYST_TYPE` of a duration or a number of months its type
-            in Spark.
-        subject: what the records go to, for messages.
+        schema: names, types and nullability of the columns, in the order of plain tuples. Metadata
+            of a field: `varchar` or `char` of a text is its length in characters, `since` of a date
+            its first day, `CATALYST_TYPE` of a duration or a number of months its type in Spark.
+        subject: the destination of the records, for messages.
     """
 
     def __init__(self, schema: pa.Schema, subject: str) -> None:
@@ -67,10 +66,10 @@ class RowEncoder:
         self._subject = subject
 
     def encode(self, records: Sequence[Any]) -> pa.Table:
-        """The records as a table.
+        """Return records as a table.
 
         Raises:
-            JobError: if one does not fit; it is named, with its column.
+            JobError: if a record does not fit; the error names the record and the column.
         """
         try:
             slices = [
@@ -89,7 +88,7 @@ class RowEncoder:
         ]
 
     def _blame(self, records: Sequence[Any], error: _MisfitError) -> JobError:
-        """Find the first record that does not fit by itself."""
+        """Return the error for the first record that does not fit by itself."""
         culprit: Any = None
         for record in records:
             try:
@@ -115,7 +114,7 @@ def _slices(records: Sequence[Any]) -> Iterable[Sequence[Any]]:
 
 
 def _columns(records: Sequence[Any], names: list[str], path: str) -> list[Sequence[Any]]:
-    """The values of each name, in the order of `names`."""
+    """Return the values of each name, in the order of `names`."""
     classes = set(map(type, records))
     if len(classes) != 1:
         rows: list[Any] = [_row(record, names, path) for record in records]
@@ -142,7 +141,7 @@ def _columns(records: Sequence[Any], names: list[str], path: str) -> list[Sequen
     if dataclasses.is_dataclass(cls):
         own = tuple(field.name for field in dataclasses.fields(cls))
     if own is None:
-        # A PySpark Row carries its names in each value.
+        # Each PySpark Row carries its names.
         return list(zip(*[_row(record, names, path) for record in records], strict=True))
     _compare(own, names, path)
     if issubclass(cls, tuple):
@@ -151,12 +150,12 @@ def _columns(records: Sequence[Any], names: list[str], path: str) -> list[Sequen
 
 
 def _by_position(records: Sequence[Any], positions: Iterable[int]) -> list[Sequence[Any]]:
-    # `zip(*records)` makes an iterator per record, which the garbage collector walks over.
+    # `zip(*records)` would create an iterator per record, which the garbage collector visits.
     return [list(map(itemgetter(position), records)) for position in positions]
 
 
 def _row(record: Any, names: list[str], path: str) -> Sequence[Any]:
-    """One record's values, in the order of `names`."""
+    """Return a record's values, in the order of `names`."""
     fields = getattr(record, "__fields__", None)
     if isinstance(record, tuple) and fields is not None:
         _compare(fields, names, path)
@@ -193,7 +192,7 @@ def _article(value: Any) -> str:
 
 
 def _array(values: Sequence[Any], field: pa.Field, path: str) -> pa.Array:
-    """One column as an array of the field's type."""
+    """Return a column as an array of the field's type."""
     if not field.nullable and type(None) in set(map(type, values)):
         raise _MisfitError(path, "it is None, and the column is NOT NULL")
     kind = field.type
@@ -216,7 +215,7 @@ def _array(values: Sequence[Any], field: pa.Field, path: str) -> pa.Array:
 
 
 def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]:
-    """The values, if all have a Python type that the column takes."""
+    """Return values whose Python types the column takes; raise an error for others."""
     kind = field.type
     allowed = _allowed(kind)
     strange = set(map(type, values)) - allowed
@@ -249,14 +248,14 @@ def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]
                 name = key.decode()
                 raise _MisfitError(path, f"{longest} characters are too many for {name}({limit})")
             if key == b"char":
-                # As Spark does when it writes: CHAR is padded with blanks.
+                # Spark, too, pads CHAR with blanks when it writes.
                 values = [None if v is None else v.ljust(limit) for v in values]
     return values
 
 
 def _times(values: Sequence[Any], kind: pa.DataType, path: str) -> Sequence[Any]:
-    """The values, with a zone or without, as the column wants them."""
-    # By identity, since there are few zones, and comparing them is slow.
+    """Return times with or without a zone, as the column requires."""
+    # Zones are compared by identity: there are few of them, and comparing them is slow.
     zones = {id(v.tzinfo): v.tzinfo for v in values if v is not None}.values()
     if {zone is not None for zone in zones} - {kind.tz is not None}:
         raise _MisfitError(
@@ -267,7 +266,7 @@ def _times(values: Sequence[Any], kind: pa.DataType, path: str) -> Sequence[Any]
         )
     if all(zone is None or zone is _UTC or isinstance(zone, ZoneInfo) for zone in zones):
         return values
-    # Of other offsets Arrow drops the microseconds.
+    # Arrow drops the microseconds of other offsets.
     try:
         return [
             v if v is None or not v.utcoffset().microseconds else v.astimezone(_UTC) for v in values
@@ -322,7 +321,7 @@ def _lists(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
     nested = pa.types.is_nested(kind.key_type)
-    # A struct, a list or a map can't be the key of a dict.
+    # A struct, a list or a map cannot be the key of a dict.
     _require(values, (list, tuple, dict) if nested else (dict,), "a map", path)
     present = [v for v in values if v is not None]
     if nested:
@@ -334,7 +333,7 @@ def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
         own_keys = list(chain.from_iterable(present))
         own_items = list(chain.from_iterable(v.values() for v in present))
     keys = _array(own_keys, kind.key_field, f"{path}.key")
-    # Different values of these may be stored as one.
+    # Different values of these types may be stored as equal ones.
     if nested or pa.types.is_floating(kind.key_type) or pa.types.is_timestamp(kind.key_type):
         _require_distinct(keys, map(len, present), path)
     items = _array(own_items, kind.item_field, f"{path}.value")
@@ -342,8 +341,8 @@ def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:
-    """See that no map has a key twice, as it is stored."""
-    shown = iter(map(repr, keys.to_pylist()))  # NaN is no key of its own each time
+    """Check that no map has two keys that are stored as equal ones."""
+    shown = iter(map(repr, keys.to_pylist()))  # with `repr`, all NaN are one key
     for count in counts:
         mine = list(islice(shown, count))
         if len(set(mine)) != len(mine):
@@ -352,7 +351,7 @@ def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
-    """Where each value begins among the items; no offset where there is no value."""
+    """Return where each value begins among the items; None where there is no value."""
     ends = list(accumulate((len(v) if v is not None else 0 for v in values), initial=0))
     return pa.array(
         [None if v is None else begin for v, begin in zip(values, ends, strict=False)] + ends[-1:],
@@ -373,7 +372,7 @@ def _structs(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
         return pa.StructArray.from_arrays(arrays, fields=fields)
     if not present:
         return pa.nulls(len(values), kind)
-    # Under a null struct lies a value that nobody sees: that of the first row, which fits.
+    # A null struct needs a value that is never read. That of the first row fits.
     count = iter(range(len(present)))
     indices = pa.array([0 if v is None else next(count) for v in values], pa.int32())
     spread = [array.take(indices) for array in arrays]

@@ -1,10 +1,10 @@
-"""The keyed state in a snapshot, read from outside the job that wrote it.
+"""Read the keyed state in a snapshot from outside the job that wrote it.
 
-Nothing of the job's code is needed, and nothing is imported by a name found in data: instances of
-record classes come as tuples of their fields. The snapshot's own folder is never opened, since
-RocksDB would write into it; its files are linked (or copied, where that cannot be) into a
-temporary folder, which is opened read-only. Sizes are checked and checksums are not: that is
-`penstock snapshots show --verify`.
+The job's code is not needed, and no name found in data is imported: instances of record classes
+come as tuples of their fields. RocksDB would write into the folder that it opens. So the
+snapshot's files are linked (or copied, where that is impossible) into a temporary folder, which
+is opened read-only. Sizes are checked, and checksums are not: `penstock snapshots show --verify`
+does that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StatePart:
         number: of the snapshot.
         operator: uid of the operator.
         subtask: index of the subtask.
-        max_parallelism: how many key groups there are.
+        max_parallelism: number of key groups.
         handle: the state, as `KeyedHandle.to_wire` has it.
         state: the name of the one state to read; None reads all.
         types: the record classes of the snapshot.
@@ -62,7 +62,7 @@ class StatePart:
 
 @dataclass(frozen=True)
 class StateEntry:
-    """One entry of keyed state: the name of the state, key group, key and value."""
+    """An entry of keyed state: name of the state, key group, key and value."""
 
     state: str
     group: int
@@ -73,11 +73,11 @@ class StateEntry:
 def find_state(
     path: Path, number: int | None = None, operator: str | None = None, state: str | None = None
 ) -> list[StatePart]:
-    """The parts of the keyed state that a snapshot holds.
+    """Return the parts of the keyed state that a snapshot holds.
 
     Arguments:
         path: a job's checkpoint folder, or the folder of one of its snapshots.
-        number: which snapshot; None takes the one that `path` names, else the newest.
+        number: of the snapshot; None takes the one that `path` names, or else the newest.
         operator: uid of the only operator to read.
         state: name of the only state to read.
 
@@ -133,7 +133,7 @@ def _require(manifest: Manifest, operator: str | None, state: str | None) -> Non
 
 
 def read_part(part: StatePart) -> Iterator[StateEntry]:
-    """The entries of a part: by key group if they were too large for memory, else by state.
+    """Yield the entries of a part, by key group if it is in files, else by state.
 
     Raises `StoreError` if a file is missing or damaged.
     """
@@ -197,7 +197,7 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
 
 
 class _Nameless(TypeRegistry):
-    """A table in which every index stands for a class whose instances are tuples.
+    """A registry in which the instances of every class are tuples.
 
     Arguments:
         types: the record classes of the snapshot. Instances of a former version of a dataclass
@@ -223,11 +223,12 @@ class _Nameless(TypeRegistry):
 
 
 class _Row(RecordSerializer):
-    """Rows as tuples.
+    """Serializes tuples.
 
     Arguments:
         index: the place of the class in its table.
-        places: of each item in the row, None for an item that is None; None takes rows as they are.
+        places: the place of each item in the row, None for an item that is None; None takes rows
+            as they are.
     """
 
     def __init__(self, index: int, places: list[int | None] | None) -> None:

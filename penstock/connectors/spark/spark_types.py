@@ -1,4 +1,4 @@
-"""What a Spark type is in Python, and in the Arrow columns between the two.
+"""Map Spark types to Arrow types, and document their Python values.
 
 Spark type              Arrow type             Python value
 ----------------------  ---------------------  --------------------------------------------------
@@ -20,14 +20,14 @@ struct<…>               struct<…>              dict, by the names of its fie
 geography, geometry     binary                 bytes, as WKB without its system; not written
 variant                 string                 str, as JSON; only as a whole column; not written
 void                    null                   None; not written
-a user-defined type     that of its SQL type   that of its SQL type; not written
+a user-defined type     as its SQL type        as its SQL type; not written
 
-NULL is None at any depth. A timestamp is an instant: going to Python it gets the zone UTC,
-whatever the session's time zone; coming back it may have any zone, and must have one. Spark
-has no type for CalendarInterval in files: cast it to a string.
+NULL is None at any depth. A timestamp is an instant: in Python it has the zone UTC, whatever the
+session's time zone. A timestamp to be written must have a zone, which may be any. Spark has no
+type for CalendarInterval in files: cast it to a string.
 
-Nothing here needs a session. (Spark: "Data Types"; Parquet has intervals as plain numbers, which
-is why the Arrow type of a column is told by the Spark type and not by the file.)
+Nothing here needs a session. (Spark: "Data Types". Parquet stores intervals as plain numbers, so
+the Arrow type of a column follows from the Spark type and not from the file.)
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ _BY_NAME = {
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of a table, with Spark's columns in their order.
+    """Return the Arrow schema of a table, with Spark's columns in their order.
 
     Arguments:
-        schema: `DataFrame.schema`. What it says of NULL is kept for the columns themselves;
-            within lists, maps and structs anything may be null.
+        schema: `DataFrame.schema`. The nullability of the columns is kept; within lists, maps
+            and structs every value may be null.
 
     Raises:
-        GraphError: if a column has a type that isn't in the table above, or two have one name.
+        GraphError: if a column has a type that is not in the table above, or if two columns have
+            the same name.
     """
     import pyarrow as pa
 
@@ -81,11 +82,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def arrow_type(spark_type: DataType, column: str = "?") -> pa.DataType:
-    """The Arrow type for a Spark type.
+    """Return the Arrow type for a Spark type.
 
     Arguments:
         spark_type: the type.
-        column: what an error calls it; a field within a struct is `column.field`.
+        column: its name in errors; a field within a struct is `column.field`.
 
     Raises:
         GraphError: if there is none.
@@ -125,7 +126,7 @@ def arrow_type(spark_type: DataType, column: str = "?") -> pa.DataType:
     name = spark_type.simpleString()
     if name in _BY_NAME:
         return getattr(pa, _BY_NAME[name])()
-    # By name: older versions of pyspark don't have these classes.
+    # These are compared by name, because older versions of pyspark lack the classes.
     if name.startswith("time("):
         return pa.time64("us")
     if name.startswith(("geography", "geometry")):

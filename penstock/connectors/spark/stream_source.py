@@ -43,25 +43,26 @@ _ELSEWHERE = (
 
 
 class SparkStreamSource(Source):
-    """The rows of a Structured Streaming DataFrame, each read once.
+    """Reads each row of a Structured Streaming DataFrame once.
 
-    The query is started when the job is executed and stopped when the job has ended; its
-    checkpoint is in the job's folder. What is read depends on both checkpoints together, so a
-    job is resumed in its own folder. If the query fails, the job fails, and is restarted by its
-    restart strategy; the query is started again meanwhile. Batches are removed when no retained
-    snapshot needs them; a job that takes no snapshots keeps them to its end.
+    The query starts when the job is executed, and stops when the job has ended. Its checkpoint is
+    in the job's folder. Progress is recorded in both checkpoints together, so a job is resumed in
+    its own folder. If the query fails, the job fails too; its restart strategy restarts it, and
+    the query is restarted meanwhile. A batch is removed when no retained snapshot needs it. A job
+    without snapshots keeps all batches to its end.
 
     Arguments:
         frame: a streaming DataFrame. It must be append-only (no aggregation without a
-            watermark), since a batch is taken as the rows that are new.
+            watermark), since a batch must consist of new rows.
         columns: the columns to read, in this order; all by default, or the fields of `as_`.
-        as_: what a record is, as for `SparkTableSource`.
-        trigger_seconds: a batch is begun at most so often; 0 as soon as there is something.
-        available_now: read what there is, in several batches if need be, and end.
-        max_unread_batches: Spark waits with the next batch while so many wait for a reader.
+        as_: the kind of record, as for `SparkTableSource`.
+        trigger_seconds: least time between the beginnings of two batches; with 0, a batch begins
+            as soon as there are new rows.
+        available_now: whether to read the present rows, in several batches if necessary, and end.
+        max_unread_batches: number of unread batches at which Spark waits before the next one.
 
     Raises:
-        GraphError: if an argument is of the wrong kind, or penstock[spark] isn't installed.
+        GraphError: if an argument is of the wrong kind, or if penstock[spark] is not installed.
     """
 
     def __init__(
@@ -105,11 +106,11 @@ class SparkStreamSource(Source):
         self._max_unread = max_unread_batches
         self._folder: Path | None = None
         self._stage_id: str | None = None
-        self._feeder: StreamingQueryRunner | None = None
+        self._query: StreamingQueryRunner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what lives in the program's process."""
-        return {**vars(self), "_frame": None, "_feeder": None}
+        """Return the attributes without those that exist only in the program's process."""
+        return {**vars(self), "_frame": None, "_query": None}
 
     def prepare(self, preparation: Preparation) -> None:
         """Start the query."""
@@ -121,43 +122,43 @@ class SparkStreamSource(Source):
         assert self._frame is not None
         self._folder, state = preparation.folder, preparation.state
         if state is not None:
-            # Refuse before a query starts that no reader would read.
+            # Errors are raised before a query starts whose batches no reader could read.
             self._stage_id = _known_stage(self._folder, state["stage"])
         elif preparation.resuming:
             self._stage_id = _newest_stage(self._folder)
         self._stage_id = self._stage_id or new_pin_id()
         stage = BatchFolder(self._folder / self._stage_id)
-        stage.make()
+        stage.create()
         frame = self._frame
         if self.columns is not None:
             frame = frame.select(*("`" + c.replace("`", "``") + "`" for c in self.columns))
-        self._feeder = StreamingQueryRunner(stage, frame, self._max_unread)
-        self._feeder.start(self._trigger_seconds, self._available_now)
+        self._query = StreamingQueryRunner(stage, frame, self._max_unread)
+        self._query.start(self._trigger_seconds, self._available_now)
 
     def release(self) -> None:
         """Stop the query."""
-        feeder, self._feeder = self._feeder, None
-        if feeder is not None:
-            feeder.stop()
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Hands out the splits of the batches, as these appear."""
+        """Create an enumerator that hands out the splits of batches as these appear."""
         del parallelism
         return _StageEnumerator(self._folder, self._stage_id)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader of staged batches."""
+        """Create a reader of the batches."""
         del context
         folder = None if self._folder is None else self._folder / str(self._stage_id)
         return PinReader(folder, self.columns, self._row_class or self.as_)
 
 
 class _StageEnumerator(SplitEnumerator):
-    """The splits of the batches of a stage, in order, as they appear.
+    """Hands out the splits of batches in order, as the batches appear.
 
     Arguments:
         folder: the source's own folder.
-        stage_id: the stage that the query of this run fills.
+        stage_id: the name of the batch folder that the query of this run fills.
     """
 
     def __init__(self, folder: Path | None, stage_id: str | None) -> None:
@@ -168,7 +169,7 @@ class _StageEnumerator(SplitEnumerator):
             )
         self._stage_id = stage_id
         self._stage = BatchFolder(folder / stage_id)
-        #: The batch at hand, or the least that the next one may be; its splits if it is open.
+        #: The current batch, or the lowest number of the next one; its splits if it is open.
         self._batch, self._split = 0, 0
         self._splits: list[Split] = []
         self._ended = False
@@ -181,7 +182,7 @@ class _StageEnumerator(SplitEnumerator):
                 f"job and are removed, and it is not resumed from one of them: resume it from its "
                 f"newest snapshot, or start it afresh in another folder"
             )
-        self._stage.deal(0)
+        self._stage.record_dealt(0)
 
     def next_split(self, subtask: int) -> Split | None:
         del subtask
@@ -194,8 +195,8 @@ class _StageEnumerator(SplitEnumerator):
 
     def _next_batch(self) -> bool:
         """Open the next batch, if there is one."""
-        # Asked before looking for a batch: the last batch is there before the end is told.
-        ended, failed = self._stage.said("ended"), self._stage.said("failed")
+        # The end is read before the batches: the last batch appears before the end is reported.
+        ended, failed = self._stage.reported("ended"), self._stage.reported("failed")
         number = next((n for n in self._stage.numbers() if n >= self._batch), None)
         if number is not None:
             self._open(number, 0)
@@ -212,11 +213,11 @@ class _StageEnumerator(SplitEnumerator):
         self._go_on()
 
     def _go_on(self) -> None:
-        """The next split of the batch, or the next batch: nothing of this one is left to deal."""
+        """Advance to the next split, or to the next batch if this one has none left."""
         self._split += 1
         if self._split >= len(self._splits):
             self._batch, self._split, self._splits = self._batch + 1, 0, []
-            self._stage.deal(self._batch)
+            self._stage.record_dealt(self._batch)
 
     @property
     def exhausted(self) -> bool:
@@ -232,7 +233,7 @@ class _StageEnumerator(SplitEnumerator):
             self._open(state["batch"], state["split"])
         else:
             self._batch = state["batch"]
-        self._stage.deal(self._batch)
+        self._stage.record_dealt(self._batch)
 
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
         needed = [state["batch"] for state in states if state["stage"] == self._stage_id]
@@ -242,11 +243,11 @@ class _StageEnumerator(SplitEnumerator):
 
 
 def _known_stage(folder: Path, stage_id: object) -> str:
-    """Return the id of the stage that a snapshot names.
+    """Return the name of the batch folder that a snapshot names.
 
     Raises:
-        GraphError: if it is not in the source's own folder. The snapshot may be somebody else's,
-            and batches are written to and removed from what it names.
+        GraphError: if it does not lie in the source's own folder. The snapshot may come from
+            elsewhere, and batches are written to and removed from the folder that it names.
     """
     if isinstance(stage_id, str) and is_pin_id(stage_id):
         stage = folder / stage_id

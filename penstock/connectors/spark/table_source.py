@@ -1,8 +1,8 @@
-"""A source that reads a Spark table, view, query or DataFrame, as it was when the job began.
+"""Read a Spark table, view, query or DataFrame as it was when the job began.
 
 The rows are *pinned* (`pin.py`) in the process of the program, which has the session, before the
-job starts; from then on no JVM is needed. A job that is resumed reads the pin that its snapshot
-names, whatever has become of the table.
+job starts. From then on no JVM is needed. A job that is resumed reads the pin that its snapshot
+names, even if the table has changed.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ RECORD_KINDS = ("dict", "tuple", "row", "arrow")
 
 
 class SparkTableSource(Source):
-    """The rows of a Spark table, view, query or DataFrame, each read once.
+    """Reads each row of a Spark table, view, query or DataFrame once.
 
-    The table is pinned when the job is executed: what the job reads are its rows of that moment,
-    also after a restart or a resume, though the table be changed or dropped meanwhile. The pin
-    lies in the job's folder, which all workers must see, and Spark's executors too if it is not
-    made of links. Rows come in no particular order.
+    The table is pinned when the job is executed. The job reads the rows of that moment, also after
+    a restart or a resume, even if the table was changed or dropped meanwhile. The pin lies in the
+    job's folder, which all workers must see; Spark's executors must see it if the pin is not made
+    of links. Rows come in no particular order.
 
     Arguments:
         table: the name of a table or a view, or a (batch) DataFrame.
         query: a SQL query, instead of a table.
         columns: the columns to read, in this order; all by default, or the fields of `as_`.
-        where: conditions, as SQL or as columns of Spark, that all must hold.
-        as_: what a record is: "dict"; "tuple" (the fastest); "row", a named tuple; a dataclass
+        where: conditions, as SQL or as Spark columns; a row must meet all of them.
+        as_: the kind of record: "dict"; "tuple" (the fastest); "row", a named tuple; a dataclass
             or named tuple of yours, whose fields name columns; "arrow", a
-            `pyarrow.RecordBatch` of up to 65,536 rows, which can be given on within a chain of
-            operators only.
-        conf, master: for the session that is made if the program has none; see `spark_session`.
+            `pyarrow.RecordBatch` of up to 65,536 rows, which can be passed on only within a chain
+            of operators.
+        conf, master: for a new session if the program has none; see `spark_session`.
 
     Raises:
-        GraphError: if an argument is of the wrong kind, or penstock[spark] isn't installed.
+        GraphError: if an argument is of the wrong kind, or if penstock[spark] is not installed.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class SparkTableSource(Source):
         self._conf, self._master = conf, master
         self._folder: Path | None = None
         self._pin_id: str | None = None
-        #: With "row", what it means for the columns at hand; set by `prepare`.
+        #: With "row", the named tuple of the columns; set by `prepare`.
         self._row_class: type | None = None
         self._row_columns: list[str] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what lives in the program's JVM or is of no use without it."""
+        """Return the attributes without those that need the program's JVM."""
         left: dict[str, Any] = {"_table": None, "_query": None, "_conditions": [], "_conf": None}
         return {**vars(self), **left}
 
@@ -105,11 +105,11 @@ class SparkTableSource(Source):
         self._folder = folder = preparation.folder
         state = preparation.state
         if state is not None:
-            # Perhaps of another job, from which this one is forked, and in that one's folder.
+            # The pin may be in the folder of another job, from which this one is forked.
             self._pin_id = str(state["pin"])
             pin = find_pin(folder, self._pin_id, state["at"])
         elif preparation.resuming and (pin_id := newest_pin(folder)) is not None:
-            # Of a run that ended before its first snapshot.
+            # This pin is of a run that ended before its first snapshot.
             self._pin_id = pin_id
             pin = load_pin(folder / pin_id)
         else:
@@ -119,7 +119,7 @@ class SparkTableSource(Source):
         if self.as_ == "row":
             from penstock.connectors.spark.record_decoding import row_class
 
-            # Here, where the job's code finds it in the source and makes it known to workers.
+            # The class is created here, so that the job's code finds it in the source and ships it.
             self._row_class, self._row_columns = row_class(tuple(names)), names
 
     def _frame(self) -> DataFrame:
@@ -147,24 +147,24 @@ class SparkTableSource(Source):
         return frame
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Hands out the splits of the pin."""
+        """Create an enumerator of the pin's splits."""
         del parallelism
         return _PinEnumerator(self._folder, self._pin_id, self._row_columns or self.columns)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader of pinned files."""
+        """Create a reader of pinned files."""
         del context
         columns = self._row_columns or self.columns
         return PinReader(self._folder, columns, self._row_class or self.as_)
 
 
 class _PinEnumerator(SplitEnumerator):
-    """The splits of one pin, in order, to whoever asks.
+    """Hands out the splits of one pin in order, to any subtask.
 
     Arguments:
         folder: of all pins of the source.
-        pin_id: the one that a fresh run reads.
-        columns: which must be in it.
+        pin_id: the pin that a fresh run reads.
+        columns: names of columns that the pin must have.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class _PinEnumerator(SplitEnumerator):
         self._next = state["next"]
 
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
-        # Pins of runs that ended before their first snapshot, and of forks that are no more.
+        # These are pins of runs that ended before their first snapshot, and of removed forks.
         del begun
         assert self._folder is not None
         needed = {state["pin"] for state in states} | {self._pin_id}
@@ -216,16 +216,16 @@ class _PinEnumerator(SplitEnumerator):
 
 
 def newest_pin(folder: Path) -> str | None:
-    """The id of the newest pin in a source's folder, if there is one."""
+    """Return the id of the newest pin in a source's folder, if there is one."""
     found = sorted(path.parent.name for path in folder.glob("[!.]*/pin.json"))
     return found[-1] if found else None
 
 
 def check_record_kind(columns: Sequence[str] | None, as_: str | type) -> list[str] | None:
-    """The columns that a source reads for records of a kind; None for all.
+    """Return the columns that a source reads for a kind of record; None for all.
 
     Raises:
-        GraphError: if there is no such kind, or its fields are not the columns.
+        GraphError: if there is no such kind, or if its fields are not the columns.
     """
     if isinstance(as_, str):
         if as_ not in RECORD_KINDS:
