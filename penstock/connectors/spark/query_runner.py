@@ -32,9 +32,9 @@ __all__ = ["StreamingQueryRunner"]
 #: the longest.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 #: The interval at which a waiting batch checks whether it must still wait.
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 #: The longest wait for the end of a query that could not be stopped.
-FAREWELL_SECONDS = 10.0
+STOP_SECONDS = 10.0
 
 
 class StreamingQueryRunner:
@@ -86,7 +86,7 @@ class StreamingQueryRunner:
             if self._watcher is not None:
                 with self._changing:
                     query = self._query
-                self._watcher.join(None if _stopped(query) else FAREWELL_SECONDS)
+                self._watcher.join(None if _stopped(query) else STOP_SECONDS)
         finally:
             self._stage.unlock()
 
@@ -102,7 +102,7 @@ class StreamingQueryRunner:
         if stage.has(number):
             return
         while stage.unread() >= self._max_unread:
-            if self._stopping.wait(LOOK_SECONDS):
+            if self._stopping.wait(POLL_SECONDS):
                 raise JobError(
                     "the job has ended"
                 )  # otherwise Spark would record the batch as complete
