@@ -1,4 +1,4 @@
-"""Sources and sinks: collections, numbers, generators, iterables, files and sockets.
+"""Sources and sinks: collections, numbers, generators, iterables, files, sockets.
 
 They implement the contracts of `penstock.dataflow.source` and `penstock.dataflow.sink`, and do not
 know processes, channels or snapshots. Start reading in `collection.py`, the smallest source, then

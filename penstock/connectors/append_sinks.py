@@ -41,7 +41,7 @@ class PrintSink(Sink):
 
 
 class _PrintWriter(SinkWriter):
-    """Write each batch at once, so that the lines of several tasks do not mix within it."""
+    """Write each batch at once, so that the lines of several tasks do not mix."""
 
     def __init__(self, start: str, stderr: bool) -> None:
         self._start = start

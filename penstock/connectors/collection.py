@@ -127,7 +127,7 @@ class _RangeReader(SourceReader):
 
 
 def _ranges(start: int, stop: int, parallelism: int) -> list[Split]:
-    """Cut `start <= number < stop` into splits of about equal length; none if it is empty."""
+    """Cut `start <= number < stop` into splits of about equal length."""
     length = stop - start
     count = parallelism
     if parallelism > 1:

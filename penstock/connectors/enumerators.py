@@ -16,7 +16,7 @@ __all__ = ["SubtaskEnumerator"]
 
 
 class SubtaskEnumerator(SplitEnumerator):
-    """Assign split *i* to subtask *i*, or to *i* modulo the parallelism after rescaling.
+    """Assign split *i* to subtask *i*; after rescaling, *i* modulo the parallelism.
 
     Arguments:
         payloads: the payload of each split, by index.

@@ -249,7 +249,7 @@ def _open(path: Path) -> io.BufferedReader[Any]:
 
 
 class _GzipReader(io.BufferedReader):
-    """Buffer a gzip stream in C, and close its file. (`GzipFile` finds lines in Python.)"""
+    """Buffer a gzip stream in C, because `GzipFile` finds lines in Python."""
 
     def __init__(self, raw: io.BufferedReader[Any]) -> None:
         self._raw = raw

@@ -1,4 +1,4 @@
-"""Formats of the files of `FileSource` and `FileSink`: lines of text, JSON lines, CSV.
+"""Formats of `FileSource` and `FileSink`: lines of text, JSON lines, CSV.
 
 A format turns decoded text into records, and records into bytes. `file_cursors.py` opens files
 and keeps positions. A user's own format is a subclass of `LineFormat`.

@@ -298,7 +298,7 @@ def new_digest() -> hashlib.blake2b:
 
 
 def sink_tag(lineage: str, uid: str) -> str:
-    """Return a short name of a sink: a uid may contain characters that file names cannot."""
+    """Return a short name of a sink, with only characters that file names allow."""
     return hashlib.blake2b(
         f"{lineage}\0{uid}".encode(errors="surrogatepass"), digest_size=5
     ).hexdigest()

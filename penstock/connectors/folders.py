@@ -77,7 +77,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _fail(error: OSError) -> None:
-    """Raise the error of a folder that cannot be read; `os.walk` would skip the folder."""
+    """Raise the error of an unreadable folder, which `os.walk` would skip."""
     raise error
 
 

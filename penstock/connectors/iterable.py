@@ -78,7 +78,7 @@ class IterableSource(Source):
         self.shared = not _takes_subtask(factory)
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return an enumerator of one split per reader, or of one if the factory is shared."""
+        """Return an enumerator of one split per reader, or of one for a shared factory."""
         splits = 1 if self.shared else parallelism
         return SubtaskEnumerator([[i, splits] for i in range(splits)], parallelism)
 

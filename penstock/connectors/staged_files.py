@@ -67,7 +67,7 @@ def _value(committable: Committable, key: str) -> str:
 
 
 def _below(folder: Path, name: str) -> Path | None:
-    """Return the path of a name in a folder or one below it, or None if it leads out of it."""
+    """Return the path of a name below a folder; None if it leads out of the folder."""
     path = Path(name)
     if not path.name or ".." in path.parts or "\0" in name:
         return None

@@ -99,7 +99,7 @@ def spark_session(
 
 
 def session_lives(spark: SparkSession) -> bool:
-    """Return whether a session can still be used: its JVM runs, and it was not stopped."""
+    """Return whether a session can be used: its JVM runs, and it was not stopped."""
     return context_lives(spark.sparkContext)
 
 
@@ -145,7 +145,7 @@ def find_java() -> Path:
 
 
 def _version(java: Path) -> int | None:
-    """Return the feature version of a Java program (8, 17, 25 …); None if it does not run."""
+    """Return the version of a Java program (8, 17, 25 …); None if it does not run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -158,7 +158,7 @@ def _version(java: Path) -> int | None:
 
 
 def _launcher_for(runtime: Path) -> Path:
-    """Return a folder that stands for a Java runtime and drops the option that it lacks.
+    """Return a folder that stands for a Java runtime and drops an option.
 
     It is created once per user and runtime. The user's cache folder is used, since others cannot
     put another folder of that name there.

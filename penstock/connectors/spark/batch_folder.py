@@ -64,7 +64,7 @@ class BatchFolder:
     # ---- the program's side
 
     def lock(self) -> None:
-        """Lock the folder for this process. Raises `StoreError` if another process holds it."""
+        """Lock the folder for this process. Raises `StoreError` if another has it."""
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,7 +88,7 @@ class BatchFolder:
 
     @property
     def query(self) -> str | None:
-        """Return the id of the query whose batches these are; None if it is not recorded yet."""
+        """Return the id of the query that wrote the batches; None if not recorded yet."""
         return self.reported("query")
 
     def record_query(self, query: str | None) -> None:
@@ -127,7 +127,7 @@ class BatchFolder:
         return sorted(int(name) for name in names if name.isdigit())
 
     def reported(self, what: str) -> str | None:
-        """Return the program's report that the query has `ended` or `failed`; None without one."""
+        """Return the report that the query has `ended` or `failed`; None without one."""
         try:
             return (self.folder / what).read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -275,7 +275,7 @@ class _OutputReader(_Files, DataSourceReader):
 
 
 class _OutputFollower(_Files, DataSourceStreamReader):
-    """Follows output; the offset `{"snapshot": n}` is all output up to and with snapshot n."""
+    """Follows output; the offset `{"snapshot": n}` is the end of snapshot n."""
 
     def __init__(
         self, schema: StructType, reading: Reading, folder: Path, checkpoint: Path | None

@@ -1,4 +1,4 @@
-"""Read pinned splits with Arrow and without a JVM, in the tasks of the Spark sources.
+"""Read pinned splits with Arrow and without a JVM, in tasks of Spark sources.
 
 A split names its pin by the pin's id, which is looked for in the source's own folder, and by its
 former path. A job's folder may be moved, and a fork into another folder reads the pins of the

@@ -74,7 +74,7 @@ def list_output(folder: Path, after: int = -1, upto: int | None = None) -> list[
 
 
 def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
-    """Return the newest snapshot up to which all output is complete; 0 if there is none.
+    """Return the newest snapshot up to which all output is complete; 0 for none.
 
     Arguments:
         folder: of the sink.

@@ -80,7 +80,7 @@ class StreamingQueryRunner:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Stop the query; an incomplete batch is discarded, and repeated when the job resumes."""
+        """Stop the query; an incomplete batch is repeated when the job is resumed."""
         self._stopping.set()
         try:
             if self._watcher is not None:
@@ -174,7 +174,7 @@ class _Plans:
 
     @property
     def query(self) -> str | None:
-        """Return the id of the query that Spark recorded in the checkpoint; None without one."""
+        """Return the id of the query in Spark's checkpoint; None without one."""
         try:
             text = (self._folder / "metadata").read_text(encoding="utf-8")
             return str(json.loads(text.strip())["id"])
@@ -186,7 +186,7 @@ class _Plans:
             ) from error
 
     def require(self, stage: BatchFolder) -> None:
-        """Raise `StoreError` if the batches in a folder were not made with this checkpoint."""
+        """Raise `StoreError` if a folder's batches were not made with this checkpoint."""
         numbers = stage.numbers()
         last = numbers[-1] if numbers else stage.removed - 1
         if last < 0:

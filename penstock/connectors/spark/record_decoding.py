@@ -154,7 +154,7 @@ def record_maker(as_: str | type, names: Sequence[str]) -> Callable[[list[list[A
 
 @lru_cache
 def row_class(names: tuple[str, ...]) -> type:
-    """Return the named tuple for rows with these columns, one class for the same columns.
+    """Return the named tuple for rows with these columns; equal columns share it.
 
     Raises:
         GraphError: if a name cannot be an attribute in Python.

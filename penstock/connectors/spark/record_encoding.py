@@ -1,4 +1,4 @@
-"""Turn records into Arrow columns, strictly: an error names the record and column that do not fit.
+"""Turn records into Arrow columns, strictly; errors name record and column.
 
 A record is a dict, a dataclass, a named tuple or a PySpark `Row` (by field name: all columns and no
 others), or a plain tuple or list (by position). Values must have the Python type of their column.

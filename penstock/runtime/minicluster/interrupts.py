@@ -1,4 +1,4 @@
-"""Handle a Ctrl-C in a process whose event loop runs inside the program's own thread.
+"""Handle a Ctrl-C while the event loop runs inside the program's own thread.
 
 Python raises `KeyboardInterrupt` wherever the thread is. In a step of the event loop itself that
 would break the loop. Between two steps, or in a function that the engine calls, it does not.
@@ -29,7 +29,7 @@ _HANDLERS = (str(Path(__file__).parent) + os.sep, stop_signals.__file__)
 
 @contextmanager
 def interrupted_between_steps(add_step: Callable[[Callable[[], None]], None]) -> Iterator[None]:
-    """Let a Ctrl-C interrupt this block, in which the thread runs steps of the event loop.
+    """Let a Ctrl-C interrupt this block, which runs steps of the event loop.
 
     The interrupt is raised after the current step. A second one also interrupts a function that the
     engine calls. The block is left alone in other threads, and where the program has a handler of
@@ -71,7 +71,7 @@ def in_event_loop() -> bool:
 
 
 def in_called_function() -> bool:
-    """Return whether the signal that is handled has interrupted a function of the program.
+    """Return whether the current signal has interrupted a function of the program.
 
     An exception may be raised there.
     """

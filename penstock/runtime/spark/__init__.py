@@ -1,8 +1,9 @@
-"""Run jobs on Spark: workers are tasks of one barrier stage, the JobManager is the driver.
+"""Run jobs on Spark, with workers as tasks of one barrier stage.
 
-Spark places, starts and stops the workers, and does nothing else. A program uses `cluster`.
-`preflight` refuses what would not work before anything is started. `barrier_stage` is the stage
-as the driver sees it, and `stage_worker` is what runs in its tasks. Start reading at `cluster`.
+The JobManager runs in the driver. Spark places, starts and stops the workers, and does nothing
+else. A program uses `cluster`. `preflight` refuses what would not work before anything is started.
+`barrier_stage` is the stage as the driver sees it, and `stage_worker` is what runs in its tasks.
+Start reading at `cluster`.
 
 Nothing here is imported unless a program asks for Spark.
 """

@@ -1,4 +1,4 @@
-"""Run programs with their workers on the executors of a Spark cluster: `SparkCluster`.
+"""Run programs with their workers on a Spark cluster: `SparkCluster`.
 
 The JobManager runs in this process, the Spark driver, in a thread with an event loop of its own,
 so that sources and sinks find the session. It is the same JobManager as elsewhere. Only the
@@ -126,7 +126,7 @@ class SparkCluster(LocalExecutor):
 
 
 def _shared_folders(program: Program) -> dict[Path, str]:
-    """Return the folders that JobManager and workers must both see, and what each is for.
+    """Return the folders that JobManager and workers must both see, and their use.
 
     These are the job's folder, with its snapshots and what its sources have prepared, and the
     folders into which sinks stage the output that the JobManager publishes.

@@ -42,7 +42,7 @@ class LiveSession:
         self._conf = {key: value for key, value in conf if key not in _PER_SESSION}
 
     def get(self) -> SparkSession:
-        """Return the session, or a new one with the same settings; blocks. Raises `JobError`."""
+        """Return the session, or a new one with its settings; blocks. Raises `JobError`."""
         with self._lock:
             if not _is_alive(self._spark):
                 try:

@@ -1,4 +1,4 @@
-"""Check a Spark session and its executors before a job starts, so that failures come early.
+"""Check a Spark session and its executors before a job starts.
 
 Spark would find some of these problems itself, but late (by default it waits ten minutes for
 slots) and in terms of its own internals. A short barrier stage of the job's size checks what the
@@ -105,9 +105,9 @@ async def await_slots(spark: SparkSession, needed: int) -> None:
 
 
 def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]) -> None:
-    """Check that executors can import what a worker needs and reach the job's folders; blocks.
+    """Check that executors have a worker's packages and reach the job's folders.
 
-    Sends this package to executors that lack it or have another version of it.
+    It blocks. It sends this package to executors that lack it or have another version of it.
 
     Arguments:
         spark: the session.
@@ -249,7 +249,7 @@ def _send_package(spark: SparkSession) -> None:
 
 
 def zip_package(folder: Path) -> Path:
-    """Write this package as a zip file from which Python can import it; return its path."""
+    """Write this package as a zip file that Python can import; return its path."""
     package = Path(__file__).resolve().parents[2]
     path = folder / f"penstock-{VERSION}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

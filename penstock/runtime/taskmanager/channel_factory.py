@@ -1,4 +1,4 @@
-"""Create the channels of one slot: input gates, feedback channels and output channels.
+"""Create the input and output channels of one slot, and its partitioners.
 
 Input channels come first, so that the tasks of other workers can connect to them. The outputs are
 created with the tasks, once the connections to other workers are open.

@@ -94,7 +94,7 @@ class DataConnections:
             await self._changed.wait()
 
     async def accept(self, stream: trio.abc.Stream) -> Callable[[], Awaitable[None]] | None:
-        """Return the coroutine function that serves an incoming connection; None refuses it.
+        """Return the function that serves an incoming connection; None refuses it.
 
         The sender of a refused connection reports that it was closed.
         """

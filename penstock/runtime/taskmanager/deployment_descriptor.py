@@ -1,4 +1,4 @@
-"""Describe what one slot of an execution attempt runs. (Flink: `TaskDeploymentDescriptor`.)"""
+"""Describe what one slot runs. (Flink: `TaskDeploymentDescriptor`.)"""
 
 from __future__ import annotations
 

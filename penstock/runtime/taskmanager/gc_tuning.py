@@ -1,4 +1,4 @@
-"""Keep Python's cyclic garbage collector away from state. Nothing here knows tasks.
+"""Keep Python's cyclic garbage collector away from state.
 
 A worker holds hundreds of thousands of tuples and replaces each of them at every change. The
 collector visits all objects created since its last run, and everything that they refer to. A visit

@@ -1,4 +1,4 @@
-"""Send heartbeats from a thread of the worker, and end the process when its JobManager is gone.
+"""Send heartbeats from a thread, and end the worker when its JobManager is gone.
 
 The event loop cannot do this: a function may compute for long, and meanwhile the loop neither
 sends nor receives. A worker must not outlive its job.

@@ -1,4 +1,4 @@
-"""Create the tasks of one slot: their operators, state, sources, protocols and checkpoint writers.
+"""Create the tasks of one slot, with their operators, state and protocols.
 
 Nothing runs here. `ChannelFactory` makes the channels, and `TaskRunner` drives a task.
 """

@@ -1,4 +1,4 @@
-"""Drive one task inside the worker's event loop: its records, its snapshots and its source."""
+"""Drive one task in the worker's event loop: records, snapshots and source."""
 
 from __future__ import annotations
 

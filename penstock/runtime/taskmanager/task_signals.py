@@ -1,4 +1,4 @@
-"""Wake the parts of a task that wait: its loop, its checkpoint writer and its source's reader."""
+"""Wake the waiting parts of a task: loop, checkpoint writer, source reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of a worker, as the JobManager's messages address them. (Flink: `TaskSlot`.)"""
+"""Execute the JobManager's messages on the tasks of a slot. (Flink: `TaskSlot`.)"""
 
 from __future__ import annotations
 

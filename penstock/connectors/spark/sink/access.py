@@ -202,7 +202,7 @@ def _own_session() -> Run | None:
 
 
 def _open_door(spark: SparkSession) -> str:
-    """Write the address and secret of this process's JVM to a file, until the process ends."""
+    """Write the address and secret of this process's JVM to a temporary file."""
     gateway: Any = spark.sparkContext._gateway
     folder = TemporaryFolder("spark")
     atexit.register(folder.remove)

@@ -1,4 +1,4 @@
-"""Check, add and drop partitions of one table in Spark's catalog, for its committer."""
+"""Check, add and drop partitions of one table in Spark's catalog."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Catalog:
                 )
 
     def change_since(self, identity: dict[str, Any]) -> str | None:
-        """Return how the table of the catalog differs from an identity; None if it does not."""
+        """Return how the catalog's table differs from an identity; None if it does not."""
         return difference(self._identity(), identity)
 
     def _identity(self) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
 
 
 def _require_new_times(rows: pa.Table, path: Path) -> None:
-    """Check that a file of the old calendar has no times that differ between the calendars."""
+    """Check that a file of the old calendar has no times that differ in the new one."""
     for field in rows.schema:
         kind = field.type
         if pa.types.is_nested(kind):
@@ -110,7 +110,7 @@ def conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
 
 
 def _places(found: Sequence[str], wanted: Sequence[str], path: Path) -> list[int | None]:
-    """Return the place of each wanted name among those found; case does not matter to Spark."""
+    """Return the place of each wanted name among those found, ignoring case as Spark."""
     places: list[int | None] = []
     for name in wanted:
         alike = [i for i, other in enumerate(found) if other == name] or [
@@ -128,7 +128,7 @@ def _places(found: Sequence[str], wanted: Sequence[str], path: Path) -> list[int
 
 
 def _renamed(found: pa.DataType, wanted: pa.DataType, path: Path) -> pa.DataType:
-    """Return a type with the struct fields named as wanted, because Arrow casts by name."""
+    """Return a type with its struct fields renamed, because Arrow casts by name."""
     if found.id != wanted.id or not pa.types.is_nested(found):
         return found
     if pa.types.is_list(found):

@@ -45,7 +45,7 @@ DELETED = "__penstock_deleted"
 
 
 def collection(tag: str) -> str:
-    """Return the folder that collects an overwriting sink's output, relative to the table's."""
+    """Return the folder of an overwriting sink's output, relative to the table's."""
     return f"{STAGING}/{tag}.next"
 
 

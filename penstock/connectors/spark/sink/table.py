@@ -1,4 +1,4 @@
-"""Describe a table of plain files as a sink needs it, and name the folders of its partitions.
+"""Describe a table of plain files as a sink needs it, and name partition folders.
 
 A `Table` is plain data. It is read from Spark's catalog once, in the user's program, and travels
 with the job. All output that is staged for the table carries the table's *identity*. When the
@@ -105,7 +105,7 @@ def describe_table(run: Run, name: str, schema: pa.Schema) -> Table:
 
 
 def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the catalog's details of a table, and the part of them that is its identity."""
+    """Return the catalog's details of a table, and its identity from them."""
     facts = json.loads(run(f"DESCRIBE TABLE EXTENDED {name} AS JSON")[0])
     _refuse(name, facts)
     in_memory = run("SET spark.sql.catalogImplementation")[0] == "in-memory"
@@ -325,7 +325,7 @@ def _value_text(name: str, value: Any) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape a text as Spark does in the name of a partition's folder; `unquote` reads it."""
+    """Escape a text as Spark does in the names of partition folders."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 

@@ -141,7 +141,7 @@ class TableCommitter(Committer):
         self.files.abandon(committables)
 
     def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
-        """Remove files that older attempts staged and no snapshot holds; see `FileCommitter`."""
+        """Remove files of older attempts that no snapshot holds; see `FileCommitter`."""
         return self.files.clean(lineage, uid, before_attempt, keep)
 
     # ---- the steps
@@ -153,7 +153,7 @@ class TableCommitter(Committer):
         self.files.publish(committables)
 
     def partition(self, committable: Committable) -> str:
-        """Return the folder of a staged file's partition; "" if the table has no partitions."""
+        """Return the folder of a staged file's partition; "" if there are none."""
         root = self.table.location / self.table.data
         folder = self.files.target(committable).parent
         if not folder.is_relative_to(root):

@@ -48,11 +48,11 @@ __all__ = ["SparkTableSink"]
 
 
 class SparkTableSink(Sink):
-    """Writes rows of a Spark table: Parquet, ORC, Delta Lake or Iceberg, also partitioned.
+    """Writes rows of a Spark table: Parquet, ORC, Delta Lake or Iceberg.
 
-    The table is looked up here, in the program, so it must exist. Records are dicts, dataclasses,
-    named tuples or PySpark `Row`s, by field name, or plain tuples in the order of the columns,
-    which is that of `spark.table(name).columns`: partition columns last.
+    A table may be partitioned. It is looked up here, in the program, so it must exist. Records are
+    dicts, dataclasses, named tuples or PySpark `Row`s, by field name, or plain tuples in the order
+    of the columns, which is that of `spark.table(name).columns`: partition columns last.
 
     Arguments:
         table: its name in the catalog, as in SQL. ``delta.`/path` `` is a Delta table that is in
@@ -258,7 +258,7 @@ class SparkTableSink(Sink):
 
 
 def _for_orc(table: Table) -> pa.Schema:
-    """Return the columns as ORC stores them; refuse those that Spark would read otherwise."""
+    """Return the columns as ORC stores them; refuse those Spark reads otherwise."""
     fields = []
     for column in table.schema:
         nested = pa.types.is_nested(column.type) and re.search("timestamp|date", str(column.type))

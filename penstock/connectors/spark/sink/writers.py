@@ -30,7 +30,7 @@ _TOGETHER, _SLICES_TOGETHER = 2048, 8
 
 
 class TableWriter(SinkWriter):
-    """Gathers records, and names staged files and partitions; the base of both writers."""
+    """Gathers records, and names staged files and partitions; a base class."""
 
     def __init__(self, table: Table, context: WriterContext) -> None:
         self._table = table

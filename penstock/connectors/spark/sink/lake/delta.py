@@ -1,4 +1,4 @@
-"""Describe a Delta table as a sink needs it, and refuse tables that it cannot write.
+"""Describe a Delta table as a sink needs it; refuse those it cannot write.
 
 The table's own log is read through the package deltalake (delta-rs), in the program; its schema
 has Spark's JSON form there. The description is plain data. `delta_log.py` has the transactions.
@@ -121,7 +121,7 @@ def open_delta(path: Path) -> deltalake.DeltaTable:
 
 
 def identity_of(table: deltalake.DeltaTable, path: Path) -> dict[str, Any]:
-    """Return the identity of a table, by which another table at its path is recognized."""
+    """Return the identity of a table, which another table at its path lacks."""
     metadata = table.metadata()
     return {
         "location": str(path),

@@ -1,4 +1,4 @@
-"""Perform transactions in the log of a Delta table, through the package deltalake (delta-rs).
+"""Perform transactions in the log of a Delta table, through deltalake (delta-rs).
 
 Each transaction carries a `txn` action. Its application is the sink in its line of snapshots, and
 its version is the number of the snapshot. Delta's protocol keeps the newest version of each
@@ -199,7 +199,7 @@ def _quoted(name: str) -> str:
 
 
 def _partition_values(folder: str) -> dict[str, str | None]:
-    """Return the values of a partition from its folder, as the texts that Delta writes."""
+    """Return the values of a partition from its folder, as Delta writes them."""
     values: dict[str, str | None] = {}
     for part in folder.split("/") if folder else ():
         name, _, text = part.partition("=")

@@ -1,4 +1,4 @@
-"""Write the metadata files of an Iceberg table so that they survive a power failure.
+"""Write an Iceberg table's metadata files so that they survive a power failure.
 
 pyiceberg loads this class by the name that the sink gives it in the catalog's settings. Its own
 classes do not sync files. A durable catalog could then name metadata that was lost.

@@ -1,4 +1,4 @@
-"""Describe an Iceberg table as a sink needs it, and refuse tables that it cannot write.
+"""Describe an Iceberg table as a sink needs it; refuse those it cannot write.
 
 The table is read through pyiceberg, in the program, and the description is plain data. Data files
 carry the ids of the table's columns, as Iceberg requires. `iceberg_writer.py` finds the partition
@@ -171,7 +171,7 @@ _MISSING = (
 
 
 def identity_of(table: PyIcebergTable, location: Path) -> dict[str, Any]:
-    """Return the identity of a table, by which another table of its name is recognized."""
+    """Return the identity of a table, which another table of its name lacks."""
     return {
         "location": str(location),
         "format": "iceberg",

@@ -72,7 +72,7 @@ def from_spark(name: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Check the settings of a catalog for pyiceberg, and return them fit to travel with a job.
+    """Check a catalog's settings for pyiceberg; return them fit to travel with a job.
 
     Arguments:
         name: of the catalog.

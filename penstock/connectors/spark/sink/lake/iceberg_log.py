@@ -242,7 +242,7 @@ def _update(transaction: Transaction, snapshot: SinkSnapshot) -> UpdateSnapshot:
 
 
 def _may_have(changes: pa.Table, keys: tuple[str, ...]) -> BooleanExpression:
-    """Return a condition that holds for files which may have rows with the keys of changes."""
+    """Return a condition that holds for files which may have the keys of changes."""
     # Without a plugin for pydantic, mypy does not know the parameters of these classes.
     is_in: Any = In
     at_least: Any = GreaterThanOrEqual

@@ -1,4 +1,4 @@
-"""Stage rows for an Iceberg table, in files with all columns, each of one partition.
+"""Stage rows for an Iceberg table, in files of one partition each.
 
 A partition is named by its folder, `d_day=19000/p=x`, as for plain files. When the file is
 committed, its partition values are read from the folder's name. To Iceberg itself, folders have no
@@ -25,7 +25,7 @@ __all__ = ["IcebergChangeWriter", "IcebergWriter", "partition_values", "split"]
 
 
 class _ByFields(TableWriter):
-    """Partitions rows by fields that are computed from columns; shared by both writers."""
+    """Partitions rows by fields computed from columns; shared by both writers."""
 
     def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
         """Return the partition of each row; None if the table has no partitions."""
@@ -65,7 +65,7 @@ def split(rows: pa.Table, fields: tuple[PartitionField, ...]) -> Iterator[tuple[
 def partition_values(
     folder: str, fields: tuple[PartitionField, ...], schema: pa.Schema
 ) -> list[Any]:
-    """Return the values of a partition from its folder, as Iceberg's manifests have them."""
+    """Return the values of a partition from its folder, as in Iceberg's manifests."""
     if not fields:
         return []
     values: list[Any] = []
@@ -110,7 +110,7 @@ def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
 
 
 def _in_iceberg(column: pa.ChunkedArray) -> tuple[IcebergType, pa.ChunkedArray]:
-    """Return the Iceberg type of a column, and its values as Iceberg's transforms take them."""
+    """Return the Iceberg type of a column, and its values for Iceberg's transforms."""
     from pyiceberg import types
 
     if pa.types.is_timestamp(column.type):

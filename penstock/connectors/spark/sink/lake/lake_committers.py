@@ -100,7 +100,7 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
             self._swap(SinkSnapshot(lineage, uid, max(1, ledger.committed)), path, ledger)
 
     def settled(self, path: Path) -> Ledger:
-        """Return the ledger as it is: only `finish` swaps, and it is called again after a crash."""
+        """Return the ledger as it is: only `finish` swaps, also after a crash."""
         return Ledger.read(path)
 
     def _swap(self, snapshot: SinkSnapshot, path: Path, ledger: Ledger) -> None:

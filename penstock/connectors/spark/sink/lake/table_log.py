@@ -214,7 +214,7 @@ class TableLog(ABC, Generic[State]):
 
     @abstractmethod
     def _make_durable(self, state: State, snapshot: SinkSnapshot) -> None:
-        """Sync the commit of a snapshot in the log; a crash may have preceded its own sync."""
+        """Sync the commit of a snapshot, whose own sync a crash may have prevented."""
 
     @abstractmethod
     def _append(self, state: State, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
@@ -233,4 +233,4 @@ class TableLog(ABC, Generic[State]):
     def _upsert(
         self, state: State, snapshot: SinkSnapshot, changes: pa.Table, keys: tuple[str, ...]
     ) -> None:
-        """Commit as `_append` does: replace the rows with these keys, and remove deleted ones."""
+        """Commit as `_append` does; replace rows by key, and remove deleted ones."""

@@ -33,7 +33,9 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def find_table(name: str, iceberg_catalog: Mapping[str, str] | None = None) -> LakeTable | None:
-    """Return the Delta or Iceberg table of a name that needs no session; None for other names.
+    """Return the Delta or Iceberg table of a name, if it needs no session.
+
+    None is returned for all other names.
 
     Arguments:
         name: as in SQL. ``delta.`/path` `` is a Delta table.
@@ -101,7 +103,7 @@ def _settings(session: SparkSession) -> dict[str, str]:
 
 
 def _facts(session: SparkSession, name: str) -> dict[str, str]:
-    """Return the catalog's details of a table without its columns; none if it does not exist."""
+    """Return the catalog's details of a table, without columns; none if it is missing."""
     try:
         rows = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     except Exception:
