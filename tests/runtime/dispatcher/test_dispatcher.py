@@ -1,4 +1,4 @@
-"""The job service with real processes: jobs are taken, listed, stopped, killed, and outlived."""
+"""The job service with real processes: jobs are submitted, listed, stopped and killed."""
 
 import json
 import os
@@ -54,13 +54,13 @@ class Service:
         (root / "failing.py").write_text(FAILING)
 
     def start(self, *args):
-        """Start the service and wait until it listens; returns its process."""
+        """Start the service and wait until it listens; return its process."""
         process = self.background("jobmanager", *args)
         wait_until(lambda: f"pid {process.pid}" in self.said(process), "the service listens")
         return process
 
     def background(self, *args):
-        """Start a command; what it says goes to a file."""
+        """Start a command whose standard error goes to a file; return its process."""
         with (self.root / f"said.{len(self.processes)}").open("wb") as file:
             process = subprocess.Popen(self._command(*args), cwd=self.root, stderr=file)
         process.said = Path(file.name)
@@ -68,7 +68,7 @@ class Service:
         return process
 
     def said(self, process):
-        """What a command has said so far."""
+        """Return the standard error of a command so far."""
         return process.said.read_text()
 
     def call(self, *args, code=0):
@@ -85,7 +85,7 @@ class Service:
         return done
 
     def submit(self, *args):
-        """Submit an endless job, detached, and wait until it has a snapshot; returns its id."""
+        """Submit an endless job, detached, and wait until it has a snapshot; return its id."""
         args = ("submit", "job.py", "--checkpoint-dir", "ck", "--detach", *args, "--", "endless")
         done = self.call(*args)
         id = done.stdout.split()[0]
@@ -93,14 +93,14 @@ class Service:
         return id
 
     def jobs(self):
-        """What `penstock list` says, by id."""
+        """Return the jobs of `penstock list`, by id."""
         # In this process, since it is asked again and again.
         told = CliRunner().invoke(main, ["list", "--dir", str(self.home), "--json"])
         assert told.exit_code == 0, told.output
         return {job["id"]: job for job in json.loads(told.stdout)}
 
     def first_job(self):
-        """Wait until job 1 has a snapshot, and return what `penstock list` says of it."""
+        """Wait until job 1 has a snapshot, and return its entry in `penstock list`."""
 
         def found():
             job = self.jobs().get("1")
@@ -109,11 +109,11 @@ class Service:
         return wait_until(found, "job 1 has a snapshot", every=0.05)
 
     def job(self, id):
-        """What `penstock list` says of one job."""
+        """Return the entry of one job in `penstock list`."""
         return self.jobs()[id]
 
     def end(self):
-        """End what is left."""
+        """End the commands that still run."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
@@ -182,7 +182,7 @@ def test_a_job_is_cancelled_with_a_last_snapshot_and_resumed(service):
     assert following.wait(PATIENCE) == 1
 
 
-def test_a_killed_jobmanager_is_told_to_who_follows_with_the_command_to_resume(service):
+def test_a_killed_jobmanager_is_reported_to_followers_with_the_command_to_resume(service):
     service.start()
     following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
     job = service.first_job()
@@ -195,7 +195,7 @@ def test_a_killed_jobmanager_is_told_to_who_follows_with_the_command_to_resume(s
     wait_until(lambda: all(map(gone, job["worker_pids"])), "the workers have ended")
 
 
-def test_a_failing_job_is_told_with_its_own_traceback_first(service):
+def test_a_failing_job_is_reported_with_its_own_traceback_first(service):
     service.start()
     done = service.call("submit", "failing.py", "--progress", "none", code=1)
     assert done.stderr.startswith("Traceback (most recent call last):")
@@ -208,8 +208,8 @@ def test_a_failing_job_is_told_with_its_own_traceback_first(service):
     assert re.search(rf"^{TIME} ERROR penstock.jobmanager .*: the job has failed:$", log, re.M)
 
 
-def test_who_follows_may_leave_and_a_stopped_service_stops_its_jobs_in_order(service):
-    daemon = service.start()
+def test_a_follower_may_leave_and_a_stopped_service_stops_its_jobs_in_order(service):
+    process = service.start()
     following = service.background("submit", "job.py", "--checkpoint-dir", "ck", "--", "endless")
     job = service.first_job()
     # Which it says when it follows; a Ctrl-C before that would be one while it submits.
@@ -218,19 +218,19 @@ def test_who_follows_may_leave_and_a_stopped_service_stops_its_jobs_in_order(ser
     assert following.wait(PATIENCE) == 130
     assert "job 1 goes on; stop it with: penstock cancel 1" in service.said(following)
     assert service.job("1")["state"] == "running"
-    daemon.send_signal(signal.SIGTERM)
-    assert daemon.wait(PATIENCE) == 0
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
     assert gone(job["pid"])
     assert json.loads((service.home / "jobs" / "1.json").read_text())["state"] == "stopped"
     assert "no job manager runs" in service.call("list", code=1).stderr
 
 
 def test_a_killed_service_leaves_stopped_jobs_that_its_successor_lists_as_lost(service):
-    daemon = service.start()
+    process = service.start()
     service.submit()
     job = service.job("1")
-    daemon.kill()
-    daemon.wait()
+    process.kill()
+    process.wait()
     assert "no job manager runs" in service.call("list", code=1).stderr
     # Whether or not anybody starts another.
     wait_until(lambda: gone(job["pid"]), "the job has ended")
@@ -241,10 +241,10 @@ def test_a_killed_service_leaves_stopped_jobs_that_its_successor_lists_as_lost(s
     assert service.submit("--resume") == "2"
 
 
-def test_one_service_at_a_time_has_the_state_folder_and_strangers_are_not_heard(service):
-    daemon = service.start()
+def test_one_service_at_a_time_has_the_state_folder_and_strangers_are_refused(service):
+    process = service.start()
     second = service.call("jobmanager", code=1)
-    assert f"a job manager already runs here, with pid {daemon.pid}" in second.stderr
+    assert f"a job manager already runs here, with pid {process.pid}" in second.stderr
     token = service.home / "token"
     right = token.read_text()
     token.write_text("00" * 32)
@@ -253,7 +253,7 @@ def test_one_service_at_a_time_has_the_state_folder_and_strangers_are_not_heard(
     assert service.jobs() == {}
 
 
-def test_the_service_listens_on_a_port_if_told_and_says_when_it_is_in_use(service):
+def test_the_service_listens_on_a_given_port_and_reports_when_it_is_in_use(service):
     service.start("--port", "0")
     assert (service.home / "address").read_text().startswith("tcp:127.0.0.1:")
     assert service.call("list").stdout == "no jobs\n"
@@ -337,7 +337,7 @@ def test_files_of_the_service_are_read_and_written_as_before_where_nothing_is_a_
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o700])
-def test_somebodys_folder_is_neither_used_nor_shut(tmp_path, mode):
+def test_a_folder_with_other_files_is_neither_used_nor_made_private(tmp_path, mode):
     tmp_path.chmod(mode)
     (tmp_path / "token").write_text("Dear")
     with pytest.raises(StoreError, match="holds other files and is no state folder"):
@@ -346,7 +346,7 @@ def test_somebodys_folder_is_neither_used_nor_shut(tmp_path, mode):
     assert [path.name for path in tmp_path.iterdir()] == ["token"]
 
 
-def test_the_state_folder_is_the_users_own_unless_told_otherwise(tmp_path, monkeypatch):
+def test_the_state_folder_is_the_users_own_unless_another_one_is_given(tmp_path, monkeypatch):
     monkeypatch.delenv("PENSTOCK_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert StateFolder().root == tmp_path / ".penstock"
@@ -355,7 +355,7 @@ def test_the_state_folder_is_the_users_own_unless_told_otherwise(tmp_path, monke
     assert StateFolder(tmp_path / "given").root == tmp_path / "given"
 
 
-def test_a_damaged_record_is_passed_over_and_its_number_not_given_again(tmp_path):
+def test_a_damaged_record_is_skipped_and_its_number_is_not_used_again(tmp_path):
     folder = StateFolder(tmp_path / "home")
     folder.open()
     registry = JobRegistry(folder.jobs)

@@ -1,4 +1,4 @@
-"""What the client of a JobManager process hears of a job's end, however slowly it reads."""
+"""A client of a JobManager process receives the end of its job, however slowly it reads."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -32,7 +32,7 @@ class Outcome:
 
 
 class Job:
-    """A job that takes its time."""
+    """A job that runs for a while."""
 
     def __init__(self, *_: Any) -> None:
         self.plan = SimpleNamespace(operators=[])
@@ -53,10 +53,10 @@ class Job:
 
 
 class Client:
-    """Sends a job and reads what is said, but only when it is told to."""
+    """A client that sends a job, and reads events only when the test says so."""
 
     def __init__(self) -> None:
-        # What is sent waits for who reads, as it does where the buffers of a socket are full.
+        # A frame that is sent waits for its reader, as on a socket whose buffers are full.
         here, there = trio.testing.lockstep_stream_pair()
         self.frames = Frames(here)
         self.server = JobServer(
@@ -88,7 +88,7 @@ def run(main: Any) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_client_that_stood_still_hears_the_end_and_not_all_that_was_before():
+def test_a_client_that_stood_still_receives_the_end_and_not_all_events_before_it():
     client = Client()
 
     async def main() -> None:
@@ -102,7 +102,7 @@ def test_a_client_that_stood_still_hears_the_end_and_not_all_that_was_before():
     run(main)
 
 
-def test_a_client_that_reads_hears_how_the_job_does():
+def test_a_client_that_reads_receives_the_status_of_the_job():
     client = Client()
 
     async def main() -> None:
@@ -117,7 +117,7 @@ def test_a_client_that_reads_hears_how_the_job_does():
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_client_that_never_reads_does_not_hold_the_process_for_ever(
+def test_a_client_that_never_reads_does_not_keep_the_process_from_ending(
     stopped: bool,
 ):
     client = Client()

@@ -1,4 +1,4 @@
-"""When a failed job is started again, and what ends it."""
+"""Decisions about failures: restarts of a job, their delays, and its end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def raised_from(error: PenstockError, cause: BaseException) -> PenstockError:
         (ZeroDivisionError(), RECOVERABLE),
     ],
 )
-def test_an_error_tells_whether_a_restart_may_mend_it(
+def test_an_error_knows_whether_a_restart_may_mend_it(
     error: BaseException, expected: Recoverability
 ):
     assert recoverability_of(error) is expected
@@ -90,7 +90,7 @@ def failures(
     progress: bool = False,
     most: int = 20,
 ) -> tuple[int, str | None]:
-    """How often a job fails until it ends, and the reason; at most so often."""
+    """Return the number of failures until a job ends, at most `most`, and the reason."""
     restarts = RestartBackoff(strategy)
     for number in range(1, most + 1):
         decision = restarts.failed(
@@ -137,7 +137,7 @@ def test_progress_between_failures_lets_the_job_go_on():
 
 
 def failures_of_an_idle_job(seconds: float, *, snapshots: bool) -> int:
-    """How often it fails until it ends, if it runs for some time after each restart."""
+    """Return the number of failures until a job ends that runs for a time after each restart."""
     restarts, now = RestartBackoff(DEFAULT), 0.0
     for number in range(1, 11):
         decision = restarts.failed(

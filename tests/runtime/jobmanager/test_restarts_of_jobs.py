@@ -1,4 +1,4 @@
-"""Failures of jobs on the simulated cluster: which end the job, and after how many restarts."""
+"""Failures of jobs on the simulated cluster: the failures that end a job, and its restarts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def told(ran: Ran, kind: str) -> Events:
 
 
 def after_snapshots(count: int, do: Callable[[], None]) -> Any:
-    """A script that does something when so many snapshots are complete."""
+    """Return a script that calls a function when `count` snapshots are complete."""
 
     async def script(job: Any, machine: Any, events: Events) -> None:
         while sum(event["event"] == "snapshot" for event in events) < count:

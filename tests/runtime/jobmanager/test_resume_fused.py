@@ -1,7 +1,7 @@
-"""A snapshot with records in flight between operators that would be one task when it is resumed.
+"""Snapshots with records in flight between operators that would be chained at the resume.
 
-Unaligned snapshots log what is in flight on any edge. Each job here is stopped with such records,
-and resumed where the edge would be within a chain: no record may be lost or doubled.
+Unaligned snapshots log the records in flight on any edge. Each job here is stopped with such
+records, and resumed where the edge would be within a chain: no record may be lost or doubled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def numbers(env: StreamExecutionEnvironment) -> Any:
 
 
 def of_one_source(env: StreamExecutionEnvironment) -> None:
-    """At parallelism 2 the map is apart from the source, and at 1 it is fused behind it."""
+    """Chain the map to its source at parallelism 1, and not at parallelism 2."""
     mapped = numbers(env).set_parallelism(1).map(lambda i: i).uid("map")
     mapped.sink_to(LedgerSink(LEDGER)).uid("sink")
 

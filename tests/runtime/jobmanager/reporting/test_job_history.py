@@ -1,4 +1,4 @@
-"""A job that runs for months: what the JobManager remembers of it has a bound."""
+"""The memory of the JobManager is bounded, also for a job that runs for months."""
 
 from __future__ import annotations
 

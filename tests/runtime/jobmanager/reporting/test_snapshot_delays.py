@@ -1,4 +1,4 @@
-"""A snapshot that has been under way for long is reported, with the place of its barrier."""
+"""A snapshot that has been in flight for long is reported, with the place of its barrier."""
 
 from __future__ import annotations
 

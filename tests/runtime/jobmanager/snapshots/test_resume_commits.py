@@ -1,6 +1,6 @@
-"""What a resumed job publishes: all that its snapshot holds unpublished, and nothing twice.
+"""A resumed job publishes the output that its snapshot holds unpublished, and nothing twice.
 
-Also how a newest snapshot that is gone is noticed. Jobs run on the simulated cluster.
+Also a newest snapshot that is missing, savepoints, and stops. Jobs run on the simulated cluster.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_a_sink_with_another_uid_goes_on_if_all_is_published(
     assert output.total() == len(output) == max(output) + 1 > 300
 
 
-def test_output_without_a_sink_is_given_up_only_if_told_so(
+def test_output_without_a_sink_is_dropped_only_if_that_is_allowed(
     ledger: Ledger, config: JobConfig
 ) -> None:
     ran = run_program(program(to_ledger("old"), config), script=crash_at_the_third_commit)
@@ -322,7 +322,7 @@ def test_a_snapshot_of_another_job_is_not_adopted(ledger: Ledger, config: JobCon
         store.paths.job.touch()
 
 
-def test_a_savepoint_that_is_wanted_while_the_job_restarts_is_taken(
+def test_a_savepoint_that_is_requested_while_the_job_restarts_is_taken(
     ledger: Ledger, config: JobConfig
 ) -> None:
     async def script(job: JobManager, machine: Machine, events: Events) -> None:
@@ -398,7 +398,7 @@ def test_a_stop_while_a_worker_dies_is_carried_out_after_the_restart(
     assert outcome(ran).snapshots[-1]["kind"] == "final"
 
 
-def test_a_restart_makes_room_of_what_the_attempt_before_left(
+def test_a_restart_removes_the_files_of_the_attempt_before(
     ledger: Ledger, config: JobConfig
 ) -> None:
     def build(env: StreamExecutionEnvironment) -> None:
