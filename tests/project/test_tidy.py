@@ -113,6 +113,15 @@ def test_no_module_is_in_an_import_cycle():
         pytest.fail("import cycle: " + " <- ".join(error.args[1]))
 
 
+def test_no_class_name_is_defined_twice():
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(_name(path))
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
 def test_every_name_of_the_face_can_be_imported():
     import penstock
 
