@@ -140,9 +140,10 @@ class LocalStorage:
         return blocks
 
     def _use_rows(self, database: RocksDatabase, tables: Tables) -> None:
+        rows = RowStore(database, self.codec, self.row_keys)
         self._database = database
-        self.cold = RowStore(database, self.codec, self.row_keys)
-        tables.attach(self.cold)
+        self.cold = rows
+        tables.attach(rows)
 
     def close(self) -> None:
         """Close the database; slow. No generator may be in an off-loop step."""

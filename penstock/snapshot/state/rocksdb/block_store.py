@@ -16,13 +16,14 @@ nothing of them has to be compacted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from penstock.dataflow.graph.keys import plain_keys
-from penstock.snapshot.state.entries import MARKS, MISSING, TOMBSTONE, StateCodec
+from penstock.snapshot.state.cold_store import ColdStore
+from penstock.snapshot.state.entries import MARKS, TOMBSTONE, StateCodec
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.blocks import BLOCKS, block_key, pack_block, read_block
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
@@ -57,7 +58,7 @@ class _BlockSeries:
         self.blocks[number] = entries
 
 
-class BlockStore:
+class BlockStore(ColdStore):
     """Writes the blocks of one database, whose tables are all in memory.
 
     Arguments:
@@ -66,9 +67,6 @@ class BlockStore:
         settings: thresholds of the backend.
         newest: returns the highest number of a snapshot that was captured.
     """
-
-    is_open = True
-    is_readable = False
 
     def __init__(
         self,
@@ -206,25 +204,6 @@ class BlockStore:
                 yield None
                 timer.restart()
         self.end_interval()
-
-    def read(self, table_id: int, key: Any) -> Any:
-        """Return `MISSING`: all entries are in memory."""
-        del table_id, key
-        return MISSING
-
-    def cold_entries(
-        self, table_id: int, groups: Iterable[int], hot: Container[Any]
-    ) -> Iterator[tuple[Any, Any]]:
-        """Return no entries: all of them are in memory."""
-        del table_id, groups, hot
-        return iter(())
-
-    def memory_bytes(self) -> int:
-        """Return 0."""
-        return 0
-
-    def free_memory(self) -> None:
-        """Do nothing: there is nothing to free."""
 
     def _series_of(self, table: KeyedTable) -> _BlockSeries:
         return self._series.setdefault(table.table_id, _BlockSeries())

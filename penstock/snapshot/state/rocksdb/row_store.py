@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
+from penstock.snapshot.state.cold_store import ColdStore
 from penstock.snapshot.state.entries import MISSING, StateCodec, encode_entries
 from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
@@ -14,12 +15,11 @@ from penstock.snapshot.state.rocksdb.rows import (
     original_key,
     value_offset,
 )
-from penstock.snapshot.state.slices import SliceTimer, Work
 
 __all__ = ["RowStore"]
 
 
-class RowStore:
+class RowStore(ColdStore):
     """Reads and writes the rows of one database.
 
     Arguments:
@@ -28,7 +28,6 @@ class RowStore:
         row_keys: makes the keys of rows.
     """
 
-    is_open = True
     is_readable = True
 
     def __init__(self, database: RocksDatabase, codec: StateCodec, row_keys: RowKeys) -> None:
@@ -67,20 +66,6 @@ class RowStore:
         self._database.write(batch)
         table.size.note_encoded(encoded)
         table.absorb(keys, values, marked=marked)
-
-    def compact(
-        self,
-        table: KeyedTable,
-        number: int,
-        written: Sequence[Container[Any]],
-        timer: SliceTimer,
-    ) -> Work[None]:
-        """Do nothing: RocksDB compacts rows."""
-        del table, number, written, timer
-        yield from ()
-
-    def end_interval(self) -> None:
-        """Do nothing: rows do not depend on the snapshot that wrote them."""
 
     def read(self, table_id: int, key: Any) -> Any:
         """Return the value of `key`, or `MISSING`."""
