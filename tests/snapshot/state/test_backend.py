@@ -3,130 +3,26 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.key_groups import key_group
 from penstock.dataflow.graph.keys import canonical
-from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, SharedMemory
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
-
-GROUPS = 16
-
-
-class PlainCodec:
-    """msgpack with tuples."""
-
-    def encode_value(self, value: Any) -> bytes:
-        return msgpack.packb(value, strict_types=True, default=self._tuple)
-
-    def encode_values(self, values: list[Any]) -> list[bytes]:
-        return [self.encode_value(value) for value in values]
-
-    def decode_value(self, data: bytes) -> Any:
-        return msgpack.unpackb(data, ext_hook=lambda _, inner: tuple(self.decode_value(inner)))
-
-    def encode_batch(self, records: list[Any]) -> bytes:
-        return self.encode_value(records)
-
-    def decode_batch(self, data: bytes) -> list[Any]:
-        return self.decode_value(data)
-
-    def is_immutable(self, value: Any) -> bool:
-        if type(value) is tuple:
-            return all(map(self.is_immutable, value))
-        return not isinstance(value, list | dict)
-
-    def _tuple(self, value: Any) -> msgpack.ExtType:
-        return msgpack.ExtType(1, self.encode_value(list(value)))
-
-
-@dataclass
-class Maker:
-    """Makes backends in folders of their own, and closes them."""
-
-    root: Path
-    made: list[KeyedBackend] = field(default_factory=list)
-
-    def __call__(self, groups: range = range(GROUPS), **options: Any) -> KeyedBackend:
-        backend = KeyedBackend(
-            folder=self.root / f"work-{len(self.made)}",
-            codec=PlainCodec(),
-            canonical=canonical,
-            max_parallelism=GROUPS,
-            groups=groups,
-            **options,
-        )
-        self.made.append(backend)
-        return backend
-
-    def restored(self, *handles: KeyedHandle, **options: Any) -> KeyedBackend:
-        backend = self(**options)
-        drive(backend.restore([(self.root, handle) for handle in handles]))
-        return backend
-
-    def snapshot(self, backend: KeyedBackend, number: int) -> KeyedHandle:
-        result = drive(backend.capture(number).write(self.root / f"{number}-{id(backend)}"))
-        return result[0]
-
-
-@pytest.fixture
-def make(tmp_path):
-    maker = Maker(tmp_path)
-    yield maker
-    for backend in maker.made:
-        backend.close()
-
-
-def drive(work):
-    """Drives `work` to its end and returns its result."""
-    try:
-        step = next(work)
-        while True:
-            try:
-                result = None if step is None else step()
-            except Exception as error:
-                step = work.throw(error)
-            else:
-                step = work.send(result)
-    except StopIteration as stop:
-        return stop.value
-
-
-def fill(backend: KeyedBackend, count: int, value: Callable[[int], Any] = lambda i: i) -> None:
-    table = backend.table("s")
-    for i in range(count):
-        table.put(f"k{i}", value(i))
-
-
-def as_rows(backend: KeyedBackend) -> KeyedBackend:
-    """The same as it is once it outgrew its memory: with rows in RocksDB instead of blocks."""
-    backend.tables.mark_all_dirty()
-    drive(backend.storage.open_rows(backend.tables))
-    return backend
-
-
-def contents(backend: KeyedBackend, state: str = "s") -> dict[Any, Any]:
-    entries = list(backend.scan(state))
-    assert len(entries) == len(dict(entries)), "a key occurs twice"
-    return dict(entries)
-
-
-def content_of_folder(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
+from tests.snapshot.state.backends import (
+    GROUPS,
+    PlainCodec,
+    as_rows,
+    content_of_folder,
+    contents,
+    drive,
+    fill,
+)
 
 # --- tables ---
 
@@ -201,7 +97,7 @@ def test_a_small_state_travels_whole_in_its_handle_and_opens_no_rocksdb(make):
     assert contents(make.restored(make.snapshot(restored, 3))) == {("x", 1): [1], "b": 2}
 
 
-def test_several_pending_inline_captures_each_hold_the_whole_state(make):
+def test_several_pending_inline_snapshots_each_hold_the_whole_state(make):
     backend = make()
     table = backend.table("s")
     table.put("a", [1])
@@ -216,7 +112,7 @@ def test_several_pending_inline_captures_each_hold_the_whole_state(make):
     assert contents(make.restored(handles[2])) == {"a": [1, 1, 2], 1: 1, 2: 2}
 
 
-def test_a_state_that_outgrows_the_threshold_is_written_whole_and_stays_in_rocksdb(make):
+def test_a_state_above_the_threshold_is_written_whole_and_stays_in_rocksdb(make):
     backend = make(inline_threshold=1000)
     fill(backend, 10)
     assert make.snapshot(backend, 1).inline is not None
@@ -318,7 +214,7 @@ def test_later_changes_do_not_reach_an_earlier_checkpoint(make):
     assert contents(make.restored(second)) == expected
 
 
-def test_captures_are_written_in_order_only(make):
+def test_snapshots_are_written_in_order_only(make):
     backend = make(inline_threshold=0)
     backend.capture(1)
     second = backend.capture(2)
@@ -326,7 +222,7 @@ def test_captures_are_written_in_order_only(make):
         drive(second.write(make.root / "2"))
 
 
-def test_a_capture_is_written_once(make):
+def test_a_snapshot_is_written_once(make):
     backend = make()
     capture = backend.capture(1)
     drive(capture.write(None))
@@ -334,7 +230,7 @@ def test_a_capture_is_written_once(make):
         drive(capture.write(None))
 
 
-def test_numbers_of_captures_must_rise(make):
+def test_numbers_of_snapshots_must_rise(make):
     backend = make()
     backend.capture(5)
     with pytest.raises(ProtocolError, match="snapshot 5 is captured after 5"):
@@ -342,7 +238,7 @@ def test_numbers_of_captures_must_rise(make):
 
 
 @pytest.mark.parametrize("threshold", [0, 65536])
-def test_an_aborted_capture_is_written_but_makes_no_checkpoint(make, threshold):
+def test_an_aborted_snapshot_is_written_but_makes_no_checkpoint(make, threshold):
     backend = make(inline_threshold=threshold)
     fill(backend, 10)
     make.snapshot(backend, 1)
@@ -361,7 +257,7 @@ def test_an_aborted_capture_is_written_but_makes_no_checkpoint(make, threshold):
     assert contents(make.restored(handle)) == expected == contents(backend)
 
 
-def test_an_abort_amid_writing_still_writes_the_rest(make):
+def test_an_abort_during_writing_still_writes_the_rest(make):
     backend = make(inline_threshold=0)
     make.snapshot(backend, 1)
     fill(backend, 20000)
@@ -396,7 +292,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_only_its_snapshot(make):
     assert contents(make.restored(make.snapshot(backend, 2))) == {f"k{i}": i for i in range(10)}
 
 
-def test_two_generators_amid_off_loop_steps_are_refused(make):
+def test_two_generators_in_off_loop_steps_are_refused(make):
     backend = make(inline_threshold=0)
     fill(backend, 5000)
     first = backend.capture(1).write(make.root / "1")
@@ -428,7 +324,7 @@ def test_slices_on_the_loop_end_by_time(make):
 
 
 @pytest.mark.parametrize("threshold", [0, 65536])
-def test_what_is_changed_in_place_is_neither_lost_nor_seen_by_an_older_snapshot(make, threshold):
+def test_changes_in_place_are_neither_lost_nor_visible_in_an_older_snapshot(make, threshold):
     backend = make(inline_threshold=threshold)
     table = backend.table("s")
     table.put("a", [0])
@@ -457,7 +353,7 @@ def test_immutable_values_stay_clean_when_looked_up(make):
     assert list(table.dirty) == ["b"]
 
 
-def test_a_value_that_rocksdb_gave_out_is_dirty_if_it_can_change(make):
+def test_a_value_read_from_rocksdb_is_dirty_if_it_is_mutable(make):
     backend = as_rows(make(inline_threshold=0))
     backend.table("s").put("a", {"n": 1})
     backend.table("s").put("b", 1)
@@ -523,7 +419,7 @@ def test_a_database_that_cannot_be_opened_fails_one_snapshot_only(make):
     assert contents(make.restored(handle)) == contents(backend) == expected
 
 
-def test_a_database_that_takes_no_more_is_a_store_error_with_its_path(make):
+def test_a_failed_write_is_a_store_error_with_its_path(make):
     backend = make(inline_threshold=0)
     fill(backend, 10)
     make.snapshot(backend, 1)
@@ -547,7 +443,7 @@ def test_a_database_that_takes_no_more_is_a_store_error_with_its_path(make):
     store._database = database
 
 
-def test_relief_waits_for_a_pending_capture(make):
+def test_eviction_waits_for_a_pending_snapshot(make):
     backend = make(inline_threshold=0, memory_budget=50_000)
     fill(backend, 1000)
     capture = backend.capture(1)
@@ -665,7 +561,7 @@ def test_state_is_restored_under_its_name_and_keeps_its_id(make):
 
 
 @pytest.mark.parametrize("thresholds", [(0, 0), (65536, 65536), (0, 65536)])
-def test_state_is_dealt_out_anew_by_key_group(make, thresholds):
+def test_state_is_redistributed_by_key_group(make, thresholds):
     """Three subtasks from two, whose states were registered in different orders."""
     halves = [make(range(8), inline_threshold=thresholds[0])]
     halves.append(make(range(8, 16), inline_threshold=thresholds[1]))
@@ -728,7 +624,7 @@ def test_where_nothing_can_be_linked_everything_is_copied(make, monkeypatch):
     assert contents(restored) == {f"k{i}": i for i in range(100)}
 
 
-def test_what_is_copied_out_of_a_snapshot_is_synced_since_the_next_snapshot_links_it(
+def test_files_copied_out_of_a_snapshot_are_synced_since_the_next_snapshot_links_them(
     make, monkeypatch
 ):
     def refuse(*_: Any) -> None:

@@ -17,7 +17,7 @@ from penstock.snapshot.state.layout.dense_layout import DenseLayout
 from penstock.snapshot.state.rocksdb.blocks import newest_entries, read_block
 from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized
-from tests.snapshot.state.test_backend import GROUPS, PlainCodec, drive
+from tests.snapshot.state.backends import GROUPS, PlainCodec, drive
 
 SEEDS = sized(1000, 100_000)
 

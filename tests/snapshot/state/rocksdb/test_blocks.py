@@ -10,18 +10,7 @@ from penstock.dataflow.errors import StoreError
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.state.rocksdb.blocks import read_block
 from penstock.snapshot.state.settings import StateSettings
-from tests.snapshot.state.test_backend import (
-    GROUPS,
-    PlainCodec,
-    as_rows,
-    contents,
-    drive,
-    fill,
-    make,
-)
-
-__all__ = ["make"]
-
+from tests.snapshot.state.backends import GROUPS, PlainCodec, as_rows, contents, drive, fill
 
 #: Blocks are compacted as soon as they hold twice the live entries.
 TIGHT = StateSettings(slack_entries=0)
@@ -67,7 +56,7 @@ def test_a_block_opens_with_plain_rocksdict_and_has_the_documented_bytes(make):
     ]
 
 
-def test_a_capture_of_everything_replaces_the_blocks_before(make):
+def test_a_snapshot_of_everything_replaces_the_blocks_before(make):
     backend = make(inline_threshold=0, settings=TIGHT)
     for number in range(1, 6):
         fill(backend, 3000, lambda i, n=number: i * n)
@@ -80,7 +69,7 @@ def test_a_capture_of_everything_replaces_the_blocks_before(make):
     assert contents(restored) == {f"k{i}": i * 5 for i in range(3000)}
 
 
-def test_small_changes_do_not_pile_up(make):
+def test_blocks_of_small_changes_are_compacted(make):
     backend = make(inline_threshold=0, settings=TIGHT)
     fill(backend, 1000)
     expected = {f"k{i}": i for i in range(1000)}
@@ -96,7 +85,7 @@ def test_small_changes_do_not_pile_up(make):
     assert contents(make.restored(handle)) == contents(backend) == expected
 
 
-def test_entries_that_change_amid_tidying_stay_as_they_were_in_the_snapshot(make):
+def test_entries_that_change_during_compaction_stay_as_they_were_in_the_snapshot(make):
     backend = make(inline_threshold=0, settings=TIGHT, slice_seconds=0.0)
     table = backend.table("s")
     for i in range(3000):
@@ -135,7 +124,7 @@ def test_entries_that_change_amid_tidying_stay_as_they_were_in_the_snapshot(make
     assert min(stored(backend)) > 3
 
 
-def test_what_was_written_ahead_is_not_written_again(make):
+def test_eagerly_flushed_entries_are_not_written_again(make):
     backend = make(inline_threshold=0, settings=TIGHT)
     fill(backend, 9000)
     make.snapshot(backend, 1)
@@ -164,7 +153,7 @@ def test_deleted_entries_do_not_come_back(make):
 
 
 @pytest.mark.parametrize("cut", [1, 7, GROUPS - 1])
-def test_blocks_and_rows_are_dealt_out_together(make, cut):
+def test_blocks_and_rows_are_redistributed_together(make, cut):
     lower, upper = make(range(cut), inline_threshold=0), make(range(cut, GROUPS))
     for backend in (lower, upper):
         for i in range(9000):
@@ -200,7 +189,7 @@ def test_a_restored_state_goes_on_with_its_blocks(make):
     assert contents(make.restored(handle)) == {f"k{i}": i for i in range(3000)} | {"k5": "new"}
 
 
-def test_a_capture_taken_while_rows_replace_blocks_has_everything(make):
+def test_a_snapshot_captured_while_rows_replace_blocks_has_everything(make):
     backend = make(inline_threshold=0, memory_budget=50_000)
     fill(backend, 1000)
     make.snapshot(backend, 1)

@@ -153,7 +153,7 @@ def test_table_files_are_links_and_their_sizes_are_those_in_the_manifest(make, t
         assert status.st_ino == (store.folder / name).stat().st_ino
 
 
-def test_a_checkpoint_can_be_written_on_and_checkpointed_again(make, tmp_path):
+def test_a_checkpoint_can_be_opened_written_to_and_checkpointed(make, tmp_path):
     store = make()
     write(store, rows(1))
     finish(store, tmp_path / "1")
@@ -276,9 +276,7 @@ def _after(number: int) -> dict[int, int]:
     }
 
 
-def test_a_table_file_that_is_deleted_before_it_is_linked_is_no_longer_asked_for(
-    make, tmp_path, monkeypatch
-):
+def test_a_table_file_that_is_deleted_before_it_is_linked_is_left_out(make, tmp_path, monkeypatch):
     store = make()
     for i in range(3):
         write(store, rows(i))
@@ -307,7 +305,7 @@ def test_a_table_file_that_is_deleted_before_it_is_linked_is_no_longer_asked_for
     assert content(tmp_path / "1") == rows(0) | rows(1) | rows(2)
 
 
-def test_a_checkpoint_doesnt_mind_that_the_manifest_is_replaced(make, memory_path, caplog):
+def test_a_checkpoint_is_complete_though_the_manifest_is_replaced(make, memory_path, caplog):
     store = make(memory_path / "db", partial(restless, max_manifest_bytes=4096))
     expected, manifests = {}, set()
     for i in range(150):
@@ -321,7 +319,9 @@ def test_a_checkpoint_doesnt_mind_that_the_manifest_is_replaced(make, memory_pat
     assert not caplog.records
 
 
-def test_a_manifest_that_is_replaced_between_two_readings_is_read_anew(make, tmp_path, monkeypatch):
+def test_a_manifest_that_is_replaced_between_two_readings_is_read_again(
+    make, tmp_path, monkeypatch
+):
     store = make(options=partial(database_options, max_manifest_bytes=1))
     write(store, rows(1))
     store._database.flush()

@@ -1,41 +1,23 @@
-"""What is done ahead of a snapshot: entries written, checksums computed, checkpoints begun."""
+"""Checkpoints that are made before their barrier, and checksums computed before a snapshot."""
 
 import os
 import random
 import shutil
-import time
 from pathlib import Path
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import msgpack
 import pytest
-import trio
-import trio.testing
 from rocksdict import Options, Rdict
 
 from penstock.dataflow.errors import StoreError
-from penstock.runtime.system.signal import Signal
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
-from penstock.runtime.task.task_snapshot import TaskSnapshot
-from penstock.runtime.task.write_scheduler import WriteScheduler
-from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state.preparation.eager_flush_policy import EagerFlushPolicy
 from penstock.snapshot.state.rocksdb import checkpoint as checkpoint_module
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.manifest_reader import ManifestReader, UnknownManifestError
 from penstock.snapshot.state.rocksdb.options import database_options
 from penstock.snapshot.state.settings import StateSettings
-from tests.snapshot.state.test_backend import (
-    GROUPS,
-    PlainCodec,
-    as_rows,
-    contents,
-    drive,
-    fill,
-    make,
-)
-
-__all__ = ["make"]
+from tests.snapshot.state.backends import GROUPS, PlainCodec, as_rows, contents, drive, fill
 
 
 def create_without_compactions(folder, shared):
@@ -49,62 +31,7 @@ def create_without_compactions(folder, shared):
     return RocksDatabase.create(folder, shared, options)
 
 
-def amid_prewriting(make):
-    """A backend of 9,000 dirty entries, of which a first slice was written; and the work."""
-    backend = make(inline_threshold=0, slice_seconds=0.0001)
-    make.snapshot(backend, 1)
-    fill(backend, 9000)
-    work = backend.flush_eagerly()
-    next(work)
-    return backend, work
-
-
-def test_prewriting_leaves_little_for_the_next_capture(make):
-    backend = make(inline_threshold=0)
-    make.snapshot(backend, 1)
-    fill(backend, 12000)
-    backend.table("s").delete("k0")
-    drive(backend.flush_eagerly())
-    assert len(backend.table("s").dirty) <= 4096
-    expected = {f"k{i}": i for i in range(1, 12000)}
-    assert contents(backend) == expected
-    assert contents(make.restored(make.snapshot(backend, 2))) == expected
-
-
-def test_prewriting_does_nothing_without_rocksdb_or_with_a_capture_pending(make):
-    backend = make()
-    fill(backend, 9000)
-    assert list(backend.flush_eagerly()) == []
-    backend = make(inline_threshold=0)
-    make.snapshot(backend, 1)
-    fill(backend, 9000)
-    backend.capture(2)
-    fill(backend, 9000)
-    assert list(backend.flush_eagerly()) == []
-
-
-def test_a_capture_may_come_amid_prewriting(make):
-    backend, work = amid_prewriting(make)
-    capture = backend.capture(2)
-    fill(backend, 9000, lambda i: -i)
-    assert list(work) == []
-    handle, _ = drive(capture.write(make.root / "2"))
-    assert contents(make.restored(handle)) == {f"k{i}": i for i in range(9000)}
-    assert contents(backend) == {f"k{i}": -i for i in range(9000)}
-
-
-def test_prewriting_may_be_given_up(make):
-    backend, work = amid_prewriting(make)
-    work.close()
-    table = backend.table("s")
-    assert 4096 < len(table.dirty) < 9000
-    table.put("k0", "again")
-    expected = {f"k{i}": i for i in range(9000)} | {"k0": "again"}
-    assert contents(backend) == expected
-    assert contents(make.restored(make.snapshot(backend, 2))) == expected
-
-
-def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeypatch):
+def test_checksums_computed_early_are_those_of_the_files(make, monkeypatch):
     computed = []
     real = checkpoint_module._checksum
     monkeypatch.setattr(
@@ -137,7 +64,7 @@ def test_checksums_that_were_computed_ahead_are_those_of_the_files(make, monkeyp
 
 
 @pytest.mark.parametrize("error", [None, UnknownManifestError("what is this", Path("MANIFEST"))])
-def test_checksums_that_cannot_be_had_ahead_are_computed_later(make, monkeypatch, error):
+def test_checksums_that_cannot_be_computed_early_are_computed_later(make, monkeypatch, error):
     backend = make(inline_threshold=0)
     fill(backend, 12_000)
     make.snapshot(backend, 1)
@@ -192,7 +119,7 @@ def files_of(handle):
     return {Path(file.name).name for file in handle.files}
 
 
-def test_a_snapshot_that_was_announced_adds_a_log_to_a_checkpoint_that_is_there(make):
+def test_an_announced_snapshot_adds_a_log_to_its_early_checkpoint(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
     assert backend.wants_preparation
@@ -217,7 +144,7 @@ def test_a_snapshot_that_was_announced_adds_a_log_to_a_checkpoint_that_is_there(
         assert contents(make.restored(handle)) == expected | {f"k{i}": -7 for i in range(50)}
 
 
-def test_what_takes_longer_is_begun_sooner(make, monkeypatch):
+def test_preparation_that_takes_longer_begins_sooner(make, monkeypatch):
     now = [0.0]
     backend = make(inline_threshold=0, clock=lambda: now[0])
     fill(backend, 12_000)
@@ -290,7 +217,7 @@ def test_a_snapshot_of_rows_adds_a_log_too(make):
     assert contents(make.restored(handle)) == expected | {f"k{i}": -i for i in range(100)}
 
 
-def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
+def test_if_the_log_lacks_writes_an_ordinary_checkpoint_is_made(make):
     backend, _ = announced(make, create_without_compactions)
     drive(backend.flush_eagerly())
     drive(backend.prepare_checkpoint())
@@ -323,7 +250,7 @@ def test_a_log_that_lacks_something_makes_it_an_ordinary_checkpoint(make):
         assert contents(make.restored(finished(make, backend, number))) == contents(backend)
 
 
-def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
+def test_files_of_an_unused_early_checkpoint_count_as_new_in_the_next(make):
     backend, _ = announced(make)
     (first,) = make.root.glob("1-*")
     before = {path.name for path in first.iterdir()}
@@ -338,7 +265,7 @@ def test_what_was_begun_and_not_used_counts_as_new_where_it_is_written(make):
 
 
 @pytest.mark.parametrize("other", [3, None])
-def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, other):
+def test_an_early_checkpoint_is_removed_if_its_snapshot_does_not_come(make, other):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
     drive(backend.prepare_checkpoint())
@@ -356,7 +283,7 @@ def test_what_was_begun_for_a_snapshot_that_does_not_come_is_in_no_other(make, o
     assert contents(make.restored(handle)) == expected | {f"k{i}": i for i in range(10)}
 
 
-def test_what_was_begun_for_blocks_is_in_no_snapshot_of_rows(make):
+def test_an_early_checkpoint_of_blocks_is_not_used_for_rows(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
     drive(backend.prepare_checkpoint())
@@ -365,7 +292,7 @@ def test_what_was_begun_for_blocks_is_in_no_snapshot_of_rows(make):
     assert contents(make.restored(handle)) == expected
 
 
-def test_a_snapshot_that_is_announced_after_it_was_taken_is_left_as_it_is(make):
+def test_an_announcement_after_the_snapshot_is_ignored(make):
     """Its barrier comes on another way than the announcement."""
     backend, expected = announced(make)
     handle = finished(make, backend)
@@ -377,7 +304,7 @@ def test_a_snapshot_that_is_announced_after_it_was_taken_is_left_as_it_is(make):
     assert contents(make.restored(handle)) == expected
 
 
-def test_a_checkpoint_by_rocksdb_itself_may_be_begun_too(make, monkeypatch):
+def test_a_checkpoint_by_rocksdb_itself_may_be_early_too(make, monkeypatch):
     backend, expected = announced(make)
     monkeypatch.setattr(ManifestReader, "read", Mock(side_effect=UnknownManifestError("?", "M")))
     drive(backend.prepare_checkpoint())
@@ -387,7 +314,7 @@ def test_a_checkpoint_by_rocksdb_itself_may_be_begun_too(make, monkeypatch):
     assert contents(make.restored(handle)) == expected | {f"k{i}": i for i in range(10)}
 
 
-def test_after_logs_that_lacked_something_checkpoints_are_begun_less_often(make, monkeypatch):
+def test_after_logs_that_lacked_writes_fewer_checkpoints_are_early(make, monkeypatch):
     backend, _ = announced(make, max_log_bytes=2**30)
     begun = []
     for number in range(2, 20):
@@ -403,7 +330,7 @@ def test_after_logs_that_lacked_something_checkpoints_are_begun_less_often(make,
     assert all(begun[-5:])
 
 
-def test_one_large_interval_does_not_keep_later_ones_from_being_begun(make):
+def test_one_large_interval_does_not_prevent_later_early_checkpoints(make):
     backend, _ = announced(make)
     backend._early._late_bytes = 2**30
     for number in (2, 3):
@@ -423,14 +350,14 @@ def test_the_newest_log_is_the_one_with_the_highest_number(make):
     assert backend.storage.database._newest_log() == "1000001.log"
 
 
-def test_a_checkpoint_is_not_begun_long_before(make):
+def test_a_checkpoint_is_not_made_long_before_its_barrier(make):
     backend, _ = announced(make)
     backend.announce_snapshot(2, 60.0, target(make))
     drive(backend.flush_eagerly())
     assert not backend.wants_preparation
 
 
-def test_it_is_begun_again_if_it_is_announced_again(make):
+def test_it_is_made_again_if_it_is_announced_again(make):
     backend, expected = announced(make)
     for _ in range(2):
         backend.announce_snapshot(2, 0.0, target(make))
@@ -439,7 +366,7 @@ def test_it_is_begun_again_if_it_is_announced_again(make):
     assert contents(make.restored(finished(make, backend))) == expected
 
 
-def test_a_capture_may_come_while_a_checkpoint_is_begun(make):
+def test_a_snapshot_may_be_captured_while_its_checkpoint_is_made_early(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
     work = backend.prepare_checkpoint()
@@ -470,7 +397,7 @@ def break_log(patch, backend):
 
 @pytest.mark.parametrize("damage", [break_sync, break_flush, break_log])
 @pytest.mark.parametrize("little", [True, False])
-def test_what_fails_ahead_is_left_to_the_snapshot(make, monkeypatch, damage, little):
+def test_after_a_fault_the_checkpoint_is_made_with_the_snapshot(make, monkeypatch, damage, little):
     backend, expected = announced(make, max_log_bytes=2**30 if little else -1)
     drive(backend.flush_eagerly())
     with monkeypatch.context() as patch:
@@ -486,7 +413,7 @@ def check_ordinary(make, backend, expected):
     assert contents(make.restored(handle)) == expected
 
 
-def test_a_log_that_cannot_be_read_is_left_to_an_ordinary_checkpoint(make):
+def test_if_the_log_cannot_be_read_an_ordinary_checkpoint_is_made(make):
     backend, expected = announced(make)
     drive(backend.flush_eagerly())
     drive(backend.prepare_checkpoint())
@@ -504,166 +431,3 @@ def test_a_log_that_was_cut_is_refused(make):
     os.truncate(log, size - 10)
     with pytest.raises(StoreError, match="cannot open"):
         make.restored(handle)
-
-
-def test_intervals_are_skipped_after_one_whose_flushes_were_mostly_useless():
-    policy, allowed = EagerFlushPolicy(), []
-    for _ in range(8):
-        allowed.append(policy.allowed)
-        if policy.allowed:
-            policy.note_flushed(0, [1, 2, 3])
-        policy.end_interval(lambda _, key: key <= 2)
-    assert allowed == [True, False, True, False, False, True, False, False]
-    while not policy.allowed:
-        policy.end_interval(lambda _, key: True)
-    policy.note_flushed(0, [1, 2, 3])
-    policy.end_interval(lambda _, key: False)
-    assert policy.allowed
-
-
-def quiet_while(condition):
-    write_scheduler = Mock(spec=WriteScheduler)
-    write_scheduler.quiet = condition
-    return write_scheduler
-
-
-def checkpoint_writer_of(backend, write_scheduler=None):
-    return CheckpointWriter(
-        subtask=0,
-        lineage="l",
-        attempt=1,
-        backends={"uid": backend},
-        responder=Mock(),
-        paths=Mock(),
-        clock=time.monotonic,
-        write_scheduler=write_scheduler or quiet_while(lambda: True),
-    )
-
-
-# Which of two that are runnable trio runs first is a matter of chance, so many times.
-@pytest.mark.parametrize("turn", range(30))
-def test_who_wakes_up_waits_for_one_slice_of_what_is_written_ahead(turn):
-    slices, waiting, wake = [], True, Signal()
-
-    def flush_eagerly():
-        for number in range(5):
-            slices.append(number)
-            wake.set()
-            yield None
-
-    async def sleeper():
-        nonlocal waiting
-        await wake.wait()
-        waiting = False
-        for _ in range(9):
-            await trio.lowlevel.checkpoint()
-
-    async def work():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sleeper)
-            await trio.testing.wait_all_tasks_blocked()
-            await checkpoint_writer.work(None, trio.lowlevel.checkpoint)
-
-    backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
-    checkpoint_writer = checkpoint_writer_of(backend, quiet_while(lambda: waiting))
-    checkpoint_writer.set_idle(True)
-    trio.run(work)
-    assert slices == [0]
-
-
-def busy_with(backend):
-    """The checkpoint writer of a task that is never idle, and its clock."""
-    now = [0.0]
-    checkpoint_writer = checkpoint_writer_of(backend, quiet_while(lambda: False))
-    checkpoint_writer._lead_time._clock = lambda: now[0]
-    return checkpoint_writer, now
-
-
-def test_a_busy_task_writes_ahead_of_a_snapshot_that_is_announced_and_no_longer():
-    written = []
-
-    def flush_eagerly():
-        for number in range(5):
-            written.append(number)
-            now[0] += 0.1
-            yield None
-
-    backend = Mock(over_memory_limit=False, wants_eager_flush=True, flush_eagerly=flush_eagerly)
-    backend.wants_preparation = False
-    checkpoint_writer, now = busy_with(backend)
-    assert not checkpoint_writer.has_work()
-    checkpoint_writer.prepare(7, 0.15)
-    backend.announce_snapshot.assert_called_once_with(
-        7, 0.15, checkpoint_writer._writer._paths.task.return_value
-    )
-    checkpoint_writer._writer._paths.task.assert_called_once_with(7, "uid", 0, 1)
-    assert checkpoint_writer.has_work()
-    trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
-    # 0.15 seconds, and 0.1 by which it may be late.
-    assert written == [0, 1, 2]
-    assert not checkpoint_writer.has_work()
-
-
-def test_a_busy_task_begins_checkpoints_and_sums_ahead_of_a_snapshot_that_is_announced():
-    backend = Mock(over_memory_limit=False, wants_eager_flush=False, wants_checksums=True)
-    backend.wants_preparation = True
-    backend.prepare_checkpoint = Mock(return_value=(_ for _ in ()))
-    backend.compute_checksum = Mock(return_value=(_ for _ in ()))
-    checkpoint_writer, _ = busy_with(backend)
-    assert not checkpoint_writer.has_work()
-    checkpoint_writer.prepare(7, 0.15)
-    for _ in range(2):
-        assert checkpoint_writer.has_work()
-        trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
-        backend.wants_preparation = False
-    assert backend.prepare_checkpoint.call_count == backend.compute_checksum.call_count == 1
-    checkpoint_writer.add(TaskSnapshot(1, SnapshotKind.CHECKPOINT, "uid"))
-    assert not checkpoint_writer._lead_time.snapshot_is_due()
-
-
-def test_records_go_before_the_next_slice_of_a_snapshot():
-    slices: list[int] = []
-
-    def write(folder):
-        del folder
-        for number in range(3):
-            slices.append(number)
-            yield None
-
-    backend = Mock(over_memory_limit=False)
-    checkpoint_writer = checkpoint_writer_of(backend, write_scheduler := Mock(spec=WriteScheduler))
-    checkpoint_writer.add(
-        TaskSnapshot(1, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
-    )
-    trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
-    assert slices == [0, 1, 2]
-    write_scheduler.after_slice.assert_has_awaits([call(trio.lowlevel.checkpoint)] * 3)
-    assert checkpoint_writer._responder.acknowledge.call_count == 1
-
-    # But not if those of the task itself can't go on before it is written.
-    backend.over_memory_limit = True
-    checkpoint_writer.add(
-        TaskSnapshot(2, SnapshotKind.CHECKPOINT, "uid", captures={"uid": Mock(write=write)})
-    )
-    trio.run(checkpoint_writer.work, None, trio.lowlevel.checkpoint)
-    assert slices == [0, 1, 2] * 2
-    assert write_scheduler.after_slice.await_count == 3
-
-
-def test_a_task_that_is_idle_computes_checksums(make, monkeypatch):
-    backend = make(inline_threshold=0)
-    make.snapshot(backend, 1)
-    # After it there are table files to list.
-    backend.storage.database.flush()
-    checkpoint_writer = checkpoint_writer_of(backend)
-    asked = Mock(side_effect=[True, True, False])
-    monkeypatch.setattr(backend.storage.files, "compute_checksum", asked)
-
-    async def offload(call):
-        return call()
-
-    assert not checkpoint_writer.has_work()
-    checkpoint_writer.set_idle(True)
-    assert checkpoint_writer.has_work()
-    trio.run(checkpoint_writer.work, offload, trio.lowlevel.checkpoint)
-    assert asked.call_count == 3

@@ -1,4 +1,4 @@
-"""A state of which most changes: when it has one level, what is written of it, and its end."""
+"""The dense layout: when a table gets it, what is written of it, and when it ends."""
 
 import itertools
 
@@ -6,10 +6,8 @@ import pytest
 
 from penstock.snapshot.state.layout.dense_layout import DenseLayout
 from penstock.snapshot.state.settings import StateSettings
+from tests.snapshot.state.backends import as_rows, contents, drive, fill
 from tests.snapshot.state.rocksdb.test_blocks import entries, stored
-from tests.snapshot.state.test_backend import as_rows, contents, drive, fill, make
-
-__all__ = ["make"]
 
 COUNT = 3000
 
@@ -44,7 +42,7 @@ def dense_backend(make, **options):
 
 
 @pytest.mark.parametrize("changed", [249, 250])
-def test_it_begins_when_a_quarter_has_changed_while_a_capture_was_written(make, changed):
+def test_a_table_becomes_dense_if_a_quarter_changed_while_a_snapshot_was_written(make, changed):
     backend = make(inline_threshold=0)
     table = backend.table("s")
     table.declare_immutable()
@@ -58,7 +56,7 @@ def test_it_begins_when_a_quarter_has_changed_while_a_capture_was_written(make, 
     assert contents(make.restored(make.snapshot(backend, 2))) == contents(backend) == expected
 
 
-def test_it_begins_when_a_quarter_of_all_entries_has_changed(make):
+def test_a_table_becomes_dense_if_a_quarter_of_its_entries_changed(make):
     backend = make(inline_threshold=0)
     table = backend.table("s")
     table.declare_immutable()
@@ -72,7 +70,7 @@ def test_it_begins_when_a_quarter_of_all_entries_has_changed(make):
 
 
 @pytest.mark.parametrize("reason", ["values may change", "a mutable value", "too many"])
-def test_it_does_not_begin_if_it_may_not(make, reason):
+def test_a_table_stays_levelled_if_the_dense_layout_is_not_possible(make, reason):
     most = 999 if reason == "too many" else 1000
     backend = make(inline_threshold=0, settings=StateSettings(max_dense_entries=most))
     table = backend.table("s")
@@ -86,7 +84,7 @@ def test_it_does_not_begin_if_it_may_not(make, reason):
         assert not is_dense(backend)
 
 
-def test_it_begins_though_all_has_changed_again_while_it_was_written(make):
+def test_a_table_becomes_dense_though_all_of_it_changed_while_it_was_written(make):
     backend = make(inline_threshold=0, settings=StateSettings(max_dense_entries=1000))
     backend.table("s").declare_immutable()
     fill(backend, 1000)
@@ -100,7 +98,7 @@ def test_it_begins_though_all_has_changed_again_while_it_was_written(make):
     assert contents(make.restored(handle)) == {f"k{i}": 2 * i for i in range(1000)}
 
 
-def test_values_that_were_restored_count_too(make):
+def test_restored_values_must_be_immutable_too(make):
     for number, value in enumerate(([1], 1), 1):
         backend = make(inline_threshold=0)
         backend.table("s").put("k", value)
@@ -109,13 +107,13 @@ def test_values_that_were_restored_count_too(make):
         assert restored.table("s").only_immutable == (value == 1)
 
 
-def test_all_of_it_is_in_blocks_by_position_and_nothing_else(busy):
+def test_the_database_holds_each_entry_once(busy):
     blocks = stored(busy)
     assert len(blocks) == -(-COUNT // layout_of(busy).blocks.size)
     assert [key for keys, _, _ in blocks.values() for key in keys] == list(busy.table("s").dirty)
 
 
-def test_a_pass_over_blocks_that_are_not_written_again_is_made_in_slices(make):
+def test_comparing_blocks_is_done_in_slices(make):
     clock = itertools.count()
     backend = make(inline_threshold=0, clock=lambda: next(clock))
     backend.table("s").declare_immutable()
@@ -128,7 +126,7 @@ def test_a_pass_over_blocks_that_are_not_written_again_is_made_in_slices(make):
     assert steps.count(None) >= COUNT // layout_of(backend).blocks.size
 
 
-def test_what_is_written_after_it_ended_is_over_its_blocks(make, busy):
+def test_entries_written_after_the_dense_layout_shadow_its_blocks(make, busy):
     table = busy.table("s")
     table.put("k3", "old")
     make.snapshot(busy, 4)
@@ -175,7 +173,7 @@ def test_writing_that_is_given_up_begins_from_what_is_in_the_database(make):
     assert contents(make.restored(make.snapshot(backend, 5))) == old
 
 
-def test_new_keys_come_at_the_end(make, busy):
+def test_new_keys_are_added_at_the_end(make, busy):
     before = stored(busy)
     for number in range(4, 9):
         fill(busy, COUNT + 700 * number, lambda i, n=number: (i, n))
@@ -185,7 +183,7 @@ def test_new_keys_come_at_the_end(make, busy):
     assert set(before) < set(stored(busy))
 
 
-def test_it_ends_when_little_changes(make, busy):
+def test_a_table_is_levelled_again_if_little_changes(make, busy):
     for number in range(4, 9):
         busy.table("s").put(f"k{number}", "new")
         handle = make.snapshot(busy, number)
@@ -197,7 +195,7 @@ def test_it_ends_when_little_changes(make, busy):
     assert entries(busy) == 2 * COUNT + 3
 
 
-def test_it_ends_at_the_first_value_that_may_change(make, busy):
+def test_a_table_is_levelled_again_at_the_first_mutable_value(make, busy):
     table = busy.table("s")
     value = [1]
     table.dirty["k0"] = value
@@ -209,7 +207,7 @@ def test_it_ends_at_the_first_value_that_may_change(make, busy):
     assert contents(make.restored(make.snapshot(busy, 5)))["k0"] == [1, 2]
 
 
-def test_an_aborted_one_is_written_with_the_next(make, busy):
+def test_the_entries_of_an_aborted_snapshot_are_written_with_the_next(make, busy):
     fill(busy, COUNT, lambda i: (i, "a"))
     capture = busy.capture(4)
     capture.abort()
@@ -218,7 +216,7 @@ def test_an_aborted_one_is_written_with_the_next(make, busy):
     assert contents(make.restored(handle)) == {f"k{i}": (i, "a") for i in range(COUNT)}
 
 
-def test_blocks_that_have_changed_are_written_ahead(make, busy):
+def test_changed_blocks_are_flushed_eagerly(make, busy):
     size = layout_of(busy).blocks.size
     fill(busy, size + size // 2, lambda i: (i, "a"))
     drive(busy.flush_eagerly())
@@ -230,7 +228,7 @@ def test_blocks_that_have_changed_are_written_ahead(make, busy):
     assert contents(make.restored(handle)) == contents(busy)
 
 
-def test_writing_ahead_goes_on_where_it_was_left(make, monkeypatch):
+def test_a_scan_goes_on_where_it_was_given_up(make, monkeypatch):
     backend = make(inline_threshold=0, slice_seconds=0.0)
     backend.table("s").declare_immutable()
     for number in (1, 2, 3):
@@ -245,7 +243,7 @@ def test_writing_ahead_goes_on_where_it_was_left(make, monkeypatch):
     assert contents(make.restored(make.snapshot(backend, 4))) == contents(backend)
 
 
-def test_writing_everything_ahead_is_no_sign_that_little_changes(make, busy):
+def test_a_table_stays_dense_though_all_of_it_was_flushed_eagerly(make, busy):
     table = busy.table("s")
     # In full blocks only; what is left is too little to be a sign of its own.
     keys = list(table.dirty)[: 2 * layout_of(busy).blocks.size]
@@ -266,7 +264,7 @@ def writes_of(backend, monkeypatch):
     return written
 
 
-def test_a_block_that_goes_on_changing_is_left_alone(make, monkeypatch):
+def test_a_block_that_keeps_changing_is_flushed_twice_only(make, monkeypatch):
     busy = dense_backend(make, settings=EAGER)
     size = layout_of(busy).blocks.size
     written = writes_of(busy, monkeypatch)
@@ -276,7 +274,7 @@ def test_a_block_that_goes_on_changing_is_left_alone(make, monkeypatch):
     assert len(written) == 2
 
 
-def test_a_block_that_is_left_alone_keeps_no_other_from_being_written(make, monkeypatch):
+def test_other_blocks_are_flushed_though_one_keeps_changing(make, monkeypatch):
     busy = dense_backend(make, settings=EAGER)
     size = layout_of(busy).blocks.size
     for turn in range(4):
@@ -289,7 +287,7 @@ def test_a_block_that_is_left_alone_keeps_no_other_from_being_written(make, monk
     assert firsts == ["a", "b", 3]
 
 
-def test_a_block_of_which_a_part_changed_is_written_ahead_when_it_is_still(make, monkeypatch):
+def test_a_partly_changed_block_is_flushed_once_it_stops_changing(make, monkeypatch):
     busy = dense_backend(make, settings=EAGER)
     table = busy.table("s")
     keys = list(table.dirty)[: layout_of(busy).blocks.size]
@@ -307,7 +305,7 @@ def test_a_block_of_which_a_part_changed_is_written_ahead_when_it_is_still(make,
     assert look() == "a"
 
 
-def test_a_block_of_which_nearly_all_changed_is_written_ahead_when_it_is_still(make, monkeypatch):
+def test_a_nearly_changed_block_is_flushed_once_it_stops_changing(make, monkeypatch):
     busy = dense_backend(make, settings=EAGER)
     table = busy.table("s")
     size = layout_of(busy).blocks.size
@@ -323,7 +321,7 @@ def test_a_block_of_which_nearly_all_changed_is_written_ahead_when_it_is_still(m
     assert len(written) == 1
 
 
-def test_the_last_block_is_written_ahead_though_it_is_not_full(make, busy):
+def test_the_last_block_is_flushed_though_it_is_not_full(make, busy):
     assert COUNT % layout_of(busy).blocks.size
     fill(busy, COUNT, lambda i: (i, "a"))
     drive(busy.flush_eagerly())
@@ -335,7 +333,7 @@ def test_the_last_block_is_written_ahead_though_it_is_not_full(make, busy):
     assert len(contents(busy)) == COUNT + 1
 
 
-def test_no_entry_of_a_block_is_written_ahead_more_than_twice_for_a_change(make, monkeypatch):
+def test_half_a_block_counts_as_half_a_flush(make, monkeypatch):
     busy = dense_backend(make, settings=EAGER)
     table = busy.table("s")
     keys = list(table.dirty)[: layout_of(busy).blocks.size]
@@ -349,7 +347,7 @@ def test_no_entry_of_a_block_is_written_ahead_more_than_twice_for_a_change(make,
     assert len(written) == 4
 
 
-def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):
+def test_a_table_becomes_dense_after_an_eager_flush(make):
     backend = make(inline_threshold=0)
     backend.table("s").declare_immutable()
     for number in range(1, 6):
@@ -360,7 +358,7 @@ def test_it_begins_after_an_interval_in_which_entries_were_written_ahead(make):
     assert is_dense(backend)
 
 
-def test_what_was_written_ahead_and_changed_again_counts_once(make):
+def test_an_entry_that_was_flushed_and_changed_again_counts_once(make):
     backend = make(inline_threshold=0)
     table = backend.table("s")
     table.declare_immutable()
@@ -376,7 +374,7 @@ def test_what_was_written_ahead_and_changed_again_counts_once(make):
 
 
 @pytest.mark.parametrize("snapshots", [2, 3])
-def test_a_barrier_amid_the_move_to_rows_takes_everything(make, monkeypatch, snapshots):
+def test_a_barrier_during_the_switch_to_rows_captures_everything(make, monkeypatch, snapshots):
     backend = make(inline_threshold=0)
     table = backend.table("s")
     table.declare_immutable()
@@ -396,7 +394,7 @@ def test_a_barrier_amid_the_move_to_rows_takes_everything(make, monkeypatch, sna
     assert contents(make.restored(handle)) == contents(backend) == expected
 
 
-def test_values_that_grow_get_other_blocks(make, busy):
+def test_values_that_grow_get_smaller_blocks(make, busy):
     before = layout_of(busy).blocks.size
     for number in range(4, 9):
         fill(busy, COUNT, lambda i, n=number: (i, n, "x" * 1000))
@@ -410,7 +408,7 @@ def held_entries(backend):
     return layout.table.entries_in_memory() + layout.held_entries()
 
 
-def test_what_is_held_for_it_counts_as_memory(make, busy):
+def test_written_and_captured_values_count_as_memory(make, busy):
     assert held_entries(busy) == 2 * COUNT
     fill(busy, COUNT)
     first, second = busy.capture(4), busy.capture(5)
@@ -437,7 +435,7 @@ def test_scans_that_find_nothing_become_rare(make):
     assert layout.may_scan(now[0])
 
 
-def test_it_is_moved_to_rows_as_any_other(make, busy):
+def test_a_dense_table_is_switched_to_rows(make, busy):
     as_rows(busy)
     assert not is_dense(busy)
     busy.table("s").put("k1", "new")
@@ -446,7 +444,7 @@ def test_it_is_moved_to_rows_as_any_other(make, busy):
     assert contents(make.restored(handle)) == contents(busy) == expected
 
 
-def test_a_restored_state_starts_with_levels_and_goes_on(make, busy):
+def test_a_restored_table_is_levelled_at_first(make, busy):
     restored = make.restored(make.snapshot(busy, 4))
     table = restored.table("s")
     table.declare_immutable()
