@@ -1,7 +1,16 @@
-"""A source's feed: when it says that it has something again."""
+"""A source input: the splits that it requests, its position in them, and when it has more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+import trio.testing
 
 from penstock.dataflow.source import Read, SourceReader, Split
 from penstock.runtime.operators.source_input import SequentialSourceInput
+from tests.runtime.network.channels import Clock
 
 
 class Later(SourceReader):
@@ -51,3 +60,120 @@ def test_there_is_no_time_to_wake_at_without_a_split_or_a_wait():
     feed.assign(Split("only"), None)
     assert feed.read(10) == []
     assert feed.wake_at is None
+
+
+# ---- splits and positions
+
+
+class Reader(SourceReader):
+    """Reads the numbers of a split, two at most."""
+
+    def __init__(self, blocking: bool = False, wait_seconds: float = 0.0) -> None:
+        self.blocking = blocking
+        self.wait_seconds = wait_seconds
+        self.opened: list[tuple[str, Any]] = []
+        self.next = 0
+
+    def open(self, split: Split, position: Any) -> None:
+        self.opened.append((split.id, position))
+        self.split, self.next = split, position or 0
+
+    def read(self, max_records: int) -> Read:
+        end = min(self.next + min(2, max_records), self.split.payload)
+        records, self.next = list(range(self.next, end)), end
+        return Read(records, end, end == self.split.payload, self.wait_seconds)
+
+
+class Fed:
+    def __init__(self, reader: Reader) -> None:
+        self.clock, self.asked, self.woken = Clock(), 0, 0
+        self.feed = SequentialSourceInput(reader, self.clock, self._ask, self._wake)
+
+    def _ask(self) -> None:
+        self.asked += 1
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def test_a_feed_asks_for_a_split_and_one_ahead_but_once() -> None:
+    fed = Fed(Reader())
+    assert fed.feed.read(10) is None
+    assert fed.feed.read(10) is None
+    assert fed.asked == 1
+    fed.feed.assign(Split("a", 3), None)
+    assert fed.feed.read(10) == [0, 1]
+    assert fed.asked == 2
+    fed.feed.assign(Split("b", 1), None)
+    assert fed.feed.read(10) == [2]
+    assert fed.feed.read(10) == [0]
+    fed.feed.no_more()
+    assert fed.feed.ended
+    assert fed.asked == 3
+
+
+def test_a_snapshot_of_a_feed_has_the_position_after_the_last_emitted_batch() -> None:
+    fed = Fed(Reader())
+    fed.feed.assign(Split("a", 5), None)
+    fed.feed.assign(Split("b", 2), None)
+    fed.feed.read(10)
+    assert fed.feed.snapshot() == [["a", 5, 2], ["b", 2, None]]
+    reader = Reader()
+    again = Fed(reader)
+    again.feed.restore(fed.feed.snapshot())
+    again.feed.no_more()
+    rest = []
+    while not again.feed.ended:
+        rest.append(again.feed.read(10))
+    assert rest == [[2, 3], [4], [0, 1]]
+    assert reader.opened == [("a", 2), ("b", None)]
+
+
+def test_a_feed_waits_until_its_reader_has_something_again() -> None:
+    fed = Fed(Reader(wait_seconds=1.0))
+    fed.feed.assign(Split("a", 5), None)
+    assert fed.feed.read(10) == [0, 1]
+    assert fed.feed.wake_at == 1.0
+    assert fed.feed.read(10) is None
+    fed.clock.now = 1.0
+    assert fed.feed.read(10) == [2, 3]
+    assert fed.feed.wake_at == 2.0
+
+
+def test_what_a_thread_has_read_ahead_does_not_count_as_emitted() -> None:
+    async def main() -> None:
+        fed = Fed(Reader(blocking=True))
+        signal = trio.Event()
+
+        def wake() -> None:
+            nonlocal signal
+            signal.set()
+
+        fed.feed = SequentialSourceInput(fed.feed._current._reader, fed.clock, fed._ask, wake)
+
+        async def offload(function: Callable[[], Read]) -> Read:
+            await trio.lowlevel.checkpoint()
+            return function()
+
+        async def wait(condition: Callable[[], bool], until: float | None) -> None:
+            nonlocal signal
+            while not condition():
+                await signal.wait()
+                signal = trio.Event()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fed.feed.pump, offload, wait)
+            await trio.testing.wait_all_tasks_blocked()
+            fed.feed.assign(Split("a", 3), None)
+            # The pump looked before there was a split; beginning one must wake it.
+            assert fed.feed.read(10) is None
+            await trio.testing.wait_all_tasks_blocked()
+            assert fed.feed.snapshot() == [["a", 3, None]]
+            assert fed.feed.read(10) == [0, 1]
+            await trio.testing.wait_all_tasks_blocked()
+            assert fed.feed.snapshot() == [["a", 3, 2]]
+            assert fed.feed.read(10) == [2]
+            assert fed.feed.snapshot() == []
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
