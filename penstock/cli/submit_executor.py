@@ -81,24 +81,26 @@ class SubmitExecutor:
                 if ended is not None:
                     return monitor.result(ended)
                 return JobExecutionResult(name, 0.0, [], [], [], "")
-            ended = SERVICE_GONE
-            try:
-                for event in connection.events():
-                    if event["event"] == "ended":
-                        ended = event["how"]
-                    monitor.handle(event)
-            except (KeyboardInterrupt, SystemExit) as signal:
-                where = "" if self._directory is None else f" --dir {self._directory}"
-                print_message(
-                    f"job {submitted['id']} goes on; stop it with: "
-                    f"penstock cancel {submitted['id']}{where}"
-                )
-                raise Detached(130 if isinstance(signal, KeyboardInterrupt) else 143) from None
+            ended = self._follow(connection, monitor, submitted["id"])
         result = monitor.result(ended)
         if result.stopped:
             # It was cancelled. The rest of the job file relies on a job that has finished.
             raise SystemExit(143)
         return result
+
+    def _follow(self, connection: ServiceConnection, monitor: JobMonitor, id: str) -> str:
+        """Follow a job to its end, and return how it ended; a signal ends only the waiting."""
+        ended = SERVICE_GONE
+        try:
+            for event in connection.events():
+                if event["event"] == "ended":
+                    ended = event["how"]
+                monitor.handle(event)
+        except (KeyboardInterrupt, SystemExit) as signal:
+            where = "" if self._directory is None else f" --dir {self._directory}"
+            print_message(f"job {id} goes on; stop it with: penstock cancel {id}{where}")
+            raise Detached(130 if isinstance(signal, KeyboardInterrupt) else 143) from None
+        return ended
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
         """Raise `GraphError`: the service sends no records back."""

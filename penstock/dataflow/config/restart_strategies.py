@@ -98,8 +98,8 @@ class RestartStrategies:
         """Return a strategy that ends the job when failures are frequent.
 
         Arguments:
-            max_failures_per_interval: number of failures within `failure_interval` after which
-                the job is still restarted.
+            max_failures_per_interval: largest number of failures within `failure_interval` that
+                do not end the job.
             failure_interval: length of the interval in which failures are counted.
             delay: wait before each restart.
         """
