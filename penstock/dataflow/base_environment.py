@@ -29,7 +29,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
 from penstock.dataflow.graph.plan import render
-from penstock.dataflow.job_process import refuse_in_job_process
+from penstock.dataflow.nested_jobs import refuse_nested_job
 from penstock.dataflow.program import (
     CloseableIterator,
     Executor,
@@ -256,7 +256,7 @@ class BaseEnvironment(PyFlinkNames):
     @contextmanager
     def _executing(self) -> Iterator[None]:
         """Consider all operators as executed after this block, also if it fails, as Flink does."""
-        refuse_in_job_process()
+        refuse_nested_job()
         try:
             yield
         finally:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.dataflow.job_process import current_role
+from penstock.dataflow.nested_jobs import current_role
 
 __all__ = ["JOBMANAGER_PHASES", "WORKER_PHASES", "Aims", "strikes"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock import GraphError, StreamExecutionEnvironment
-from penstock.dataflow.job_process import current_role, running_as
+from penstock.dataflow.nested_jobs import current_role, running_as
 from tests.processes.harness import PATIENCE
 
 ROOT = str(Path(__file__).resolve().parents[2])

@@ -20,7 +20,7 @@ from typing import Any
 import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, ProtocolError
-from penstock.dataflow.job_process import running_as
+from penstock.dataflow.nested_jobs import running_as
 from penstock.runtime.control.failures import describe
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.outbox import Outbox

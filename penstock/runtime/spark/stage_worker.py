@@ -105,7 +105,7 @@ def _work(plan: StagePlan, slot: int, host: str) -> str:
 def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     import trio
 
-    from penstock.dataflow.job_process import running_as
+    from penstock.dataflow.nested_jobs import running_as
     from penstock.runtime.system.system import real_system
     from penstock.runtime.taskmanager.gc_tuning import GcTuning
     from penstock.runtime.taskmanager.heartbeat import start_heartbeat

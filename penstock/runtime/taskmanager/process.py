@@ -9,7 +9,7 @@ import traceback
 
 import trio
 
-from penstock.dataflow.job_process import running_as
+from penstock.dataflow.nested_jobs import running_as
 from penstock.runtime.system.launcher import WorkerSpec
 from penstock.runtime.system.system import real_system
 from penstock.runtime.taskmanager.gc_tuning import GcTuning

@@ -9,7 +9,7 @@ from bdb import BdbQuit
 from typing import Any
 
 from penstock.dataflow.errors import JobError, Recoverability
-from penstock.dataflow.job_process import current_role
+from penstock.dataflow.nested_jobs import current_role
 
 __all__ = ["quit_message", "refuse_breakpoints"]
 

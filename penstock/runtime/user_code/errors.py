@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import trio
 
 from penstock.dataflow.errors import JobError, PenstockError, Recoverability
-from penstock.dataflow.job_process import current_role
+from penstock.dataflow.nested_jobs import current_role
 from penstock.runtime.user_code.breakpoints import quit_message
 
 __all__ = [

@@ -16,7 +16,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from penstock.dataflow.job_process import current_role
+from penstock.dataflow.nested_jobs import current_role
 
 __all__ = ["watch_forks"]
 

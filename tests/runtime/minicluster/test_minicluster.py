@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from penstock import FileSink, JobError, RestartStrategies, StreamExecutionEnvironment
-from penstock.dataflow.job_process import running_as
+from penstock.dataflow.nested_jobs import running_as
 from penstock.dataflow.program import RunOptions, run_options
 from penstock.runtime.user_code import breakpoints
 from penstock.testing import penstock_in_process  # noqa: F401

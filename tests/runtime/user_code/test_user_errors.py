@@ -23,7 +23,7 @@ from penstock import (
 )
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import JobError
-from penstock.dataflow.job_process import running_as
+from penstock.dataflow.nested_jobs import running_as
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
 from penstock.dataflow.source import (
     ListEnumerator,

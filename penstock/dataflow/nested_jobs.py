@@ -16,7 +16,7 @@ from types import FrameType
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["current_role", "refuse_in_job_process", "running_as"]
+__all__ = ["current_role", "refuse_nested_job", "running_as"]
 
 _role: str | None = None
 
@@ -41,7 +41,7 @@ def current_role() -> str | None:
     return _role
 
 
-def refuse_in_job_process() -> None:
+def refuse_nested_job() -> None:
     """Raise `GraphError` if this process is part of a job."""
     if _role is None:
         return
