@@ -1,1 +1,4 @@
-"""Collect what happens to a job: its history, its metrics, its log and delayed snapshots."""
+"""Collect what happens to a job, for its client, its log and its report.
+
+Start at `job_events.py`: the other modules make, log or add up its events.
+"""

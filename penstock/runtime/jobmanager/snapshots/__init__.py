@@ -1,1 +1,5 @@
-"""Publish the snapshots of a job, commit what they stage, and plan what to restore."""
+"""Publish the snapshots of a job, commit the output that they stage, and plan what to restore.
+
+A run begins with `restore_planner.py`. The attempts of the run publish their snapshots through
+`snapshot_publisher.py`, which leaves the committables with `pending_commits.py`.
+"""

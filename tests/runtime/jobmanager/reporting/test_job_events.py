@@ -1,0 +1,81 @@
+"""The maps in which the events of a job are sent; clients, reports and logs read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.dataflow.errors import JobError
+from penstock.runtime.jobmanager.job_settings import JobOutcome
+from penstock.runtime.jobmanager.reporting.job_events import (
+    AttemptRunning,
+    Committed,
+    GivingUp,
+    JobEvent,
+    JobFailed,
+    JobFinished,
+    JobSnapshotAborted,
+    JobSnapshotCompleted,
+    JobSnapshotDelayed,
+    JobStarted,
+    JobStatus,
+    Note,
+    RecordClassesKnown,
+    Restarted,
+    Restarting,
+    Resumed,
+    WorkersStarted,
+)
+
+ERROR = {"family": "JobError", "message": "it broke"}
+NOT_GIVEN = {"operator": None, "record": None, "user_traceback": None}
+OUTCOME = JobOutcome(True, [], [], [], "4711", [5], [], {})
+
+
+@pytest.mark.parametrize(
+    ("event", "wire"),
+    [
+        (JobStarted(7, [["u", "n"]]), {"event": "started", "pid": 7, "operators": [["u", "n"]]}),
+        (Note("text"), {"event": "note", "text": "text"}),
+        (RecordClassesKnown([1]), {"event": "types", "types": [1]}),
+        (
+            Resumed(4, "4711", 9),
+            {"event": "resumed", "number": 4, "lineage": "4711", "log_records": 9},
+        ),
+        (WorkersStarted([8]), {"event": "workers", "pids": [8]}),
+        (AttemptRunning(2), {"event": "running", "attempt": 2}),
+        (JobSnapshotCompleted({"number": 5}), {"event": "snapshot", "number": 5}),
+        (Committed(), {"event": "committed"}),
+        (JobSnapshotAborted(6, "why"), {"event": "aborted", "number": 6, "reason": "why"}),
+        (
+            JobSnapshotDelayed(6, 10.0, "what"),
+            {"event": "delayed", "number": 6, "seconds": 10.0, "waiting": "what"},
+        ),
+        (
+            Restarting(JobError("it broke"), 0.5),
+            {
+                "event": "restarting",
+                "cause": "it broke",
+                "delay_seconds": 0.5,
+                **ERROR,
+                **NOT_GIVEN,
+            },
+        ),
+        (Restarted({"seconds": 0.7}), {"event": "restarted", "seconds": 0.7}),
+        (GivingUp("why"), {"event": "giving_up", "reason": "why"}),
+        (
+            JobStatus([], [], [1]),
+            {"event": "status", "operators": [], "loops": [], "busy_workers": [1]},
+        ),
+        (JobFinished(OUTCOME), {"event": "finished", **vars(OUTCOME)}),
+        (JobFailed(ERROR), {"event": "failed", **ERROR}),
+        (
+            JobFailed(ERROR, {"lineage": ""}),
+            {"event": "failed", **ERROR, "report": {"lineage": ""}},
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, JobEvent) else "",
+)
+def test_an_event_is_sent_as_a_map(event: JobEvent, wire: dict[str, Any]):
+    assert event.to_wire() == wire
