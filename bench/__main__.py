@@ -56,7 +56,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
 @_common
 def _wordcount(lines: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
-    """A keyed word count, against a program without an engine."""
+    """Count words by key, against a program without an engine."""
     _show(as_json, lambda say: wordcount.measure(lines, rounds, interval, folder, say))
 
 
@@ -128,7 +128,7 @@ def _limit(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """A map chain, a keyed count and a join, against programs without an engine."""
+    """Run a map chain, a keyed count and a join, against programs without an engine."""
     _show(
         as_json,
         lambda say: limit.measure(shapes or limit.SHAPES, scale, rounds, interval, folder, say),
@@ -169,7 +169,7 @@ def _recovery(
 @click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
 @_common
 def _cycles(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
-    """A keyed loop, against the same steps one after the other."""
+    """Run a keyed loop, against the same steps one after the other."""
     _show(as_json, lambda say: cycles.measure(records, rounds, interval, folder, say))
 
 
@@ -293,7 +293,7 @@ def _show(
 
 
 def _show_runs(runs: list[Figures]) -> None:
-    """A table with a line for each run."""
+    """Return a table with a line for each run."""
     names = ("load", "shuffles", "snapshots", "p50_ms", "p99_ms", "max_ms", "due_p99_ms")
     table = Table(*names, box=None)
     for one in runs:

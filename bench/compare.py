@@ -182,7 +182,7 @@ def _git(root: Path, *arguments: str) -> bytes:
 def _rounds(
     base: Path, tree: Path, arguments: list[str], rounds: int, say: Say
 ) -> tuple[list[Figures], list[Figures]]:
-    """The figures of all runs on the base, and of all on the tree."""
+    """Return the figures of all runs on the base, and of all on the tree."""
     runs: dict[Path, list[Figures]] = {base: [], tree: []}
     for number in range(rounds):
         # Whoever goes first may find the machine cooler, or the disk emptier.
@@ -193,7 +193,7 @@ def _rounds(
 
 
 def _run(place: Path, arguments: list[str]) -> Figures:
-    """The figures of one run with the engine and the benchmarks of a folder."""
+    """Return the figures of one run with the engine and the benchmarks of a folder."""
     environment = {**os.environ, "PYTHONPATH": str(place)}
     # Which package it is must be sure: the virtual environment has one of the same name.
     script = (
@@ -262,7 +262,7 @@ def _ratios(base: list[Figures], tree: list[Figures]) -> Iterator[tuple[str, Fig
 
 
 def interval_95(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """The geometric mean of positive ratios, and where it lies with 95 % confidence.
+    """Return the geometric mean of positive ratios, and where it lies with 95 % confidence.
 
     Raises:
         ValueError: if there are fewer than two.

@@ -41,7 +41,7 @@ class Label(KeyedProcessFunction):
 
 
 def records_of(entry):
-    """What a module with its imports puts into the loop."""
+    """Emit what a module and its imports put into the loop."""
     module, imports = entry
     yield "label", module, module
     for other in imports:

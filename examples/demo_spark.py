@@ -44,7 +44,7 @@ console = Console(highlight=False)
 
 
 def library_lines() -> Iterator[pa.RecordBatch]:
-    """The lines of the standard library, a batch for each module."""
+    """Return the lines of the standard library, a batch for each module."""
     library = Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
         if "site-packages" not in path.parts:
@@ -120,7 +120,7 @@ class Job:
 
 
 def parent(pid: int) -> int:
-    """The process that started this one."""
+    """Return the process that started this one."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 

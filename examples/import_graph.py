@@ -27,7 +27,7 @@ def import_graph() -> dict[str, list[str]]:
 
 
 def _imports(name: str, path: Path) -> Iterator[str]:
-    """The names that a module's source may import, also inside of its functions."""
+    """Return the names that a module's source may import, also inside of its functions."""
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(path.read_bytes())

@@ -21,7 +21,7 @@ from penstock.dataflow.program import current_options, run_options
 
 
 def options(description: str) -> argparse.Namespace:
-    """What the command line says."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,7 +37,7 @@ def options(description: str) -> argparse.Namespace:
 
 
 def environment(given: argparse.Namespace) -> StreamExecutionEnvironment:
-    """An environment with what the command line says and frequent snapshots."""
+    """Return an environment with the options of the command line and frequent snapshots."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(given.parallelism)
     env.enable_checkpointing(20)  # milliseconds

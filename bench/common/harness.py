@@ -86,11 +86,11 @@ class Follower:
         raise KeyError(kind)
 
     def snapshots(self, kind: str = "checkpoint") -> list[dict[str, Any]]:
-        """The complete snapshots of a kind, in order."""
+        """Return the complete snapshots of a kind, in order."""
         return [e for _, e in self.events if e["event"] == "snapshot" and e["kind"] == kind]
 
     def peak_mb(self) -> float | None:
-        """The sum over all processes, this one too, of their highest resident memory.
+        """Return the sum over all processes, this one too, of their highest resident memory.
 
         None where the operating system does not tell.
         """
@@ -101,7 +101,7 @@ class Follower:
 
 
 def _peak_bytes(pid: int) -> int:
-    """The highest resident memory of a process; 0 if it is not to be had (gone, or no /proc)."""
+    """Return the highest resident memory of a process, or 0 if it is not known."""
     try:
         found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     except OSError:
@@ -117,7 +117,7 @@ def run(environment: StreamExecutionEnvironment, follower: Follower) -> JobExecu
 
 @contextlib.contextmanager
 def scratch(folder: str | None) -> Iterator[Path]:
-    """A temporary folder, under `folder` if one is given; removed in the end.
+    """Make a temporary folder, under `folder` if given, and remove it in the end.
 
     Snapshots are synced to the disk that it lies on, so that disk is part of what is measured.
     """
@@ -126,13 +126,13 @@ def scratch(folder: str | None) -> Iterator[Path]:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that is not exceeded by `percent` of all: one that really occurred."""
+    """Return the smallest of the values that `percent` of them do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def percentiles_ms(nanoseconds: Sequence[float], prefix: str = "") -> Figures:
-    """The figures p50_ms, p99_ms, p999_ms and max_ms of durations in nanoseconds."""
+    """Return the figures p50_ms, p99_ms, p999_ms and max_ms of durations in nanoseconds."""
     if not nanoseconds:
         raise WrongResultError(f"nothing was measured for {prefix or 'the latency'}")
     return {
@@ -144,7 +144,7 @@ def percentiles_ms(nanoseconds: Sequence[float], prefix: str = "") -> Figures:
 
 
 def median_figures(rounds: Sequence[Figures]) -> Figures:
-    """The median of each number over several rounds; of what is no number, the last."""
+    """Return the median of each number over several rounds; of what is no number, the last."""
     result: Figures = {}
     for name, last in rounds[-1].items():
         values = [figures[name] for figures in rounds]
@@ -156,7 +156,7 @@ def median_figures(rounds: Sequence[Figures]) -> Figures:
 
 
 def machine() -> Figures:
-    """The machine, as far as it explains the figures."""
+    """Return the machine, as far as it explains the figures."""
     stolen, at_all = (now - then for now, then in zip(_stolen(), _STOLEN, strict=True))
     return {
         "cores": os.cpu_count(),

@@ -69,7 +69,7 @@ class Watch:
         self.take(json.loads(told))
 
     def take(self, moments: Sequence[Sequence[float]]) -> None:
-        """What the watcher found."""
+        """Return the figures of the watcher."""
         self.moments = [(begin, end) for begin, end in moments]
         self._ends = [end for _, end in self.moments]
 
@@ -79,7 +79,7 @@ class Watch:
         return index < len(self.moments) and self.moments[index][0] <= end
 
     def slow_percent(self, begin: float, end: float) -> float:
-        """The share of that time in slow moments."""
+        """Return the share of that time in slow moments."""
         slow = sum(max(0.0, min(end, e) - max(begin, b)) for b, e in self.moments)
         return round(100 * slow / (end - begin), 1)
 
@@ -117,7 +117,7 @@ def _add(moments: list[tuple[float, float]], begin: float, end: float) -> None:
 
 
 def piece() -> float:
-    """The processor's seconds for a small piece of work: the quicker of two.
+    """Return the processor's seconds for a small piece of work: the quicker of two.
 
     An interrupt in one of them is not what is looked for.
     """

@@ -125,7 +125,7 @@ class _Wire:
         self.credits += 1
 
     def report_desired_records(self, listener: Callable[[], None]) -> None:
-        """It never changes."""
+        """Return the number, which never changes."""
 
     def send_batch(self, payload: bytes, count: int) -> None:
         self.credits -= 1
@@ -197,12 +197,12 @@ class LocalJob:
         """There are no loops."""
 
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
-        """A task's part of a snapshot is durable."""
+        """Count a task snapshot that is durable."""
         del acknowledgement
         self._acknowledged += 1
 
     def decline(self, number: int, reason: str) -> None:
-        """A snapshot failed, so there is nothing to be counted."""
+        """Raise: a snapshot failed, so nothing can be counted."""
         raise RuntimeError(f"snapshot {number} was declined: {reason}")
 
     def process(self) -> None:
@@ -317,7 +317,7 @@ def _join() -> StreamExecutionEnvironment:
 
 
 def _one_by_one() -> StreamExecutionEnvironment:
-    """A keyed reduce to which records come one by one, each in a batch of its own."""
+    """Run a keyed reduce whose records come one by one, each in a batch of its own."""
     env = _environment()
     records = [(n % WORDS, n) for n in range(RECORDS // 16)]
     newest = env.from_source(_Given(records, at_once=1)).key_by(lambda record: record[0])
@@ -326,7 +326,7 @@ def _one_by_one() -> StreamExecutionEnvironment:
 
 
 def _many_keys() -> StreamExecutionEnvironment:
-    """A keyed reduce with a key for each record."""
+    """Run a keyed reduce with a key for each record."""
     env = _environment()
     records = [(f"key{n}", n) for n in range(RECORDS)]
     newest = env.from_source(_Given(records)).key_by(lambda record: record[0])

@@ -153,7 +153,7 @@ def write(figures: Figures, path: Path = BOUNDS, python: str | None = None) -> N
 
 
 def compare(figures: Figures, bounds: dict[str, dict[str, float]]) -> tuple[list[str], list[str]]:
-    """What is above its bound, or has none; and what is well below it. One line each."""
+    """Return a line for each figure above its bound, and for each well below it."""
     above, below = [], []
     for name, value in figures.items():
         own = bounds.get(name)

@@ -72,7 +72,7 @@ class PacedSource(Source):
         return SubtaskEnumerator([[i, parallelism] for i in range(parallelism)], parallelism)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader that keeps to the schedule."""
+        """Return a reader that keeps to the schedule."""
         return _PacedReader(self, context)
 
     def due_at(self, index: int, parallelism: int) -> float:
@@ -129,7 +129,7 @@ class Observer:
     """Hears what a reader does, in the worker."""
 
     def read(self, position: int) -> None:
-        """Records up to `position`, which is excluded, were read."""
+        """Note that records before `position` were read."""
 
     def close(self, position: int) -> None:
-        """The reader is closed at `position`."""
+        """Note that the reader was closed at `position`."""

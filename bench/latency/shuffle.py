@@ -97,7 +97,7 @@ def measure(
 def build(
     place: Path, rate: int, count: int, interval_ms: float | None
 ) -> StreamExecutionEnvironment:
-    """The program."""
+    """Build the program."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS)
     if interval_ms is not None:

@@ -217,7 +217,7 @@ def measure_all(
 
 
 def sustainable(setting: Setting, folder: str | None = None, say: Say = print) -> float:
-    """The highest rate, in records per second, at which the sources keep to their schedule."""
+    """Return the highest rate, in records/s, at which the sources keep to their schedule."""
     say(f"full speed, over {setting.shuffles} shuffles")
     rate = _read_per_second(_run(setting, None, FULL_SECONDS + WARM_UP_SECONDS, folder, say))
     for _ in range(TRIES):
@@ -235,7 +235,7 @@ def sustainable(setting: Setting, folder: str | None = None, say: Say = print) -
 def build(
     place: Path, setting: Setting, rate: float | None, seconds: float
 ) -> StreamExecutionEnvironment:
-    """The program; it runs for `seconds` from when the last of its sources has begun."""
+    """Build the program, which runs for `seconds` after its last source has begun."""
     source = _Source(_Maker(setting.keys), place, rate, seconds)
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS)
@@ -367,7 +367,7 @@ class _Processors:
         self._before = self._now()
 
     def others_share(self) -> float | None:
-        """The share of all processor time that went to processes that are not ours."""
+        """Return the share of all processor time that went to processes that are not ours."""
         before, now = self._before, self._now()
         if before is None or now is None or now[0] <= before[0]:
             return None
@@ -444,7 +444,7 @@ def _late_seconds(done: _Run, rate: float) -> float:
 
 
 def _latencies(done: _Run, rate: float) -> Figures:
-    """The figures of all records but those of the warm-up."""
+    """Return the figures of all records but those of the warm-up."""
     starts = [samples[0][0] * 1e9 for samples in done.progress]
     warm = int(max(starts) + WARM_UP_SECONDS * 1e9)
     every: Counter[int] = Counter()
@@ -491,7 +491,7 @@ def _latencies(done: _Run, rate: float) -> Figures:
 
 
 def distribution(microseconds: Counter[int], prefix: str = "") -> Figures:
-    """The figures p50_ms, p99_ms, p999_ms and max_ms of durations and how often each occurred.
+    """Return the figures p50_ms, p99_ms, p999_ms and max_ms of counted durations.
 
     Raises:
         WrongResultError: if there is none.

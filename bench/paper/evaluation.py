@@ -186,7 +186,7 @@ def _paced(plan: Plan, folder: str | None, say: Say) -> Figures:
 
 
 def _cyclic(plan: Plan, folder: str | None, say: Say) -> Figures:
-    """The same on the cyclic graph."""
+    """Measure the same on the cyclic graph."""
     job = Job(graph="loop", keys=CYCLIC_KEYS)
     return {**_of_intervals(plan, job, folder, say), "keys": CYCLIC_KEYS, "hops": HOPS}
 

@@ -280,7 +280,7 @@ def _figure(panels: int, sharey: bool = False) -> Figure:
 
 
 def _log_ticks(axes: Axes, ticks: Iterable[float], label: str) -> None:
-    """A logarithmic axis with a tick at each value that was measured."""
+    """Draw a logarithmic axis with a tick at each measured value."""
     axes.set_xscale("log")
     axes.minorticks_off()
     places = list(ticks)
@@ -289,7 +289,7 @@ def _log_ticks(axes: Axes, ticks: Iterable[float], label: str) -> None:
 
 
 def _log_values(axes: Axes) -> None:
-    """A logarithmic axis of values, with plain numbers at 1, 2 and 5 of each decade."""
+    """Draw a logarithmic axis with plain numbers at 1, 2 and 5 of each decade."""
     from matplotlib.ticker import LogLocator
 
     axes.set_yscale("log")

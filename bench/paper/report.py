@@ -114,7 +114,7 @@ def tables(paper: Figures) -> str:
 
 
 def latency_table(latency: Figures) -> str:
-    """The runs of `latency --loads` as a page of Markdown.
+    """Return the runs of `latency --loads` as a page of Markdown.
 
     Arguments:
         latency: what is in `latency_load.json`.

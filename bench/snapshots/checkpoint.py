@@ -211,7 +211,7 @@ def _run(load: Load, folder: str | None, say: Say) -> Figures:
 def _steady(
     follower: Follower, taken: list[Figures], sinks: list[Figures], watch: Watch
 ) -> Figures:
-    """The figures of what was not under way while the machine was slow by itself."""
+    """Return the figures of what was not under way while the machine was slow by itself."""
     heard = {e["number"]: at for at, e in follower.events if e["event"] == "snapshot"}
     durations = []
     for snapshot in taken:
@@ -237,7 +237,7 @@ def _steady(
 
 
 def build(place: Path, load: Load) -> StreamExecutionEnvironment:
-    """The program: visits and time spent per user, from JSON lines."""
+    """Build the program: visits and time spent per user, from JSON lines."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS).set_max_parallelism(MAX_PARALLELISM)
     env.enable_checkpointing(load.interval_seconds * 1000)

@@ -140,7 +140,7 @@ def _run(
 def build(
     place: Path, size: Size, rate: int, interval_ms: float
 ) -> tuple[StreamExecutionEnvironment, PacedSource]:
-    """The program, and its source."""
+    """Build the program, and its source."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS).enable_checkpointing(interval_ms)
     env.set_restart_strategy(
@@ -190,7 +190,7 @@ class _Mark:
             self._path = place / "marks" / f"{kill}-{task}-{subtask}"
 
     def seen(self) -> None:
-        """A new record was processed."""
+        """Note that a new record was processed."""
         self.new = float("inf")
         if not self._path.exists():
             _publish(self._path, repr(time.monotonic()))
@@ -348,7 +348,7 @@ class _Killer(threading.Thread):
         return seconds
 
     def _first_new(self) -> int:
-        """The first number that is not due yet."""
+        """Return the first number that is not due yet."""
         source = self._source
         assert source.records_per_second is not None
         due = (time.monotonic() - source.start) * source.records_per_second

@@ -94,7 +94,7 @@ def measure(
 def build(
     place: Path, records: int, loop: bool, interval_ms: float | None
 ) -> StreamExecutionEnvironment:
-    """The program, as a loop or unrolled."""
+    """Build the program, as a loop or unrolled."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS)
     if interval_ms is not None:

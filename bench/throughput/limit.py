@@ -184,7 +184,7 @@ def _check(what: str, result: list[int], right: list[int]) -> None:
 
 
 def build(folder: Path, shape: str, records: int, interval_ms: float) -> StreamExecutionEnvironment:
-    """The program of a shape."""
+    """Build the program of a shape."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS).enable_checkpointing(interval_ms)
     checkpoints = env.get_checkpoint_config()

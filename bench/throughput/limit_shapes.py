@@ -55,32 +55,32 @@ VALUES = 1_000
 
 
 def triple(x: int) -> int:
-    """The first step of the map chain."""
+    """Apply the first step of the map chain."""
     return x * 3 + 1
 
 
 def not_by_five(x: int) -> bool:
-    """The second: what is kept."""
+    """Return whether the second step keeps a record."""
     return x % 5 != 0
 
 
 def flip(x: int) -> int:
-    """The third."""
+    """Apply the third step."""
     return x ^ 0x5555
 
 
 def not_by_seven(x: int) -> bool:
-    """The fourth: what is kept."""
+    """Return whether the fourth step keeps a record."""
     return x % 7 != 0
 
 
 def joined_sum(key: int, left: int, right: int) -> int:
-    """A key's part of the checksum of a join; the two sides do not weigh the same."""
+    """Return a key's part of the checksum of a join; its sides have different weights."""
     return (key + 1) * (3 * left + right)
 
 
 def expected(shape: str, records: int) -> list[int]:
-    """What a shape must come to: how many records, and a checksum; with keys, how many too."""
+    """Return the expected number of records, checksum and number of keys of a shape."""
     if shape in ("map", "map_called"):
         kept = [y for x in range(records) if not_by_five(triple(x)) and (y := flip(triple(x))) % 7]
         return [len(kept), sum(kept)]
@@ -127,7 +127,7 @@ class Peer:
         self._connection.sendall(struct.pack("<I", 0))
 
     def arrived(self) -> Iterator[Any]:
-        """The batches that are here now."""
+        """Return the batches that have arrived."""
         while not self._received.empty():
             yield from self._take()
 
@@ -171,7 +171,7 @@ def map_chain(me: int, records: int, connection: socket.socket) -> list[int]:
 
 
 def map_chain_called(me: int, records: int, connection: socket.socket) -> list[int]:
-    """The same, by functions."""
+    """Run the same, by functions."""
     del connection
     kept = total = 0
     for x in range(me, records, 2):
@@ -185,7 +185,7 @@ def map_chain_called(me: int, records: int, connection: socket.socket) -> list[i
 
 
 def keyed_count(me: int, records: int, connection: socket.socket) -> list[int]:
-    """The number of records of each key."""
+    """Return the number of records of each key."""
     peer = Peer(connection)
     counts: dict[int, int] = {}
     get = counts.get

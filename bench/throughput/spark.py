@@ -253,7 +253,7 @@ class _Bench:
         return Path(first.removeprefix("file:")).parent
 
     def _checksum(self, table: str, columns: str) -> tuple[Any, ...]:
-        """Number of rows, and two sums over their hashes that no change of order changes."""
+        """Return the number of rows, and two sums over their hashes, in any order."""
         names = ", ".join(column.split()[0] for column in columns.split(", "))
         text = f"SELECT count(*), bit_xor(xxhash64({names})), sum(hash({names})) FROM {table}"
         return tuple(self._spark.sql(text).first() or ())
@@ -285,7 +285,7 @@ def keyed_count(env: StreamExecutionEnvironment) -> None:
 
 
 def keyed_process(env: StreamExecutionEnvironment) -> None:
-    """The same, by a function and its state."""
+    """Run the same, by a function and its state."""
     from penstock.connectors.spark import SparkTableSink
 
     _by_word(env).process(_RunningCount()).sink_to(SparkTableSink("rows_out"))
@@ -316,7 +316,7 @@ class _RunningCount(KeyedProcessFunction):
 def running_count(
     key: tuple[str], frames: Iterable[pd.DataFrame], state: Any
 ) -> Iterator[pd.DataFrame]:
-    """The same in Spark, where a function gets the rows of one key in frames."""
+    """Run the same in Spark, where a function receives the rows of one key in frames."""
     import pandas as pd
 
     n = state.get[0] if state.exists else 0

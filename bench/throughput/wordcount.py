@@ -146,7 +146,7 @@ def _count(place: Path, number: int, interval_ms: float, say: Say) -> Figures:
 
 
 def build(place: Path, folder: Path, interval_ms: float) -> StreamExecutionEnvironment:
-    """The program, to the letter of the specification."""
+    """Build the program, as the specification has it."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(WORKERS).enable_checkpointing(interval_ms)
     checkpoints = env.get_checkpoint_config()
@@ -199,7 +199,7 @@ class _LastPerKey(SinkFunction):
 
 
 def _check(place: Path, folder: Path) -> int:
-    """The number of words counted. Raises `WrongResultError` if any count is wrong."""
+    """Return the number of words counted. Raises `WrongResultError` if any count is wrong."""
     expected = json.loads((place / "expected.json").read_text())
     results = [json.loads(path.read_text()) for path in folder.glob("counted-*.json")]
     counts: dict[str, int] = {}
