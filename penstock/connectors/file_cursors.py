@@ -215,7 +215,7 @@ class CsvCursor:
         if self._format.header:
             first = next(filter(None, self._rows), None)
             if names is not None and first is not None and first != names:
-                raise JobError(f"{self._path}: its header is {first}, but fields= says {names}")
+                raise JobError(f"{self._path}: its header is {first}, but fields= is {names}")
             names = first if names is None else names
             if names is not None and len(set(names)) < len(names) and not self._format.tuples:
                 raise JobError(

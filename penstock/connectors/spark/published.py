@@ -94,7 +94,7 @@ def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
     if len({file.tag for file in files}) > 1:
         raise GraphError(
             f"{folder} holds the output of several sinks or runs: set the option "
-            f"checkpoint to the job's checkpoint folder, which tells what is complete"
+            f"checkpoint to the job's checkpoint folder, which shows what is complete"
         )
     numbers = sorted({file.snapshot for file in files})
     return numbers[-2] if len(numbers) > 1 else 0

@@ -74,7 +74,7 @@ def _times(array: pa.Array, arrow_type: pa.DataType, column: str) -> list[Any]:
     ):
         raise JobError(
             f"column {column} holds a date before the year 1 or after 9999, which Python's "
-            f"datetime cannot say: filter it out, or cast the column to a string in Spark"
+            f"datetime cannot represent: filter it out, or cast the column to a string in Spark"
         )
     if not at.is_date(arrow_type) and arrow_type.tz is not None:
         since = _durations(values).tolist()

@@ -198,7 +198,7 @@ class _BarrierStage:
 
     def __init__(self, attempt: int, slots: int) -> None:
         self.attempt = attempt
-        #: Set when the stage is over; `outcome` says how it ended, or in which state it is.
+        #: Set when the stage is over; `outcome` describes how it ended, or its present state.
         self.ended = trio.Event()
         self.outcome = "Spark stage was not started"
         self._token = secrets.token_bytes(32)

@@ -192,9 +192,10 @@ class JobThread(SocketConnection):
         self._token = trio.lowlevel.current_trio_token()
         connection = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
         system = real_system()
-        system.transport = self._transport
-        system.launcher = launcher = self._make_launcher(self._transport, system.offload)
-        system.revive = self._session.get
+        launcher = self._make_launcher(self._transport, system.offload)
+        system = replace(
+            system, transport=self._transport, launcher=launcher, revive=self._session.get
+        )
 
         def make_system(_: Any) -> System:
             return system

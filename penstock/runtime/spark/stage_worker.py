@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,7 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
     from penstock.runtime.user_code.forks import watch_forks
     from penstock.runtime.user_code.process_logging import ProcessLogging
 
-    system = real_system(host)
-    system.start_heartbeat = lambda spec: start_heartbeat(spec, over)
+    system = replace(real_system(host), start_heartbeat=lambda spec: start_heartbeat(spec, over))
     watch_forks()
     refuse_breakpoints()
     logs = ProcessLogging(f"worker {spec.worker}", spec.worker)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 
 import trio
 
@@ -29,8 +30,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     given = spec.search_path
     sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
-    system = real_system(spec.host, beside=spec.address)
-    system.start_heartbeat = start_heartbeat
+    system = replace(real_system(spec.host, beside=spec.address), start_heartbeat=start_heartbeat)
     # Threads do the blocking work. With Python's interval of 5 ms, their few lines of Python would
     # delay the event loop by that much, and would wait for the loop as long.
     sys.setswitchinterval(0.0005)

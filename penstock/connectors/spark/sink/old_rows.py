@@ -73,8 +73,8 @@ def _require_new_times(rows: pa.Table, path: Path) -> None:
         if old:
             raise JobError(
                 f"{path} cannot be rewritten: an old Spark, or one in the mode LEGACY, wrote it, "
-                f"and its column {field.name!r} may hold times of the old calendar. Write the "
-                f"table's files anew with Spark, with "
+                f"and its column {field.name!r} may hold times of the old calendar. Rewrite "
+                f"the table's files with Spark, with "
                 f"spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
             )
 
@@ -121,7 +121,7 @@ def _places(found: Sequence[str], wanted: Sequence[str], path: Path) -> list[int
         if len(alike) > 1:
             raise JobError(
                 f"{path} cannot be rewritten: it has the columns {[found[i] for i in alike]}, and "
-                f"each may be the table's {name!r}. Write the table's files anew with Spark"
+                f"each may be the table's {name!r}. Rewrite the table's files with Spark"
             )
         places.append(alike[0] if alike else None)
     return places

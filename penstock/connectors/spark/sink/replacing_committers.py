@@ -163,7 +163,7 @@ class UpsertCommitter(TableCommitter):
             if len(distinct) != len(merged):
                 raise JobError(
                     f"two subtasks changed the same key of {self.table} before snapshot {number}, "
-                    f"so it cannot be said which came last: key the stream by {list(self._keys)} "
+                    f"so it is unknown which came last: key the stream by {list(self._keys)} "
                     f"before the sink. That snapshot keeps both changes, so then go back "
                     f"to an earlier one with --resume and --fork, or start the job afresh",
                     recoverability=Recoverability.NON_RECOVERABLE,

@@ -249,7 +249,7 @@ class TableCommitter(Committer):
             except JobError as error:
                 raise JobError(
                     f"files of {self.table} were being replaced when a job died, and nothing can "
-                    f"be published before that is brought to its end, as {path} says: {error}"
+                    f"be published before that is completed; see {path}: {error}"
                 ) from error
 
     def _is_of_another(self, ledger: Ledger) -> bool:

@@ -60,7 +60,7 @@ class SparkTableSink(Sink):
         mode: "append": each snapshot's output becomes rows of the table. "overwrite": the table
             keeps its rows until the job has read all of its input, then has the job's output and
             nothing else. "upsert": the last record of each key is the row of that key.
-        keys: for "upsert", the columns that tell rows apart; the table's partition columns must
+        keys: for "upsert", the columns that identify a row; the table's partition columns must
             be among them, and the stream must be keyed by them.
         is_delete: for "upsert", returns whether a record deletes the row of its key; only the keys
             of such a record are used.
@@ -141,7 +141,7 @@ class SparkTableSink(Sink):
             if is_interval(column):
                 raise GraphError(
                     f"the column {column.name!r} is an interval or has one in it, and a folder of "
-                    f"files does not say that its numbers are one: write to a table of a catalog"
+                    f"files does not record that its numbers are one: write to a table of a catalog"
                 )
         for name in partition_by:
             if name not in schema.names:
@@ -182,7 +182,7 @@ class SparkTableSink(Sink):
                 raise GraphError(f"all columns of {table} are partition columns")
             return
         if not self.keys:
-            raise GraphError("mode='upsert' needs keys=[…]: the columns that tell rows apart")
+            raise GraphError("mode='upsert' needs keys=[…]: the columns that identify a row")
         for key in self.keys:
             if key not in table.schema.names:
                 raise GraphError(f"the key {key!r} is no column of {table}")

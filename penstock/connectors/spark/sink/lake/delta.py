@@ -187,7 +187,7 @@ def _used(table: deltalake.DeltaTable) -> dict[str, str]:
 def _only_appends(table: deltalake.DeltaTable) -> str:
     configuration = table.metadata().configuration
     if configuration.get("delta.appendOnly", "").lower() == "true":
-        return "its property delta.appendOnly says that rows are only added"
+        return "by its property delta.appendOnly, rows may only be added"
     if "deletionVectors" in (table.protocol().writer_features or ()):
         return (
             "it may have deletion vectors, and delta-rs does not name them when it removes a "
