@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import (
     AlignmentTimedOut,
     BarrierAnnounced,
@@ -37,7 +38,6 @@ from penstock.snapshot.protocols.events import (
 )
 from tests.simulation.execution import Execution, Record, Violation, explore
 from tests.simulation.mode_jobs import Job
-from tests.snapshot.protocols.driven import CheckedProtocol
 
 __all__ = ["Found", "Make", "Mode", "ModeModel"]
 
@@ -58,7 +58,7 @@ Line = tuple[tuple[Item, ...], tuple[Item, ...]]
 
 
 #: Makes the protocol of a task: (inputs, back-edges).
-Make = Callable[[Sequence[int], Sequence[int]], CheckedProtocol]
+Make = Callable[[Sequence[int], Sequence[int]], SnapshotProtocol]
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class ModeModel:
         return "\n".join([*channels, *tasks])
 
 
-def freeze(protocol: CheckedProtocol) -> tuple[Any, ...]:
+def freeze(protocol: SnapshotProtocol) -> tuple[Any, ...]:
     """All that a protocol remembers."""
     values: list[tuple[str, Any]] = []
     for name, value in vars(protocol).items():
@@ -308,7 +308,7 @@ def freeze(protocol: CheckedProtocol) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def thaw(protocol: CheckedProtocol, state: tuple[Any, ...]) -> None:
+def thaw(protocol: SnapshotProtocol, state: tuple[Any, ...]) -> None:
     """Make it remember that again."""
     for name, value in state:
         before = getattr(protocol, name)

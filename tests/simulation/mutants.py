@@ -40,7 +40,7 @@ class SubsetOnly(AlignedCyclicProtocol):
 class AsPrinted(SubsetOnly):
     """Line 13 as it is printed: `marked = regular`."""
 
-    def _may_cut(self) -> bool:
+    def _is_aligned(self) -> bool:
         return self.marked.keys() == self.regular
 
 

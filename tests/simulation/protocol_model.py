@@ -14,8 +14,9 @@ from itertools import combinations_with_replacement, product
 from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
+from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
+from penstock.snapshot.protocols.base import Phase
 from penstock.snapshot.protocols.events import (
     BarrierAnnounced,
     BarrierArrived,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Protocol
 
 from penstock.runtime.network.elements import Barrier
 from penstock.runtime.network.input_gate import InputGate
@@ -18,6 +17,7 @@ from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.in_flight_data import REPLAY_BYTES, InFlightRecorder
 from penstock.runtime.task.state_capture import StateCapture
 from penstock.runtime.task.task_outputs import TaskOutputs
+from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import (
     AlignmentTimedOut,
     BarrierAnnounced,
@@ -41,14 +41,7 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["SnapshotDriver", "SnapshotProtocol"]
-
-
-class SnapshotProtocol(Protocol):
-    """Decides what a task does about barriers; see `penstock.snapshot.protocols`."""
-
-    def handle(self, event: Event) -> list[Command]:
-        """Return the commands for an event, to be executed in this order."""
+__all__ = ["SnapshotDriver"]
 
 
 class SnapshotDriver:

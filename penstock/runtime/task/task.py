@@ -41,11 +41,12 @@ from penstock.runtime.task.mailbox import (
 )
 from penstock.runtime.task.operator_chain import ChainNode, close_all
 from penstock.runtime.task.slice_runner import SliceRunner
-from penstock.runtime.task.snapshot_driver import SnapshotDriver, SnapshotProtocol
+from penstock.runtime.task.snapshot_driver import SnapshotDriver
 from penstock.runtime.task.state_capture import StateCapture
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
+from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend
 

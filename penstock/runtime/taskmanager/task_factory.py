@@ -33,7 +33,6 @@ from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.in_flight_data import BarrierRelay, InFlightRecorder
 from penstock.runtime.task.operator_chain import ChainNode
-from penstock.runtime.task.snapshot_driver import SnapshotProtocol
 from penstock.runtime.task.task import Task, TaskListener, TaskSettings
 from penstock.runtime.task.task_snapshot import CheckpointResponder
 from penstock.runtime.task.write_scheduler import WriteScheduler
@@ -46,6 +45,7 @@ from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
+from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.synchronous import SynchronousProtocol
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.state import KeyedBackend, SharedMemory

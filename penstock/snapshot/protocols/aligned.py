@@ -1,10 +1,11 @@
 """ABS Algorithm 1: barrier alignment of one task without back-edge inputs.
 
 Theory (Carbone et al. 2015, section 4.2; `upon` line numbers are the paper's). A task that has
-the barrier on some inputs blocks those until it has it on all (lines 7-9); then it broadcasts
-the barrier, snapshots its state and unblocks (lines 10-15). Nothing that came behind a barrier
-is processed before the state is taken, so the states of all tasks are one cut of the streams.
-Channels are FIFO and every task is reachable from a source, so the barrier comes on all inputs.
+received the barrier on some inputs blocks those until it has it on all (lines 7-9). Then it
+broadcasts the barrier, snapshots its state and unblocks (lines 10-15). Records behind a barrier are
+not processed before the state is copied, so the states of all tasks form one consistent cut of the
+streams. Channels are FIFO and every task is reachable from a source, so the barrier comes on all
+inputs.
 
     state      event                                    commands                    next
     IDLE       barrier n on Nil                         copy, broadcast             IDLE
@@ -13,24 +14,18 @@ Channels are FIFO and every task is reachable from a source, so the barrier come
     ALIGNING n barrier n, others still missing          block                       ALIGNING n
     ALIGNING n barrier n, the last one                  copy, broadcast, unblock    IDLE
     ALIGNING n barrier m > n                            unblock all, then as IDLE   …
-    ALIGNING n abort n                                  unblock all                 IDLE
-    any        barrier ≤ the newest done or given up    nothing (stale)             same
+    ALIGNING n abort of n or a higher one               unblock all                 IDLE
+    any        barrier ≤ the newest taken or given up   nothing (stale)             same
 
-Two things differ from the listing. The state is *copied* before the broadcast (an O(1) capture),
-and written afterwards, while records flow. And everything belongs to a snapshot number: a higher
-number on any channel gives up a lower one whether or not its abort has come, and stale barriers
-are dropped without being marked.
-
-Nothing here waits, reads a clock or touches a channel: `penstock.runtime.task.task` does, on
-command.
+Two things differ from the listing. The state is *copied* before the broadcast (an O(1) capture) and
+written afterwards, while records flow. And everything belongs to a snapshot number; see `base.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from enum import Enum
 
-from penstock.dataflow.errors import ProtocolError
+from penstock.snapshot.protocols.base import Phase, SnapshotProtocol
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BlockChannel,
@@ -43,40 +38,24 @@ from penstock.snapshot.protocols.events import (
     UnblockChannels,
 )
 
-__all__ = ["AlignedProtocol", "Phase"]
+__all__ = ["AlignedProtocol"]
 
 
-class Phase(Enum):
-    """What a task is doing about snapshots.
-
-    Algorithm 1 never logs. In the other protocols a task is logging from its copy until the last
-    of its logs has ended, which is at once where there is nothing to log.
-    """
-
-    IDLE = "idle"
-    ALIGNING = "aligning"
-    LOGGING = "logging"
-
-
-class AlignedProtocol:
+class AlignedProtocol(SnapshotProtocol):
     """Algorithm 1 for one task.
 
     Arguments:
-        inputs: its input channels; empty for a source, whose barriers arrive on None.
+        inputs: the input channels; empty for a source, whose barriers arrive on None.
     """
 
     def __init__(self, inputs: Iterable[Hashable]) -> None:
-        self.inputs = tuple(inputs)
+        super().__init__(inputs)
         self.phase = Phase.IDLE
-        #: Number being aligned; None exactly when the phase is IDLE.
-        self.number: int | None = None
         #: Inputs that have delivered the barrier, in order; they are the blocked ones.
         self.blocked: dict[Hashable, None] = {}
-        #: The highest number that was completed or given up here; lower barriers are stale.
-        self.settled = -1
 
     def handle(self, event: Event) -> list[Command]:
-        """What to do about an event, in this order; `ProtocolError` for an impossible one."""
+        """Return the commands that an event leads to; see the table above."""
         match event:
             case SnapshotAborted(number):
                 return self._abort(number)
@@ -84,55 +63,43 @@ class AlignedProtocol:
                 return self._barrier(event)
             case SnapshotCompleted():
                 return []
-        raise ProtocolError(f"{event} at a task without back-edges: {self._story()}")
+        raise self._error(f"{event} at a task without back-edges")
 
     def validate(self) -> None:
         """Raise `ProtocolError` unless every invariant holds; for tests."""
         aligning = self.phase is Phase.ALIGNING
         if aligning != (self.number is not None) or aligning != bool(self.blocked):
-            raise ProtocolError(f"inconsistent: {self._story()}")
+            raise self._error("inconsistent")
         if self.blocked.keys() - set(self.inputs):
-            raise ProtocolError(f"blocked channels that are no inputs: {self._story()}")
+            raise self._error("blocked channels that are no inputs")
         if aligning and len(self.blocked) == len(self.inputs):
-            raise ProtocolError(f"all inputs blocked: {self._story()}")
+            raise self._error("all inputs blocked")
         if self.number is not None and self.number <= self.settled:
-            raise ProtocolError(f"aligning a settled number: {self._story()}")
+            raise self._error("aligning a settled number")
 
     def _barrier(self, event: BarrierArrived) -> list[Command]:
         channel, number = event.channel, event.number
-        if (channel is None) != (not self.inputs) or not (
-            channel is None or channel in self.inputs
-        ):
-            raise ProtocolError(f"{event} on a channel that is no input: {self._story()}")
+        self._require_input(channel, number)
         if channel in self.blocked:
-            raise ProtocolError(f"{event} on a blocked channel: {self._story()}")
-        if number <= self.settled or (self.number is not None and number < self.number):
+            raise self._error(f"{event} on a blocked channel")
+        commands = self._supersede(number)
+        if commands is None:
             return []
-        commands: list[Command] = []
-        if self.number is not None and number > self.number:
-            commands += self._give_up()
         if channel is None:
-            return [*commands, *self._complete(number)]
+            return [*commands, *self._take_snapshot(number)]
         self.phase, self.number = Phase.ALIGNING, number  # lines 7-9
         self.blocked[channel] = None
         if len(self.blocked) < len(self.inputs):
             return [*commands, BlockChannel(channel)]
-        return [*commands, *self._complete(number)]  # line 10
+        return [*commands, *self._take_snapshot(number)]  # line 10
 
-    def _complete(self, number: int) -> list[Command]:
-        # The last channel was never blocked, so only the others are unblocked; a task with one
-        # input therefore never blocks at all.
+    def _take_snapshot(self, number: int) -> list[Command]:
+        # The last channel was never blocked, so only the others are unblocked. A task with one
+        # input therefore never blocks.
         others = tuple(self.blocked)[:-1]
         self._settle(number)
-        done: list[Command] = [CopyState(number), Broadcast(number)]  # lines 12-13
-        return [*done, UnblockChannels(others)] if others else done  # lines 14-15
-
-    def _abort(self, number: int) -> list[Command]:
-        if number == self.number:
-            return self._give_up()
-        if self.number is None:
-            self.settled = max(self.settled, number)
-        return []
+        commands: list[Command] = [CopyState(number), Broadcast(number)]  # lines 12-13
+        return [*commands, UnblockChannels(others)] if others else commands  # lines 14-15
 
     def _give_up(self) -> list[Command]:
         assert self.number is not None
@@ -144,7 +111,7 @@ class AlignedProtocol:
         self.settled = max(self.settled, number)
         self.phase, self.number, self.blocked = Phase.IDLE, None, {}
 
-    def _story(self) -> str:
+    def _describe(self) -> str:
         return (
             f"phase {self.phase.value}, number {self.number}, settled {self.settled}, "
             f"blocked {list(self.blocked)}, inputs {list(self.inputs)}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.runtime.task.snapshot_driver import SnapshotProtocol
+from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import (
     BarrierAnnounced,
     BarrierArrived,
@@ -16,17 +16,10 @@ from penstock.snapshot.protocols.events import (
     SnapshotCompleted,
 )
 
-__all__ = ["CheckedProtocol", "DrivenProtocol"]
+__all__ = ["DrivenProtocol"]
 
 
-class CheckedProtocol(SnapshotProtocol, Protocol):
-    """A protocol that knows its invariants."""
-
-    def validate(self) -> None:
-        """Raise unless every invariant holds."""
-
-
-P = TypeVar("P", bound=CheckedProtocol)
+P = TypeVar("P", bound=SnapshotProtocol)
 
 
 class DrivenProtocol(Generic[P]):

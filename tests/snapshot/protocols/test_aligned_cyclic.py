@@ -16,8 +16,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.protocols.aligned import AlignedProtocol, Phase
+from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
+from penstock.snapshot.protocols.base import Phase
 from penstock.snapshot.protocols.events import (
     BarrierAnnounced,
     BarrierArrived,
@@ -217,7 +218,7 @@ def test_validate_finds_what_cannot_be() -> None:
     broken("wrong channels", phase=Phase.LOGGING, number=1, settled=1, marked=ab, blocked=a)
     broken("settled number", phase=Phase.ALIGNING, number=1, settled=1, marked=a, blocked=a)
     broken("overdue", phase=Phase.ALIGNING, number=1, marked=ab, blocked=ab)
-    broken("no cut", phase=Phase.LOGGING, number=1, marked=ab)
+    broken("no snapshot was taken", phase=Phase.LOGGING, number=1, marked=ab)
     broken("nothing to log", phase=Phase.LOGGING, number=1, settled=1, marked=a)
 
 

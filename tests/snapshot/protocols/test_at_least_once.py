@@ -21,8 +21,8 @@ from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import ProtocolError
 from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
-from penstock.snapshot.protocols.aligned import Phase
 from penstock.snapshot.protocols.at_least_once import AtLeastOnceProtocol
+from penstock.snapshot.protocols.base import Phase
 from penstock.snapshot.protocols.events import (
     BarrierArrived,
     BarrierSent,

@@ -136,7 +136,7 @@ def test_validate_finds_what_cannot_be() -> None:
     with pytest.raises(ProtocolError, match="inconsistent"):
         protocol.validate()
     protocol.number, protocol.halted, protocol.logging = 1, False, True
-    with pytest.raises(ProtocolError, match="before the cut"):
+    with pytest.raises(ProtocolError, match="before the snapshot"):
         protocol.validate()
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from penstock.dataflow.errors import ProtocolError
-from penstock.snapshot.protocols.aligned import Phase
+from penstock.snapshot.protocols.base import Phase
 from penstock.snapshot.protocols.events import (
     AlignmentTimedOut,
     BarrierSent,
