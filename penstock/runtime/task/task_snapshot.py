@@ -168,7 +168,7 @@ class TaskSnapshot:
         loop = None
         if self.outside_ended is not None:
             # There is nothing yet that a task could be waiting for, such as a timer.
-            loop = LoopStatus(self.outside_ended, log_records, 0, self.ended, self.emitted)
+            loop = LoopStatus(self.outside_ended, log_records, self.ended, self.emitted)
         return Acknowledgement(
             self.number,
             tuple(self.handles.values()),

@@ -12,7 +12,7 @@ __all__ = ["Difference", "Verdict", "require_compatible"]
 
 
 class Verdict(enum.Enum):
-    """What becomes of an operator's state when a program resumes from a snapshot."""
+    """The result for an operator's state when a program resumes from a snapshot."""
 
     RESCALED = "rescaled"
     NEW = "new"
@@ -23,12 +23,12 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One operator that is not the same in the snapshot and in the program.
+    """A difference in one operator or record class between the snapshot and the program.
 
     Arguments:
-        uid, name: the operator.
-        verdict: what becomes of its state.
-        reason: a sentence for people.
+        uid, name: the operator; for a record class, its name and kind.
+        verdict: the result for its state.
+        reason: the explanation for the user.
     """
 
     uid: str
@@ -38,10 +38,10 @@ class Difference:
 
 
 def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool = False) -> None:
-    """Raise a `GraphError` that lists everything that stands in the way of resuming.
+    """Raise a `GraphError` that lists all differences that prevent resuming.
 
     Arguments:
-        differences: from `compare_graph`.
+        differences: from `compare_graph` and `compare_schemas`.
         allow_dropped: whether state without an operator, and records without an edge, may be left
             behind.
     """

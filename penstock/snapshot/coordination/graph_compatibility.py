@@ -17,7 +17,7 @@ __all__ = ["EdgeEntry", "compare_graph", "edges_in_flight"]
 
 
 def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """Return the edges that a snapshot has records for, by the uids of producer and consumer."""
+    """Return the edges with records in flight, as the uids of producer and consumer."""
     return frozenset(
         (log.producer, handle.uid)
         for handle in manifest.handles
@@ -30,7 +30,7 @@ def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
 #: and its `Partitioning`.
 EdgeEntry = tuple[str, str, int, Partitioning]
 
-#: A record of such an edge belongs to one subtask and to no other.
+#: On such an edge, the record determines which subtask processes it.
 _BY_RECORD = frozenset({Partitioning.HASH, Partitioning.CUSTOM, Partitioning.GLOBAL})
 
 
@@ -40,15 +40,15 @@ def compare_graph(
     edges: Sequence[EdgeEntry],
     hooks: Sequence[Sequence[str]] = (),
 ) -> list[Difference]:
-    """Where a program differs from a snapshot, as far as state is concerned, in uid order.
+    """Return the differences between a program and a snapshot that affect state, in uid order.
 
-    Operators that are not named in the answer are kept as they are, or have no state on either
-    side: those may come, go and change freely. So may edges on which no records were in flight.
+    Operators that are not in the result are unchanged, or have no state in either: those may be
+    added, removed and changed freely. So may edges on which no records were in flight.
 
     Arguments:
         manifest: the snapshot.
         operators: of the program.
-        edges: of the program; those within a chain do not matter.
+        edges: of the program; those within a chain may be left out.
         hooks: of each chain of the program, the uids of its operators with an end-of-input hook.
     """
     before = {entry.uid: entry for entry in manifest.operators}
@@ -60,7 +60,7 @@ def compare_graph(
         if difference is not None:
             found.append(difference)
     found += _compare_logs(manifest, before, after, edges)
-    found += _compare_endings(manifest, before, after, hooks)
+    found += _compare_end_of_input(manifest, before, after, hooks)
     return sorted(found, key=lambda item: item.uid)
 
 
@@ -120,32 +120,35 @@ def _compare_logs(
         if rescaled and Partitioning.BROADCAST in (was, now):
             reason = (
                 f"{what} on a broadcast edge, of which each of the {old.parallelism} subtasks had "
-                f"its own copies: they cannot be dealt to {new.parallelism}; set the parallelism "
-                f"to {old.parallelism}"
+                f"its own copies: they cannot be redistributed to {new.parallelism}; set the "
+                f"parallelism to {old.parallelism}"
             )
         elif was is not now and Partitioning.BROADCAST in (was, now):
             reason = f"{what} on an edge that was {was.value} and is {now.value}: set that back"
         elif was is not now and now in _BY_RECORD and not rescaled:
-            # They would stay with the subtasks that they were on their way to.
+            # The records would stay with the subtasks that they were sent to.
             reason = (
                 f"{what} on an edge that was {was.value} and is {now.value}: set that back, or "
-                "change the operator's parallelism too, so that they are dealt out anew"
+                "change the operator's parallelism too, so that they are redistributed"
             )
         else:
             continue
         yield Difference(consumer, new.name, Verdict.REFUSED, reason)
 
 
-def _compare_endings(
+def _compare_end_of_input(
     manifest: Manifest,
     before: dict[str, OperatorEntry],
     after: dict[str, OperatorEntry],
     hooks: Sequence[Sequence[str]],
 ) -> Iterator[Difference]:
-    """Tasks of which some have had their last word: a new subtask would be both kinds of them."""
+    """Report operators whose end-of-input hook ran in some subtasks only.
+
+    These cannot be rescaled: a new subtask would hold state of both kinds.
+    """
     ended: Counter[tuple[str, int]] = Counter()
     for handle in manifest.handles:
-        # A subtask may have several handles: one more for what was overtaken on its way to it.
+        # A subtask may have a second handle, for records that were overtaken on the way to it.
         at = handle.uid, handle.subtask
         ended[at] = max(handle.ended, ended[at])
     rounds = {
@@ -153,9 +156,9 @@ def _compare_endings(
         for entry in manifest.operators
         if entry.uid in after
     }
-    for uid, told in rounds.items():
+    for uid, of_subtasks in rounds.items():
         parallelism, new = before[uid].parallelism, after[uid]
-        if len(set(told)) > 1 and new.parallelism != parallelism:
+        if len(set(of_subtasks)) > 1 and new.parallelism != parallelism:
             reason = (
                 f"end_input has run in some of its subtasks and not yet in others; resume at "
                 f"parallelism {parallelism}"
@@ -164,14 +167,15 @@ def _compare_endings(
     for chain in hooks:
         known = [uid for uid in chain if uid in rounds]
         for one, other in pairwise(known):
-            # A task runs all of its hooks in one round.
-            alike = rounds[one] == rounds[other]
-            if len(rounds[one]) != len(rounds[other]):
-                alike = set(rounds[one]) == set(rounds[other])
-            if not alike:
+            if not _ran_together(rounds[one], rounds[other]):
                 reason = (
                     f"end_input has run in some subtasks of it and not of {one!r}, or the other "
                     f"way round, and both have become one task: keep them apart as they were, "
                     f"with disable_chaining()"
                 )
                 yield Difference(other, after[other].name, Verdict.REFUSED, reason)
+
+
+def _ran_together(one: list[int], other: list[int]) -> bool:
+    """Return whether hooks may have run in the same rounds, as all hooks of a task do."""
+    return one == other if len(one) == len(other) else set(one) == set(other)

@@ -1,7 +1,7 @@
-"""Deals the log of an edge out to another number of subtasks than wrote it.
+"""Redistribute the log of an edge when the consumer's parallelism has changed.
 
-Pure: records in, records out. Reading logs is `log.py`, and whether a program may deal a log at
-all is decided in `graph_compatibility.py`.
+Pure: records in, records out. `storage/in_flight_log.py` reads logs, and `graph_compatibility.py`
+decides whether a log may be redistributed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def redistribute_log(
     selector: Callable[[Any], Any] | None = None,
     partition: Callable[[Any, int], int] | None = None,
 ) -> Callable[[list[Any]], list[Any]]:
-    """What a subtask takes of a log that another number of subtasks wrote.
+    """Return a function that selects the records of a log that a subtask processes.
 
-    Every record goes where the edge would send it now, or, where the edge leaves that open, in
-    turn to each subtask. The shares of all subtasks together are the log, each record once.
+    Each record goes to the subtask that the edge would send it to now. If the edge does not
+    determine one, the subtasks take turns. All subtasks together process each record once.
 
     Arguments:
         partitioning: of the edge, in the program as it is now.
@@ -40,16 +40,16 @@ def redistribute_log(
         partition: (key, parallelism) to a subtask (custom).
 
     Returns:
-        A function from a batch of records to those that the subtask takes. It counts records,
-        so each log needs its own, which must see all batches of the log in order.
+        A function from a batch of records to the subtask's share. It counts records, so each log
+        needs its own function, which must be called with all batches of the log in order.
 
     Raises:
-        ProtocolError: for a broadcast edge, of whose records each subtask has its own copies;
+        ProtocolError: for a broadcast edge, where each subtask has its own copy of a record;
             `compare_graph` refuses that before.
         JobError: from the function, if a key is refused or the partitioner returns no subtask.
     """
     if partitioning is Partitioning.BROADCAST:
-        raise ProtocolError("the log of a broadcast edge cannot be dealt to other subtasks")
+        raise ProtocolError("the log of a broadcast edge cannot be redistributed")
     if partitioning is Partitioning.GLOBAL:
         return lambda records: records if subtask == 0 else []
     if partitioning is Partitioning.HASH and selector is not None:
@@ -63,7 +63,7 @@ def redistribute_log(
 
         def chosen(record: Any) -> int:
             index = partition(selector(record), parallelism)
-            # Such a record would be nobody's, and lost without a word.
+            # No subtask would process such a record: it would be lost silently.
             if not 0 <= index < parallelism:
                 raise JobError(
                     f"the partitioner returned {index!r}; it must return a whole number from 0 "
@@ -79,7 +79,7 @@ def redistribute_log(
 
 
 class _Turns:
-    """Takes every n-th record of a log, counted over its batches."""
+    """Selects every n-th record of a log, counted over its batches."""
 
     def __init__(self, subtask: int, parallelism: int) -> None:
         self._subtask, self._parallelism = subtask, parallelism

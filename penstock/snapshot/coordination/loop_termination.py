@@ -1,44 +1,43 @@
-"""When a loop has come to its end: decided by what its tasks say with their snapshots.
+"""Detect that a loop has ended, from what its tasks report with their snapshots.
 
 Outside a loop, a task has ended when all its inputs have. In a loop (a strongly connected component
-of the graph of chains) each task waits for the others, so somebody has to see that nothing more can
-happen. That the loop is *quiet* is a stable property: once it holds it goes on to hold, since tasks
-act only on what they receive. If it holds in a consistent cut it holds now (Chandy & Lamport 1985,
-who made snapshots for this). Snapshots are such cuts:
+of the graph of chains) each task waits for the others, so the JobManager must detect that nothing
+more can happen. That a loop is *quiet* is a stable property: once it holds it continues to hold,
+since tasks act only on what they receive. If it holds in a consistent cut, it holds now: Chandy and
+Lamport (1985) devised snapshots for this. Snapshots are consistent cuts:
 
-* Regular channels inside the loop are empty of what was sent before the cut: a task makes its cut
-  only behind the barriers on all of them. Not so in Chandy-Lamport's mode; there what is in them
-  is logged, and counted.
-* Back-edges hold exactly what the logs hold.
-* What comes from outside has come: each channel from there had delivered its `EndOfInput`.
+* Regular channels inside the loop contain no record sent before the cut, since a task takes its
+  snapshot behind the barriers on all of them. In unaligned snapshots they may contain records;
+  these are logged, and counted.
+* Back-edges contain exactly the records of the logs.
+* All input from outside the loop has arrived: each channel from there delivered its `EndOfInput`.
 
-So a loop is quiet when, as of one snapshot, the outside of all its tasks had ended, all logs were
-empty and no task had anything of its own to wait for (timers, requests in flight). The snapshot
-need not complete: each task of the loop has to have acknowledged it, and that is a consistent cut
-of the loop, whatever becomes of the other tasks.
+So a loop is quiet if, in one snapshot, the outside input of all its tasks had ended and all logs
+were empty. The snapshot need not complete. It suffices that each task of the loop has acknowledged
+it: that is a consistent cut of the loop, whatever happens to other tasks.
 
-A quiet loop gets its end-of-input hooks run, in rounds, for what a hook emits into the loop may
-give other functions work again. The rounds that a task has run are in its state, as is whether the
-last one emitted into the loop, so that an attempt that starts from a snapshot goes on where that
-stood, in the middle of a round too. R is the highest number of rounds in the loop:
+In a quiet loop the end-of-input hooks run, in rounds: a hook may emit into the loop, which gives
+other functions work again. The state of a task contains the number of rounds that it has run, and
+whether the last one emitted into the loop. So an attempt that is restored from a snapshot continues
+there, in the middle of a round, too. R is the highest number of rounds in the loop:
 
-    not quiet                                    nothing; look again at the next snapshot
+    not quiet                                    nothing; decide again at the next snapshot
     quiet, some tasks have run fewer than R      run round R in those
     quiet, all R = 0, a function has a hook      run round 1
     quiet, all R > 0, some round emitted         run round R + 1
-    quiet, all R, nothing was emitted            close the loop
+    quiet, all R, no round emitted               terminate the loop
 
-Only the last round's emissions count: what earlier ones emitted has been processed, since the loop
-is quiet. A task's flag is that of round R because each round is run by all tasks before the next
-is begun. A round is commanded once per attempt; one whose command is under way during a snapshot is
-waited for. Hooks that emit whenever they are asked keep their loop open for ever.
+Only emissions of the last round count: those of earlier rounds have been processed, since the loop
+is quiet. A task reports the flag of round R, because all tasks run a round before the next begins.
+A round is commanded once per attempt; while its command is under way during a snapshot, the
+detector waits. Hooks that always emit keep their loop open forever.
 
-Nobody has to take these snapshots by the clock. From the moment that the outside of a loop has
-ended until the loop is closed, the watch asks for them: soon at first, ever later while nothing
-comes of it. Each loop is looked at by itself, so one that has ended is closed though a source
-elsewhere never ends. A loop behind another sees its outside end when the other has been closed.
+The detector requests its snapshots itself, from the time that the outside input of a loop has ended
+until the loop is terminated: soon at first, then with growing delays while there is no progress.
+Each loop is decided by itself, so one that has ended is terminated although a source elsewhere
+never ends. The outside input of a loop behind another one ends when the other is terminated.
 
-Sans-IO, as all protocols here; the driver is in `penstock.runtime.jobmanager.attempt`.
+Sans-IO, as all protocols here; the driver is in `penstock.runtime.jobmanager`.
 """
 
 from __future__ import annotations
@@ -65,21 +64,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LoopStatus:
-    """What a task of a loop says about itself as of its cut of a snapshot.
+    """The status of a task of a loop at its snapshot.
 
     Arguments:
-        outside_ended: all its channels from outside the loop had delivered `EndOfInput`; true for
-            a task that has none.
-        log_records: records in all its logs of the cut.
-        waiting: timers and requests in flight that may make it emit. There are neither yet, so it
-            is 0; the watch and the wire have it for when there are.
-        rounds: how often its end-of-input hooks had run; counted also if it has none.
-        emitted: whether the last of these runs emitted into the loop.
+        outside_ended: whether all channels from outside the loop had delivered `EndOfInput`; true
+            for a task that has no such channel.
+        log_records: number of records in all its logs of the snapshot.
+        rounds: number of rounds of end-of-input hooks that it had run; counted also for a task
+            without a hook.
+        emitted: whether the last round emitted into the loop.
     """
 
     outside_ended: bool
     log_records: int
-    waiting: int
     rounds: int
     emitted: bool
 
@@ -89,9 +86,9 @@ class Loop:
     """A strongly connected component.
 
     Arguments:
-        index: its place in `ExecutionGraph.loops`; commands name it by this.
+        index: its position in `ExecutionGraph.loops`, which identifies it in commands.
         tasks: all its tasks.
-        hooks: whether some function in it has an end-of-input hook.
+        hooks: whether a function in it has an end-of-input hook.
     """
 
     index: int
@@ -108,7 +105,7 @@ class ExternalInputEnded:
 
 @dataclass(frozen=True)
 class StatusReported:
-    """A task of a loop has acknowledged snapshot `number`, and this is how it stood at its cut."""
+    """A task of a loop has acknowledged snapshot `number`, and reported its status."""
 
     task: Hashable
     number: int
@@ -117,14 +114,14 @@ class StatusReported:
 
 @dataclass(frozen=True)
 class SnapshotEnded:
-    """Snapshot `number` is complete, or was given up."""
+    """Snapshot `number` is complete or aborted."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class RunEndOfInputHooks:
-    """Tell all tasks of a loop to run their end-of-input hooks, unless `round` rounds have run."""
+    """Run round `round` of the end-of-input hooks in all tasks of a loop that have run fewer."""
 
     loop: int
     round: int
@@ -132,14 +129,14 @@ class RunEndOfInputHooks:
 
 @dataclass(frozen=True)
 class TerminateLoop:
-    """Tell all tasks of a loop to send `EndOfInput` on all outputs: they have ended."""
+    """Let all tasks of a loop send `EndOfInput` on all outputs: the loop has ended."""
 
     loop: int
 
 
 @dataclass(frozen=True)
 class RequestCheckpoint:
-    """Take a snapshot no later than this many seconds from now."""
+    """Take a checkpoint within `delay_seconds`."""
 
     delay_seconds: float
 
@@ -150,12 +147,12 @@ LoopCommand = RunEndOfInputHooks | TerminateLoop | RequestCheckpoint
 
 @dataclass
 class _Watched:
-    """What is known of one loop in this attempt."""
+    """The reports about one loop in this attempt."""
 
     loop: Loop
-    #: Tasks whose outside has ended.
+    #: Tasks whose outside input has ended.
     ended: set[Hashable] = field(default_factory=set)
-    #: The newest snapshot that a task has acknowledged, and what was said with it.
+    #: The newest snapshot that a task has acknowledged, and the statuses reported with it.
     number: int = -1
     statuses: dict[Hashable, LoopStatus] = field(default_factory=dict)
     #: The highest round that was commanded.
@@ -164,18 +161,18 @@ class _Watched:
 
     @property
     def waits(self) -> bool:
-        """Whether a snapshot could bring it further."""
+        """Whether a snapshot could show that the loop has ended."""
         return not self.closed and len(self.ended) == len(self.loop.tasks)
 
 
 class LoopTerminationDetector:
-    """Watches the loops of one execution attempt.
+    """Detects the termination of the loops of one execution attempt.
 
     Arguments:
         loops: in topological order.
     """
 
-    #: Seconds to the next snapshot after progress, and the most that it grows to without any.
+    #: Seconds to the next snapshot after progress, and the longest delay without progress.
     SOON_SECONDS = 0.02
     LATEST_SECONDS = 1.0
 
@@ -187,7 +184,11 @@ class LoopTerminationDetector:
         self._delay = self.SOON_SECONDS
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        """What to do about an event, in this order; `ProtocolError` for an impossible one."""
+        """Return the commands that an event leads to, in the order of execution.
+
+        Raises:
+            ProtocolError: if the event is impossible.
+        """
         match event:
             case ExternalInputEnded(task):
                 return self._outside_ended(self._find(event), task)
@@ -203,11 +204,11 @@ class LoopTerminationDetector:
 
     def _outside_ended(self, watched: _Watched, task: Hashable) -> list[LoopCommand]:
         if task in watched.ended:
-            raise ProtocolError(f"the outside of task {task} ended twice")
+            raise ProtocolError(f"the outside input of task {task} ended twice")
         watched.ended.add(task)
         if not watched.waits:
             return []
-        # A snapshot may be in flight; that its cut came too early for this loop is well possible.
+        # A snapshot in flight does not serve: tasks may have taken theirs before this event.
         self._delay = self.SOON_SECONDS
         return [RequestCheckpoint(self._delay)]
 
@@ -234,7 +235,7 @@ class LoopTerminationDetector:
 
     def _decide(self, watched: _Watched) -> list[LoopCommand]:
         statuses = watched.statuses.values()
-        if not all(s.outside_ended and not s.log_records and not s.waiting for s in statuses):
+        if not all(s.outside_ended and not s.log_records for s in statuses):
             return []
         rounds = max(s.rounds for s in statuses)
         if any(s.rounds < rounds for s in statuses):

@@ -34,7 +34,7 @@ class FreshStart:
 
 @dataclass(frozen=True)
 class RestoreNewest:
-    """Go on from the newest snapshot, in its lineage."""
+    """Resume from the newest snapshot, in its lineage."""
 
     manifest: Manifest
     lineage: str
@@ -42,13 +42,13 @@ class RestoreNewest:
 
 @dataclass(frozen=True)
 class Fork:
-    """Go on from another snapshot, in a new lineage whose parent it is.
+    """Resume from another snapshot, in a new lineage whose parent it is.
 
     Arguments:
         manifest: the snapshot to restore from.
         lineage: the new lineage.
         parent: (lineage, number) of the snapshot, for the manifests of the new lineage.
-        later: snapshots whose output exists already and will be produced a second time.
+        later: newer snapshots, whose output exists and will be produced a second time.
     """
 
     manifest: Manifest
@@ -59,7 +59,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Do not start; `reason` says why and what to do, and is meant for a `GraphError`."""
+    """Do not start; `reason` is the message of a `GraphError`."""
 
     reason: str
 
@@ -77,20 +77,20 @@ def decide_resume(
     chosen: Manifest | None = None,
     chosen_infos: Sequence[SnapshotInfo] = (),
 ) -> Decision:
-    """What a run starts from.
+    """Decide which snapshot a run starts from.
 
     Arguments:
         request: None (no `--resume`), `NEWEST`, a snapshot's number, or the path of another
             job's folder or snapshot. A path into the job's own folder is a number: the caller
             turns it into one.
         infos: the listing of the job's own folder.
-        newest: the newest snapshot of the job's own folder; looked at for `NEWEST` only.
-        fresh_lineage: the id of the lineage, should a new one begin.
+        newest: the newest snapshot of the job's own folder; needed for `NEWEST` only.
+        fresh_lineage: the id of the new lineage, if one begins.
         fork: whether `--fork` was given.
         chosen: the snapshot that a number or a path names, or None if there is none.
-        chosen_infos: for a path, the listing of the folder it points into.
+        chosen_infos: for a path, the listing of the folder that it points into.
     """
-    # Damaged ones count as well: that they were published means that output was committed.
+    # Damaged ones count as well: their output was committed when they were published.
     published = sorted(info.number for info in infos if info.published)
     if request is None:
         if published:

@@ -1,7 +1,7 @@
-"""Decide whether a program's record classes can read what a snapshot holds.
+"""Decide whether a program's record classes can read the values of a snapshot.
 
 The rules are those of Flink's POJO types: fields go by name, a new field gets its default, and
-the values of a removed field are left behind only if that is asked for. A named tuple is compared
+the values of a removed field are dropped only if that is requested. A named tuple is compared
 by position, also as a key, so its fields must stay as they are.
 """
 
@@ -19,9 +19,9 @@ __all__ = ["compare_schemas"]
 def compare_schemas(
     before: Iterable[RecordSchema], after: Iterable[RecordSchema]
 ) -> list[Difference]:
-    """Return what stands in the way of reading a snapshot's values with a program's classes.
+    """Return the differences that affect reading a snapshot's values with a program's classes.
 
-    A class that the program no longer has is passed over: only its values cannot be read.
+    Classes that the program no longer has are left out: only their values cannot be read.
     """
     current = {schema.name: schema for schema in after}
     found: dict[Difference, None] = {}

@@ -25,7 +25,7 @@ on every back-edge (lines 19-22). On recovery the logs are processed before any 
 
 A *barrier* was taken from its channel; an *announced* one has only arrived at the gate.
 
-What differs from the listing, beside what `aligned.py` says:
+Differences from the listing, besides those of `aligned.py`:
 
 * Back-edges belong to operators, and tasks are parallel. So a barrier can come around the loop
   before this task's snapshot, if another task of the loop was earlier. Line 13 as printed

@@ -1,4 +1,4 @@
-"""What the protocols of a task have in common: its inputs, and the numbers of snapshots.
+"""The base of the protocols: a task's inputs, and the numbers of snapshots.
 
 Everything belongs to a snapshot number. Barriers and aborts of a number that is over are stale and
 change nothing. A higher number on any channel gives up a lower one, whether or not the abort of

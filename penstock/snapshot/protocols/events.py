@@ -1,8 +1,7 @@
-"""What the protocols of a task hear and say.
+"""The events that protocols handle, and the commands that they return.
 
-Events are in the past tense, commands in the imperative. Commands come as an ordered list, and
-their order is part of the protocol: state is copied before the barrier is broadcast, and the
-inputs are unblocked last.
+Events are in the past tense, commands in the imperative. The order of commands is part of the
+protocol: state is copied before the barrier is broadcast, and the inputs are unblocked last.
 """
 
 from __future__ import annotations
@@ -36,10 +35,11 @@ __all__ = [
 
 
 class SnapshotKind(StrEnum):
-    """Why a snapshot is taken. The values are on disk: never change them.
+    """The reason for a snapshot. The values are on disk: never change them.
 
-    A checkpoint is taken by the clock and deleted by retention; a savepoint by a person, and kept.
-    A final one is the job's last: sources do not emit after its barrier, and every sink commits.
+    A checkpoint is taken periodically and deleted by retention. A savepoint is requested by the
+    user, and kept. A final snapshot is the job's last: sources emit nothing after its barrier, and
+    every sink commits.
     """
 
     CHECKPOINT = "checkpoint"
@@ -49,10 +49,13 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True)
 class BarrierArrived:
-    """Barrier `number` was taken from `channel`; None is the paper's *Nil*, the coordinator.
+    """Barrier `number` was taken from a channel.
 
-    `align`: the snapshot is a savepoint or the job's last, and holds each record exactly once in
-    every mode. A protocol that is exactly once anyhow takes no notice of it.
+    Arguments:
+        channel: the input; None is the paper's *Nil*, the coordinator.
+        number: of the snapshot.
+        align: whether the snapshot is a savepoint or the final one, which is exactly once in every
+            mode. Exactly-once protocols ignore it.
     """
 
     channel: Hashable | None
@@ -62,12 +65,16 @@ class BarrierArrived:
 
 @dataclass(frozen=True)
 class BarrierAnnounced:
-    """Barrier `number` has come to the gate on `channel`, and is not taken yet.
+    """Barrier `number` has arrived at the gate on a channel, and is not taken yet.
 
-    Algorithm 2 hears it of back-edges while they are logged: a log ends where the barrier
-    arrives, and not where it is taken, so that a snapshot does not wait for a loop to drain.
-    Unaligned protocols hear it of every channel, always. `urgent`: it has overtaken records, and
-    is not to be waited with.
+    Aligned protocols receive this event for back-edges while these are logged: a log ends where
+    the barrier arrives, not where it is taken, so that a snapshot does not wait for a loop to
+    drain. Unaligned protocols receive it for every channel.
+
+    Arguments:
+        channel: the input.
+        number: of the snapshot.
+        urgent: whether the barrier has overtaken records, so that the task must not align first.
     """
 
     channel: Hashable
@@ -77,7 +84,7 @@ class BarrierAnnounced:
 
 @dataclass(frozen=True)
 class SnapshotAborted:
-    """The coordinator has given up snapshot `number`."""
+    """The coordinator has aborted snapshot `number`."""
 
     number: int
 
@@ -98,7 +105,7 @@ class BarrierSent:
 
 @dataclass(frozen=True)
 class AlignmentTimedOut:
-    """The time that `StartAlignmentTimer` of snapshot `number` gave is over."""
+    """The timer that `StartAlignmentTimer` of snapshot `number` started has expired."""
 
     number: int
 
@@ -112,14 +119,14 @@ class BlockChannel:
 
 @dataclass(frozen=True)
 class CopyState:
-    """Capture the task's state for snapshot `number` now, and write and acknowledge it."""
+    """Capture the task's state for snapshot `number` now; write and acknowledge it later."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class StartLog:
-    """Log these channels from now on: what waits there, and what arrives before the barrier."""
+    """Log the records that wait in these channels, or arrive there before the barrier."""
 
     number: int
     channels: tuple[Hashable, ...]
@@ -127,30 +134,30 @@ class StartLog:
 
 @dataclass(frozen=True)
 class EndLog:
-    """All logs of snapshot `number` are complete: acknowledge it with state and logs."""
+    """Acknowledge snapshot `number` with state and logs: all its logs are complete."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class DropLog:
-    """Snapshot `number` was given up while it was being logged."""
+    """Discard the logs of snapshot `number`, which was aborted or superseded."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Send barrier `number` on every output channel, behind all that was emitted before."""
+    """Send barrier `number` on every output channel, behind all records emitted before."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Overtake:
-    """Send barrier `number` on every output channel, ahead of what waits there, and log that.
+    """Send barrier `number` on every output channel, ahead of the records that wait there.
 
-    If the barrier waits there itself, it is that which gets ahead.
+    The overtaken records are logged. If the barrier itself waits there, it is moved to the front.
     """
 
     number: int
@@ -158,19 +165,19 @@ class Overtake:
 
 @dataclass(frozen=True)
 class StartAlignmentTimer:
-    """Tell `AlignmentTimedOut` of snapshot `number` after the aligned checkpoint timeout."""
+    """Raise `AlignmentTimedOut` for snapshot `number` after the aligned checkpoint timeout."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Halt:
-    """Until `Resume`, read no source, run no end-of-input hooks and do not end."""
+    """Read no source, run no end-of-input hooks and do not end until `Resume`."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on as before `Halt`."""
+    """Continue after `Halt`."""
 
 
 @dataclass(frozen=True)

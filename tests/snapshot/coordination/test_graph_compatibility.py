@@ -176,7 +176,7 @@ def test_copies_in_flight_on_a_broadcast_edge_fit_no_other_parallelism() -> None
     before = looping(3, Partitioning.BROADCAST)
     (difference,) = compare_graph(before, wider, back(Partitioning.BROADCAST))
     assert difference.verdict is Verdict.REFUSED
-    assert "cannot be dealt to 3; set the parallelism to 2" in difference.reason
+    assert "cannot be redistributed to 3; set the parallelism to 2" in difference.reason
     with pytest.raises(GraphError, match="broadcast"):
         require_compatible([difference], allow_dropped=True)
     # The producer's does not matter.

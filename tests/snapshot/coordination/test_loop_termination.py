@@ -53,7 +53,7 @@ def watch(hooks: bool = False, *others: Loop) -> LoopTerminationDetector:
 
 def status(rounds: int = 0, emitted: bool = False, **changes: Any) -> LoopStatus:
     """Of a task with nothing left to do, but for the changes."""
-    values = {"outside_ended": True, "log_records": 0, "waiting": 0, **changes}
+    values = {"outside_ended": True, "log_records": 0, **changes}
     return LoopStatus(rounds=rounds, emitted=emitted, **values)
 
 
@@ -73,9 +73,7 @@ def test_a_quiet_loop_without_hooks_is_closed() -> None:
     assert hear(w, StatusReported("b", 1, status())) == [TerminateLoop(0)]
 
 
-@pytest.mark.parametrize(
-    "busy", [{"outside_ended": False}, {"log_records": 1}, {"waiting": 1}], ids=str
-)
+@pytest.mark.parametrize("busy", [{"outside_ended": False}, {"log_records": 1}], ids=str)
 def test_a_loop_is_not_closed_while_one_task_has_something_left(busy: dict[str, Any]) -> None:
     w = watch()
     assert say(w, 1, status(), status(**busy)) == []
@@ -452,7 +450,7 @@ class Simulation:
         saved, outside_ended = task.cut
         task.cut = None
         records = sum(map(len, saved.logs.values()))
-        status = LoopStatus(outside_ended, records, 0, saved.rounds, saved.emitted)
+        status = LoopStatus(outside_ended, records, saved.rounds, saved.emitted)
         task.reports.append(StatusReported(name, number, status))
         if number == self.in_flight:
             self.acknowledged[name] = saved

@@ -1,4 +1,4 @@
-"""Logs of back-edges: written and read back, damaged, large, and dealt to other subtasks."""
+"""Logs of back-edges: written and read back, damaged, large, and redistributed."""
 
 from __future__ import annotations
 
