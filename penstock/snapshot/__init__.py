@@ -1,12 +1,11 @@
 """Snapshots: the protocols, the coordinator, keyed state, and the store.
 
-The protocols are sans-IO: events in, an ordered list of commands out. Whoever drives them keeps
-to this, in this order:
+The protocols are sans-IO: events in, an ordered list of commands out. Their driver guarantees:
 
-1. state is copied (`CopyState`) before the barrier goes out (`Broadcast`), and no record is
+1. state is copied (`CopyState`) before the barrier is sent (`Broadcast`), and no record is
    processed in between;
-2. a cut is durable, with its files and their folder synced, before it is acknowledged;
-3. the manifest is durable before sinks are told to commit (`Complete`);
+2. a task's snapshot is durable, with its files and their folder synced, before it is acknowledged;
+3. the manifest is durable before sinks commit (`CompleteSnapshot`);
 4. a committable stays in every manifest until its commit has been confirmed.
 
 Start reading at `protocols/aligned.py`, `protocols/aligned_cyclic.py` and

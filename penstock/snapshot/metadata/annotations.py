@@ -35,7 +35,7 @@ _PROMOTIONS |= {(kind, "complex") for kind in ("bool", "int", "float")}
 
 
 def text_of(annotation: Any) -> str:
-    """Return the normalised text of an annotation; `Any` if it cannot be told."""
+    """Return the normalised text of an annotation; `Any` if it cannot be parsed."""
     if get_origin(annotation) is Annotated:
         annotation = annotation.__origin__
     if annotation is None or annotation is NoneType:
@@ -52,7 +52,7 @@ def text_of(annotation: Any) -> str:
 def includes(new: str, old: str) -> bool:
     """Return whether a field of type `new` can have every value that one of type `old` had.
 
-    Both are texts from `text_of`. `Any` says nothing about the values, so it fits everything.
+    Both are texts from `text_of`. `Any` fits everything.
     """
     new_types, old_types = _union_of(new), _union_of(old)
     return all(any(_takes(one, other) for one in new_types) for other in old_types)
@@ -65,7 +65,7 @@ def _takes(new: ast.expr, old: ast.expr) -> bool:
     if _base(new) != _base(old):
         return False
     if not (isinstance(new, ast.Subscript) and isinstance(old, ast.Subscript)):
-        return True  # one of them says more about the items
+        return True  # only one of them specifies the items
     wide, narrow = _arguments(new), _arguments(old)
     return len(wide) == len(narrow) and all(
         includes(ast.unparse(one), ast.unparse(other))

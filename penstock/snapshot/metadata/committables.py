@@ -11,12 +11,12 @@ __all__ = ["needed_numbers", "pending_committables"]
 
 
 def pending_committables(manifest: Manifest) -> list[Committable]:
-    """All that must be committed on restore: in order of (snapshot, uid, subtask), each once.
+    """Return all committables to commit on restore, in order of (snapshot, uid, subtask).
 
-    Two that share their identity and differ in payload are both kept, in the manifest's order:
-    committing twice is harmless, and leaving one out is not.
+    Each is returned once. Two of one identity that differ in payload are both returned, in the
+    manifest's order: committing twice is harmless, and leaving one out is not.
     """
-    # repr, since == takes 1, 1.0 and True for the same payload.
+    # repr, because 1, 1.0 and True are equal.
     unique = {(item.identity, repr(item.payload)): item for item in manifest.committables}
     return sorted(
         unique.values(), key=lambda item: (item.snapshot, item.uid, item.subtask, item.attempt)
@@ -24,5 +24,5 @@ def pending_committables(manifest: Manifest) -> list[Committable]:
 
 
 def needed_numbers(committables: Sequence[Committable]) -> set[int]:
-    """The snapshots that retention must leave alone while these are not confirmed."""
+    """Return the snapshots that retention must keep while these are not confirmed."""
     return {item.snapshot for item in committables}

@@ -1,7 +1,7 @@
-"""Checks that a manifest, whose checksum is right, makes sense.
+"""Check that a manifest with a correct checksum is consistent.
 
-A checksum is no proof: a manifest may come from somebody else, or from a program with a fault. What
-is checked here could otherwise lead out of the snapshot's folder, or be passed over in silence.
+A correct checksum proves little: another program may have written the manifest, or a version with a
+bug. An inconsistent one could name files outside of the snapshot's folder, or lose state silently.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _MOST_MS = 253_402_300_800_000  # the year 10000, after which no date can be sho
 
 
 def require_consistent(manifest: Manifest) -> None:
-    """Check all that a manifest says of itself.
+    """Check the values of a manifest, and that they fit each other.
 
     Raises:
-        ValueError: that names what does not make sense.
+        ValueError: if one does not; the message names it.
     """
     require_type(manifest, type(manifest))
     _require(manifest.number >= 0, f"number {manifest.number}")

@@ -1,6 +1,6 @@
-"""What a task hands over for a snapshot, and what a manifest keeps of it.
+"""Records of a task's snapshot, which a manifest contains.
 
-Frozen records only; every field is a value that msgpack carries, and `to_wire`/`from_wire` turn a
+All are frozen, and every field is a value that msgpack can pack. `to_wire` and `from_wire` turn a
 record into plain lists and back. Nothing here reads or writes a file.
 """
 
@@ -47,14 +47,14 @@ class KeyedHandle:
     files: tuple[FileRecord, ...] = ()
 
     def to_wire(self) -> list[Any]:
-        """A plain list for msgpack."""
+        """Return the record as a plain list for msgpack."""
         files = [[file.name, file.size, file.checksum] for file in self.files]
         states = list(self.states)
         return [self.first_group, self.end_group, states, self.inline, self.folder, files]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> KeyedHandle:
-        """The record again."""
+        """Return the record in a list from `to_wire`."""
         first, end, states, inline, folder, files = wire
         records = tuple(FileRecord(*file) for file in files)
         return cls(first, end, tuple(states), inline, folder, records)
@@ -62,21 +62,21 @@ class KeyedHandle:
 
 @dataclass(frozen=True)
 class SnapshotBytes:
-    """How large a part of a snapshot is: newly written, linked from before, and both together."""
+    """The size of a part of a snapshot, in bytes: newly written, and linked from earlier ones."""
 
     new: int = 0
     linked: int = 0
 
     @property
     def total(self) -> int:
-        """All bytes that a restore reads or links."""
+        """Bytes that a restore reads or links."""
         return self.new + self.linked
 
     def __add__(self, other: SnapshotBytes) -> SnapshotBytes:
         return SnapshotBytes(self.new + other.new, self.linked + other.linked)
 
 
-#: The `input` of a log of what a source had read and not yet processed: it is its own producer.
+#: The `input` of a log of records that a source had read and not processed: it is the producer.
 OWN_INPUT = -1
 
 
@@ -84,19 +84,19 @@ OWN_INPUT = -1
 class LogHandle:
     """The records that were in flight on one channel, as a snapshot holds them.
 
-    The edge is identified by its producer, its consumer (the operator whose handle this is in)
-    and the consumer's input; its target subtask is the handle's.
+    The edge is identified by its producer, its consumer (the operator whose handle contains the
+    log) and the consumer's input. Its target subtask is the handle's.
 
     Arguments:
-        producer: uid of the operator that the edge comes from.
+        producer: uid of the producer.
         input: index of the consumer's input.
         source: subtask of the producer.
-        partitioning: how the edge spread records, by its name.
-        records: how many there are.
+        partitioning: name of the edge's partitioning.
+        records: number of records.
         size: bytes of all frames.
         inline: the frames (see `docs/snapshot-format.md`), or None if they are in files.
         pieces: (index in `files`, start, end), in order; byte offsets of whole frames.
-        files: the files; a spilled segment may hold more than the pieces of it.
+        files: the files; a spilled segment may contain more than its pieces.
     """
 
     producer: str
@@ -110,14 +110,14 @@ class LogHandle:
     files: tuple[FileRecord, ...] = ()
 
     def to_wire(self) -> list[Any]:
-        """A plain list for msgpack."""
+        """Return the record as a plain list for msgpack."""
         files = [[file.name, file.size, file.checksum] for file in self.files]
         edge = [self.producer, self.input, self.source, self.partitioning]
         return [*edge, self.records, self.size, self.inline, [*map(list, self.pieces)], files]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> LogHandle:
-        """The record again."""
+        """Return the record in a list from `to_wire`."""
         producer, input, source, partitioning, records, size, inline, pieces, files = wire
         return cls(
             producer,
@@ -143,9 +143,9 @@ class OperatorHandle:
         small: a small value that travels in the manifest (source splits with positions, operator
             lists); None if there is none.
         logs: of the edges that lead to it.
-        ended: how often the end-of-input hooks of its task have run; 0 unless it is the first
-            operator of the task, or has such a hook.
-        emitted: whether the last of these runs emitted into the task's loop.
+        ended: number of rounds of end-of-input hooks that its task has run; 0 unless it is the
+            first operator of the task, or has such a hook.
+        emitted: whether the last of these rounds emitted into the task's loop.
     """
 
     uid: str
@@ -158,19 +158,19 @@ class OperatorHandle:
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
-        """All files of it: of keyed state and of logs."""
+        """The files of its keyed state and of its logs."""
         logs = tuple(file for log in self.logs for file in log.files)
         return logs if self.keyed is None else self.keyed.files + logs
 
     def to_wire(self) -> list[Any]:
-        """A plain list for msgpack."""
+        """Return the record as a plain list for msgpack."""
         keyed = None if self.keyed is None else self.keyed.to_wire()
         logs = [log.to_wire() for log in self.logs]
         return [self.uid, self.subtask, keyed, self.small, logs, self.ended, self.emitted]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> OperatorHandle:
-        """The record again; of format 1 too, which ends after `small`."""
+        """Return the record in a list from `to_wire`; in format 1 it ends after `small`."""
         uid, subtask, keyed, small, *rest = wire
         logs, ended, emitted = rest or ([], 0, False)
         return cls(

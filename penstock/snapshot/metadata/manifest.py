@@ -1,7 +1,4 @@
-"""The manifest of a snapshot: the record that makes a folder of files a snapshot.
-
-Nothing here opens a file, and nothing decides what a manifest means for a restore.
-"""
+"""The manifest of a snapshot, and the records that it consists of."""
 
 from __future__ import annotations
 
@@ -30,16 +27,16 @@ SnapshotNumber = NewType("SnapshotNumber", int)
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """One operator of the job graph, as far as resuming must know it.
+    """An operator of the job graph, with the properties that resuming depends on.
 
     Arguments:
         uid: its identity between runs.
-        name: its name as shown.
-        kind: what sort of operator it is; state is never handed to another kind.
-        parallelism: how many subtasks it had.
-        max_parallelism: how many key groups it has.
-        stateful: whether anything of its own lies in snapshots (keyed or operator state, splits,
-            timers). Logs of edges do not count: what becomes of them is decided by edge.
+        name: its display name.
+        kind: its kind; state is never restored into another kind.
+        parallelism: number of subtasks.
+        max_parallelism: number of key groups.
+        stateful: whether snapshots contain state of it (keyed or operator state, splits, timers).
+            Logs of edges do not count.
     """
 
     uid: str
@@ -52,26 +49,26 @@ class OperatorEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What makes a folder of files a snapshot.
+    """The manifest: the record that makes a folder of files a snapshot.
 
     Arguments:
         job: name of the job.
-        lineage: hex id of the line of snapshots it belongs to; a fork has a new one.
+        lineage: hex id of the line of snapshots that it belongs to; a fork begins a new one.
         parent: (lineage, number) of the snapshot that the run was resumed from, or None.
         number: its number; never used twice in a job's folder.
-        kind: why it was taken.
-        created_ms: when, in milliseconds since the epoch.
+        kind: the reason for taking it.
+        created_ms: time of creation, in milliseconds since the epoch.
         attempt: number of the execution attempt that took it.
         version: version of Penstock that wrote it.
-        fingerprint: of the job graph; for people and reports, nothing is decided by it.
+        fingerprint: of the job graph; for reports only.
         operators: every operator of the job graph, with or without state.
         handles: the state of every subtask that has any.
-        enumerators: uid of each source → what its enumerator's `snapshot` returned.
-        committables: what is staged and not yet confirmed as committed.
+        enumerators: uid of each source → result of its enumerator's `snapshot`.
+        committables: staged output that is not confirmed as committed.
         types: the job's record classes; values refer to them by index.
-        sizes: bytes written anew and linked.
+        sizes: bytes newly written and linked.
         finished: whether the job had read all its input.
-        format: format of the bytes it came from; what is written is always `FORMAT`.
+        format: format that it was read from; manifests are always written in `FORMAT`.
     """
 
     job: str
@@ -95,13 +92,13 @@ class Manifest:
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """One line of a listing: a snapshot, or what is left of one.
+    """An entry of a listing: a snapshot, or the remains of one.
 
     Arguments:
         number: its number, from its folder's name.
         published: whether its manifest exists.
-        kind, lineage, created_ms, size: from the manifest, where that can be read; size in bytes.
-        problem: why it cannot be restored from; None if it can.
+        kind, lineage, created_ms, size: from the manifest, if it can be read; size in bytes.
+        problem: the reason why it cannot be restored; None if it can.
     """
 
     number: SnapshotNumber
@@ -114,5 +111,5 @@ class SnapshotInfo:
 
     @property
     def complete(self) -> bool:
-        """Whether it can be restored from, as far as its manifest tells."""
+        """Whether its manifest can be restored from; its files are not checked."""
         return self.problem is None

@@ -1,7 +1,7 @@
 """Encode and decode manifests, in the format that `docs/snapshot-format.md` describes.
 
 Nothing here opens a file. The frame (magic, format, length, body, checksum) stays the same in every
-format, so that an old Penstock can tell a newer manifest from a damaged one.
+format, so that an old Penstock can distinguish a newer manifest from a damaged one.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ _CHECKSUM_BYTES = 16
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of a manifest. Equal manifests give equal bytes.
+    """Return the bytes of a manifest; equal manifests give equal bytes.
 
-    Raises `JobError` if a source, sink or operator put something into it that msgpack cannot
-    give back as it was (a tuple, a set, an object); the error names the culprit.
+    Raises:
+        JobError: if it contains a value of a source, sink or operator that would be decoded as
+            another one (a tuple, a set, an object). The error names the operator.
     """
     operators = [
         [
@@ -81,9 +82,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, path: object) -> Manifest:
-    """The manifest in `data`, which was read from `path` (named in errors, not opened).
+    """Return the manifest in `data`.
 
-    Raises `StoreError` if the data is truncated, altered, no manifest, or of a newer format.
+    Arguments:
+        data: the content of a file.
+        path: of the file, for errors; it is not opened.
+
+    Raises:
+        StoreError: if the data is truncated, altered, no manifest, or of a newer format.
     """
     if not data.startswith(MAGIC[: len(data)]):
         raise StoreError("this is not a manifest of Penstock: it begins otherwise", path)
@@ -93,8 +99,8 @@ def decode_manifest(data: bytes, path: object) -> Manifest:
     expected = _HEADER.size + length + _CHECKSUM_BYTES
     if len(data) < expected:
         raise _truncated(len(data), str(expected), path)
-    # The checksum comes before the format: a flipped bit in the format's number must be called
-    # damage, and not send people looking for a Penstock that does not exist.
+    # Check the checksum before the format: a flipped bit in the format's number is damage, and not
+    # a manifest of a newer Penstock.
     if len(data) > expected or _checksum(data[:-_CHECKSUM_BYTES]) != data[-_CHECKSUM_BYTES:]:
         raise StoreError(
             "the manifest was altered after it was written: its checksum differs; "
@@ -150,7 +156,7 @@ def _read_type(wire: Any) -> RecordSchema:
     return RecordSchema(wire) if isinstance(wire, str) else RecordSchema.from_wire(wire)
 
 
-# Formats 1 and 2 differ in the handles of operators only, whose length shows which it is.
+# Formats 1 and 2 differ only in the length of operator handles, which shows the format.
 _READERS: dict[int, Callable[[dict[str, Any], int], Manifest]] = {1: _read, 2: _read, 3: _read}
 
 

@@ -1,11 +1,10 @@
-"""The values that a manifest holds for sources and sinks: plain ones, which come back as they are.
+"""Pack the plain values that manifests and control messages contain.
 
 Positions, payloads of splits and of committables, and states of enumerators are user values. A
-tuple would come back as a list, an `IntEnum` as an int: another position than the one that was
-saved. Such values are refused as soon as they are to be sent or saved.
+tuple would be decoded as a list, and an `IntEnum` as an int: not the position that was saved. Such
+values are refused when they are sent or saved.
 
-Text may hold lone surrogates, as names of files do that are not UTF-8. Control connections pack
-their messages in the same way.
+Strings may contain lone surrogates, as file names do that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from penstock.dataflow.errors import JobError
 __all__ = ["ALLOWED", "NOT_PLAIN", "pack_plain", "require_plain", "unpack_plain"]
 
 ALLOWED = "use str, int (64 bits), float, bool, None, bytes, list and dict only"
-#: What `pack_plain` raises.
+#: The exceptions that `pack_plain` raises.
 NOT_PLAIN = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def pack_plain(value: Any) -> bytes:
-    """Return a value as bytes. Raises one of `NOT_PLAIN` if it would not come back as it is."""
+    """Return a value as bytes; raise one of `NOT_PLAIN` if it would be decoded differently."""
     packed: bytes = msgpack.packb(value, strict_types=True, unicode_errors="surrogatepass")
     return packed
 
 
 def unpack_plain(data: bytes) -> Any:
-    """Return the value in `data`. Raises what msgpack raises if there is none."""
+    """Return the value in `data`; raise an exception of msgpack if there is none."""
     return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
 
 

@@ -10,13 +10,13 @@ __all__ = ["FieldSchema", "RecordKind", "RecordSchema"]
 
 
 class RecordKind(Enum):
-    """What sort of class a record class is."""
+    """The kind of a record class."""
 
     DATACLASS = "dataclass"
     NAMED_TUPLE = "named tuple"
     ENUM = "enum"
     UNKNOWN = "unknown"
-    """In a manifest of format 1 or 2."""
+    """Not recorded: the manifest has format 1 or 2."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class FieldSchema:
 
     Arguments:
         name: its name.
-        type: its annotation as `text_of` has it; the value of a flag's member, else empty.
+        type: the normalised text of its annotation; for a member of a flag its value, for one of
+            another enum empty.
         has_default: whether an instance can be made without it; not recorded.
     """
 
@@ -40,7 +41,7 @@ class RecordSchema:
 
     Arguments:
         name: "module:qualname".
-        kind: what sort of class it is.
+        kind: its kind.
         fields: in the order of a row's values; None if no value of the class was written, or if
             the manifest is of format 1 or 2, which have none.
     """
@@ -60,13 +61,13 @@ class RecordSchema:
         return f"{self.name}({', '.join(one.name for one in self.fields)})"
 
     def to_wire(self) -> list[Any]:
-        """Return it as msgpack carries it."""
+        """Return the schema as a plain list for msgpack."""
         fields = None if self.fields is None else [[one.name, one.type] for one in self.fields]
         return [self.name, self.kind.value, fields]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> RecordSchema:
-        """Return what `to_wire` was given."""
+        """Return the schema in a list from `to_wire`."""
         name, kind, fields = wire
         known = None if fields is None else tuple(FieldSchema(*one) for one in fields)
         return cls(name, RecordKind(kind), known)

@@ -32,7 +32,7 @@ def require_type(value: Any, hint: Any) -> None:
     """Check a value against a type.
 
     Arguments:
-        value: what was decoded.
+        value: the decoded value.
         hint: a dataclass, or another type that the fields of such classes have.
 
     Raises:

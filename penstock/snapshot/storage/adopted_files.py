@@ -1,6 +1,6 @@
-"""Keeps the files of the snapshot that a fork starts from, until it has one of its own.
+"""Keep the files of the snapshot that a fork starts from, until the fork has a snapshot.
 
-The job that took the snapshot may run, and its retention may remove it at any moment.
+The job that took the snapshot may still run, and its retention may remove it at any moment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def adopt(manifest: Manifest, source: JobPaths, own: JobPaths) -> JobPaths:
     Arguments:
         manifest: the snapshot.
         source: the folder of the job that took it.
-        own: the folder of the fork; what is made lies in `work`.
+        own: the folder of the fork; the files are put below `work`.
 
     Returns:
         The folder to restore from.
 
     Raises:
-        StoreError: if the snapshot was removed meanwhile, or there is no room.
+        StoreError: if the snapshot was removed meanwhile, or the disk is full.
     """
     files, kept = FileSystem(), own.parent
     before, after = source.snapshot(manifest.number), kept.snapshot(manifest.number)
@@ -34,9 +34,9 @@ def adopt(manifest: Manifest, source: JobPaths, own: JobPaths) -> JobPaths:
             for record in handle.files:
                 target = after / record.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                # Two handles may name one segment.
+                # Two handles may contain the same segment.
                 if not target.exists() and not files.link_or_copy(before / record.name, target):
-                    # Snapshots of the fork link it and take it for durable.
+                    # Snapshots of the fork link the copy without syncing it.
                     files.sync(target)
     except FileNotFoundError as error:
         raise StoreError(

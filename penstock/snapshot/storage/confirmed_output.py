@@ -1,11 +1,11 @@
-"""Keeps which output of a job is known to be published, in the job's folder.
+"""Record in the job's folder which output is known to be published.
 
-The newest manifest holds all output that was staged for it, published since or not. This record
-tells the two apart, so that a resumed job does not publish again what a reader may have taken away.
+The newest manifest contains all output that was staged for it, whether or not it was published
+since. With this record a resumed job does not publish output again that a reader may have removed.
 
-The engine commits snapshots in their order, and all output of a sink together. So one number for
-each sink says it all: whatever is not newer is published. The record may be behind, after a crash
-or with a file from a backup; then output is published again, which committers recognise.
+The engine commits snapshots in order, and all output of a sink together. So one number for each
+sink suffices: output up to that snapshot is published. After a crash, or if the file comes from a
+backup, the record may be behind. Then output is published again, which committers recognise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Confirmed = Mapping[tuple[str, str], int]
 
 _DAMAGED = (
     "the record of what is published is damaged; put it back from a backup, or remove it: then "
-    "all that the newest snapshot holds is published again, and must still be there"
+    "all output of the newest snapshot is published again, and must still be there"
 )
 
 
@@ -50,7 +50,7 @@ def read_confirmed(files: FileSystem, paths: JobPaths) -> dict[tuple[str, str], 
 
 
 def write_confirmed(files: FileSystem, paths: JobPaths, confirmed: Confirmed) -> None:
-    """Make the record durable. Raises `OSError`."""
+    """Write the record durably. Raises `OSError`."""
     entries = [[lineage, uid, number] for (lineage, uid), number in sorted(confirmed.items())]
     replace_record(files, paths.commits, {"confirmed": entries})
 
@@ -63,13 +63,13 @@ def is_confirmed(item: Committable, confirmed: Confirmed) -> bool:
 def unconfirmed(
     items: Iterable[Committable], confirmed: Confirmed, later: Iterable[Committable] | None = None
 ) -> list[Committable]:
-    """Return what may not be published yet.
+    """Return the committables that may not be published yet.
 
     Arguments:
-        items: that a manifest holds.
+        items: the committables of a manifest.
         confirmed: the record.
-        later: what a later manifest of the same lineage holds, if there is one. A committable
-            stays in every manifest until its commit is confirmed.
+        later: the committables of a later manifest of the same lineage, if there is one. A
+            committable stays in every manifest until its commit is confirmed.
     """
     held = None if later is None else {item.identity for item in later}
     return [

@@ -13,7 +13,7 @@ from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 
 __all__ = ["FolderLock"]
 
-#: What `flock` raises where locks are not implemented or do not exclude anybody.
+#: Errors of `flock` on file systems where locks are missing or have no effect.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -27,7 +27,7 @@ class FolderLock:
 
     def __init__(self, files: FileSystem, path: Path) -> None:
         self._files, self._path = files, path
-        #: What the file system gave for the lock; None while it is not held.
+        #: The token of the lock; None while it is not held.
         self._token: int | None = None
 
     def acquire(self) -> None:
@@ -67,7 +67,7 @@ class FolderLock:
 
         Raises:
             ProtocolError: if it was never taken.
-            StoreError: if somebody removed or replaced the lock file.
+            StoreError: if the lock file was removed or replaced.
         """
         if self._token is None:
             raise ProtocolError("the store must be locked before its folder is changed")

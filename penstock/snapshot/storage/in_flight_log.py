@@ -1,14 +1,14 @@
-"""Logs: the records that were in flight on an edge when a snapshot was taken.
+"""Write and read logs: the records in flight on an edge when a snapshot was taken.
 
-In aligned snapshots only back-edges have any; in unaligned ones, every edge may. A log is a
-sequence of frames, as `docs/snapshot-format.md` describes them; the segments that a back-edge
-spills to disk are of the same format, so that a log links them and copies nothing. What is inside a
-batch is the codec's business.
+In aligned snapshots only back-edges have records in flight; in unaligned ones, every edge may. A
+log is a sequence of frames, as `docs/snapshot-format.md` describes them. The segments that a
+back-edge spills to disk have the same format, so that a log links them instead of copying. The
+codec defines the content of a batch.
 
-Invariants: every file of a log is written or linked once and never changed. A handle is returned
-only when its files, and their names in their folder, are durable; the folder's own name is made
-durable by whoever publishes the snapshot, as with keyed state. An operation needs memory for one
-file of `SEGMENT_BYTES`, or for one batch if that is larger, however long the log.
+Every file of a log is written or linked once and never changed. When a handle is returned, its
+files and their names in their folder are durable. Publishing the snapshot makes the folder's own
+name durable, as with keyed state. An operation needs memory for one file of `SEGMENT_BYTES`, or for
+one batch if that is larger, however long the log is.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ __all__ = [
 BATCH, BARRIER, END = 0, 1, 2
 FRAME_HEADER = struct.Struct(">IB")  # length of the payload in bytes, kind
 
-#: A file is closed at this size. Small: each is read as a whole, and a consumed one can go soon.
+#: A file is closed at this size. Files are small because each is read as a whole.
 SEGMENT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A closed file of frames, which never changes any more.
+    """A closed file of frames, which does not change.
 
     Arguments:
-        path: where it is.
-        size: bytes.
+        path: of the file.
+        size: in bytes.
         checksum: hex BLAKE2b-128 of its content, as in `FileRecord`.
     """
 
@@ -72,19 +72,20 @@ class Range:
     end: int
 
 
-#: Of a log: the payload of one batch, or what lies in a segment.
+#: A part of a log: the payload of one batch, or frames of a segment.
 LogPart = bytes | Range
 
 
 def frame(kind: int, payload: bytes | memoryview) -> bytes:
-    """One frame, with its header."""
+    """Return a frame, with its header."""
     return FRAME_HEADER.pack(len(payload), kind) + payload
 
 
 def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int, memoryview]]:
-    """The frames in `data`, as (kind, payload); the payloads are views and copy nothing.
+    """Yield the frames in `data` as (kind, payload); the payloads are views of `data`.
 
-    Raises `StoreError` that names `path` if the data is cut off or is something else.
+    Raises:
+        StoreError: that names `path`, if the data is truncated or contains something else.
     """
     view = memoryview(data)
     at = 0
@@ -124,23 +125,23 @@ def write_log(
 ) -> Generator[Callable[[], None], Any, tuple[LogHandle, SnapshotBytes]]:
     """Write a log durably; the caller runs the callables that this yields off the event loop.
 
-    What is small and in memory travels in the handle. Else batches are written to files, and
-    segments are linked, or copied where they cannot be. An empty log needs no handle: leave it.
+    A small log in memory is put into the handle. Otherwise batches are written to files, and
+    segments are linked, or copied where that is impossible. Do not write empty logs.
 
     Arguments:
-        parts: the log, in order. Segments must stay until this has ended.
-        producer: uid of the operator that the edge comes from.
+        parts: the log, in order. Segments must exist until the generator ends.
+        producer: uid of the producer.
         input: index of the consumer's input.
         source: subtask of the producer.
-        partitioning: how the edge spreads records, by its name.
-        records: how many there are in all batches.
-        folder: made if files are needed; its parent is the snapshot's folder, which exists.
-        inline_threshold: largest log, in bytes of its frames, that travels in the handle.
+        partitioning: name of the edge's partitioning.
+        records: number of records in all batches.
+        folder: created if files are needed; its parent is the snapshot's folder, which exists.
+        inline_threshold: size of the largest log that is put into the handle, in bytes of frames.
         files: the file system; the disk's by default.
 
     Returns:
-        The handle, and how many bytes are in it or in new files, and in files that an earlier
-        snapshot has as well.
+        The handle, and the numbers of new bytes (in the handle and in new files) and of bytes
+        that are shared with an earlier snapshot.
 
     Raises:
         StoreError: if it cannot be written.
@@ -171,7 +172,7 @@ class _Writer:
         self._indices: dict[Path, int] = {}
 
     def write(self, parts: Sequence[LogPart]) -> None:
-        """Do all of it; off the event loop, since it syncs."""
+        """Write and link all parts; blocking, so not on the event loop."""
         waiting: list[bytes] = []
         size = 0
         try:
@@ -217,7 +218,7 @@ class _Writer:
         index = self._indices.get(segment.path)
         if index is None:
             path = self._next()
-            # One name is the queue's; any other is an earlier snapshot's.
+            # One name is that of the queue; another one is that of an earlier snapshot.
             shared = self._files.links(segment.path) > 1
             if self._files.link_or_copy(segment.path, path) and shared:
                 self.linked += segment.size
@@ -240,11 +241,11 @@ def read_log(
 ) -> Iterator[memoryview]:
     """Return the payloads of a log's batches, in order. Each file is opened when needed.
 
-    Sizes and checksums are not looked at here; `Store.verify` does it.
+    Sizes and checksums are not checked here; see `Store.verify`.
 
     Arguments:
         handle: the log.
-        snapshot: the snapshot's folder, which the names of files are relative to.
+        snapshot: the snapshot's folder, to which the names of files are relative.
         files: the file system; the disk's by default.
 
     Raises:
@@ -252,7 +253,7 @@ def read_log(
     """
     for data, path in _pieces(handle, snapshot, FileSystem() if files is None else files):
         for kind, payload in frames(data, path):
-            # A queue that was spilled has markers in it too; they are of their time.
+            # The segments of a spilled queue contain barriers, too, which are ignored.
             if kind == BATCH:
                 yield payload
 

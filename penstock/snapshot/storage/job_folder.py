@@ -1,4 +1,4 @@
-"""Makes a job's folder durable, and sees whether its file system is fit for one."""
+"""Create a job's folder durably, and check that its file system is fit for use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["make_folders", "require_fit", "sync_parents"]
 
-#: With these a folder cannot be synced by us, or not at all; no other fault of a sync is ignored.
+#: Errors for folders that this user or this file system cannot sync; no other error is ignored.
 _NOT_OURS_TO_SYNC = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS),
@@ -23,7 +23,7 @@ _NOT_OURS_TO_SYNC = frozenset(
 
 
 def make_folders(files: FileSystem, path: Path) -> None:
-    """Make a folder and those above it."""
+    """Make a folder and the missing ones above it."""
     missing = []
     while not files.exists(path):
         missing.append(path)
@@ -35,20 +35,20 @@ def make_folders(files: FileSystem, path: Path) -> None:
 
 def sync_parents(files: FileSystem, root: Path) -> None:
     """Make the names of all folders above a root durable."""
-    # Those that were there as well: who made them may have been killed before syncing them.
-    # The root itself is synced with what is written into it next.
+    # Also of folders that existed: their creator may have been killed before syncing them. The root
+    # is synced with the files that are written into it next.
     for folder in root.parents:
         try:
             files.sync(folder)
         except OSError as error:
-            # Folders of other people may not be readable, or on a file system without sync.
-            # On any other fault the root may be gone after a crash, with all that is in it.
+            # Folders of other users may not be readable, or on a file system without sync.
+            # After any other error, a crash might lose the root with its content.
             if error.errno not in _NOT_OURS_TO_SYNC:
                 raise
 
 
 def require_fit(files: FileSystem, root: Path) -> None:
-    """Fail now rather than at the first snapshot, if files cannot be written and linked."""
+    """Fail now instead of at the first snapshot if files cannot be written and linked."""
     probe = JobPaths.temporary(root / "probe", os.getpid())
     second = JobPaths.temporary(root / "probe2", os.getpid())
     for left in (probe, second):

@@ -35,22 +35,22 @@ class JobPaths:
 
     @property
     def lock(self) -> Path:
-        """The file that the JobManager holds locked for life."""
+        """The file that a JobManager locks until it ends."""
         return self.root / "lock"
 
     @property
     def job(self) -> Path:
-        """The identity file: whose folder this is."""
+        """The identity file: the name of the job that owns the folder."""
         return self.root / "job"
 
     @property
     def numbers(self) -> Path:
-        """The record of which snapshot numbers were given out."""
+        """The record of the snapshot numbers that were given out."""
         return self.root / "numbers"
 
     @property
     def commits(self) -> Path:
-        """The record of which output is known to be published."""
+        """The record of the output that is known to be published."""
         return self.root / "commits"
 
     @property
@@ -60,70 +60,70 @@ class JobPaths:
 
     @property
     def staging(self) -> Path:
-        """Where sinks stage that have no better place."""
+        """The folder in which sinks without a better place stage output."""
         return self.root / "staging"
 
     @property
     def sources(self) -> Path:
-        """Where sources keep what a resumed job reads again."""
+        """The folder of all sources' data for resumed jobs."""
         return self.root / "sources"
 
     def source(self, uid: str) -> Path:
-        """The folder in which a source keeps what a resumed job reads again."""
+        """Return the folder of a source's data, which a resumed job reads again."""
         return self.sources / self.task_name(uid, 0, 0).removesuffix(".0.0")
 
     def snapshot(self, number: int) -> Path:
-        """The folder of one snapshot; names in `FileRecord` are relative to it."""
+        """Return the folder of a snapshot; names in `FileRecord` are relative to it."""
         return self.checkpoints / f"{number:06d}"
 
     def manifest(self, number: int) -> Path:
-        """The manifest of one snapshot."""
+        """Return the manifest of a snapshot."""
         return self.snapshot(number) / "manifest"
 
     def task(self, number: int, uid: str, subtask: int, attempt: int) -> Path:
-        """The folder of what one subtask wrote for one snapshot."""
+        """Return the folder of the files of a subtask for a snapshot."""
         return self.snapshot(number) / self.task_name(uid, subtask, attempt)
 
     def log(self, number: int, uid: str, subtask: int, attempt: int, place: int) -> Path:
-        """The folder of one of the logs of edges that one subtask wrote for one snapshot."""
+        """Return the folder of an edge's log, written by a subtask for a snapshot."""
         name = self.task_name(uid, subtask, attempt)
         return self.snapshot(number) / f"{name}.log{place}"
 
     @property
     def work_root(self) -> Path:
-        """Where the local folders of all attempts lie."""
+        """The folder of all attempts' local folders."""
         return self.root / "work"
 
     @property
     def parent(self) -> JobPaths:
-        """Where a fork keeps the snapshot that it started from."""
+        """The folder in which a fork keeps the snapshot that it started from."""
         return JobPaths(self.work_root / "parent")
 
     def work(self, attempt: int) -> Path:
-        """Where the workers of one attempt have their local folders."""
+        """Return the folder of the local folders of an attempt's workers."""
         return self.work_root / str(attempt)
 
     def task_work(self, attempt: int, uid: str, subtask: int) -> Path:
-        """The local working folder of one subtask."""
+        """Return the local working folder of a subtask."""
         return self.work(attempt) / self.task_name(uid, subtask, attempt)
 
     def spill(self, attempt: int, link: int, source: int, target: int) -> Path:
-        """The local folder for what one back-edge channel does not hold in memory."""
+        """Return the local folder for the spilled records of a back-edge channel."""
         return self.work(attempt) / f"back-edge.{link}.{source}.{target}"
 
     @staticmethod
     def task_name(uid: str, subtask: int, attempt: int) -> str:
-        """A folder's name for a subtask: at most 40 characters of the uid, its hash, the numbers.
+        """Return a folder's name for a subtask: part of the uid, its hash, and the numbers.
 
-        Any uid will do. The hash keeps uids apart that look the same when made safe, cut, or
-        compared without case, as some file systems do.
+        The hash distinguishes uids that become equal when they are shortened, when unsafe
+        characters are replaced, or on a file system that ignores case.
         """
         digest = hashlib.blake2b(uid.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         return f"{_UNSAFE.sub('_', uid)[:40]}.{digest}.{subtask}.{attempt}"
 
     @staticmethod
     def temporary(path: Path, owner: int) -> Path:
-        """Where process `owner` writes what is to become `path`."""
+        """Return the path at which process `owner` writes the future content of `path`."""
         return path.with_name(f"{path.name}.{owner}.tmp")
 
     @staticmethod
@@ -138,21 +138,22 @@ class JobPaths:
 
     @staticmethod
     def is_source(name: str) -> bool:
-        """Return whether this is the name of a source's folder, or of one in the making."""
+        """Return whether this is the name of a source's folder, or of an unfinished one."""
         return _SOURCE_NAME.fullmatch(name) is not None
 
     @staticmethod
     def number_of(name: str) -> SnapshotNumber | None:
-        """The snapshot number that a folder's name says, or None if it is no snapshot's folder."""
+        """Return the number in the name of a snapshot's folder; None for other names."""
         if not _SNAPSHOT_NAME.fullmatch(name) or f"{int(name):06d}" != name:
             return None
         return SnapshotNumber(int(name))
 
     @classmethod
     def locate(cls, path: Path) -> tuple[JobPaths, SnapshotNumber | None]:
-        """The job's folder that `path` points into, and the snapshot if it points to one.
+        """Return the job's folder that contains `path`, and the number if it is a snapshot.
 
-        `path` may be a job's checkpoint folder, a snapshot's folder or its manifest.
+        Arguments:
+            path: a job's checkpoint folder, a snapshot's folder or its manifest.
         """
         path = path.absolute()
         folder = path.parent if path.name == "manifest" else path

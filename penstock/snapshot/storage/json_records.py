@@ -1,4 +1,4 @@
-"""Reads and writes the small JSON files of a job's folder, each replaced in one step."""
+"""Read and write the small JSON files of a job's folder; each is replaced in one step."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def read_record(
     Arguments:
         files: the file system.
         path: the file.
-        key: an entry that must be there.
-        type_: what it must be.
-        advice: what the error says.
+        key: an entry that must exist.
+        type_: the type of that entry.
+        advice: the message of the error.
 
     Raises:
         StoreError: if it is damaged.
@@ -46,7 +46,7 @@ def read_record(
 
 
 def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
-    """Write a record durably under a temporary name, and return that."""
+    """Write a record durably to a temporary file, and return its path."""
     temporary = JobPaths.temporary(path, os.getpid())
     files.write(temporary, json.dumps(record).encode() + b"\n")
     files.sync(temporary)
@@ -54,15 +54,15 @@ def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
 
 
 def replace_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
-    """Write a record durably in place of the one that is there."""
+    """Write a record durably; an existing one is replaced."""
     files.rename(_write(files, path, record), path)
     files.sync(path.parent)
 
 
 def create_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
-    """Write a record durably, unless there is one."""
+    """Write a record durably unless there is one."""
     temporary = _write(files, path, record)
-    # Another process may be opening the folder too: the first one's record stays.
+    # Another process may be opening the folder, too: the first record stays.
     with suppress(FileExistsError):
         files.link(temporary, path)
     files.remove(temporary)

@@ -92,7 +92,7 @@ class ManifestPublisher:
         return final
 
     def make_durable(self, reader: SnapshotReader) -> None:
-        """Sync all that a killed process may have changed without syncing it.
+        """Sync all changes that a killed process may not have synced.
 
         Such a change is visible and could still be lost: for example a manifest whose output a
         restore commits, or the removal of one.

@@ -1,7 +1,7 @@
-"""Decides which names in a job's folder are Penstock's.
+"""Decide which files in a job's folder Penstock made.
 
-A checkpoint folder may be given by mistake: somebody's project, a mount with data on it. Nothing
-is removed, replaced or adopted there unless its name has a form that only Penstock makes.
+The user may give a wrong checkpoint folder by mistake, with other data in it. Nothing is removed or
+replaced there unless its name has a form that only Penstock uses.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = [
     "require_unused",
 ]
 
-#: Made by mkfs at the root of a file system, which may be mounted as the checkpoint folder.
+#: Created by mkfs in the root of a file system, which may be mounted as the checkpoint folder.
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
-#: How a run on a Spark cluster marks a folder for a moment; see `runtime/spark/preflight.py`.
+#: A temporary mark of a run on a Spark cluster; see `runtime/spark/preflight.py`.
 _MARK = re.compile(r"\.reach-[0-9a-f]{16}")
 _SHOWN = 5
 
 
 def require_unused(files: FileSystem, paths: JobPaths) -> None:
-    """Refuse a folder without the file `job` that holds what Penstock did not make.
+    """Refuse a folder without the file `job` that contains files of others.
 
-    Accepted are an empty folder, what a process leaves that died while it made the folder, and a
-    job's folder that only lost its file `job`.
+    Accepted are an empty folder, one of which a process died while creating it, and a job's folder
+    that lost only its file `job`.
 
     Raises:
-        StoreError: if something else is in it; the message names it.
+        StoreError: if something else is in the folder; the message names it.
     """
     foreign = [name for name in files.names(paths.root) if not _is_own(files, paths, name)]
     # Another process may have made the file `job` and more since the folder was read.
@@ -54,22 +54,22 @@ def require_unused(files: FileSystem, paths: JobPaths) -> None:
 
 
 def has_identity(files: FileSystem, paths: JobPaths) -> bool:
-    """Return whether there is a file `job`. A folder of that name is somebody's."""
+    """Return whether there is a file `job`; a folder of that name is not Penstock's."""
     try:
         files.names(paths.job)
     except FileNotFoundError:
         return False
     except NotADirectoryError:
-        # False if it is the root, or a folder above it, that is a file.
+        # False if the root, or a folder above it, is a file.
         return files.exists(paths.job)
     return False
 
 
 def require_real_folders(files: FileSystem, paths: JobPaths) -> None:
-    """Refuse symbolic links in place of the folders from which Penstock removes.
+    """Refuse symbolic links in place of the folders in which Penstock removes files.
 
     Raises:
-        StoreError: if one is there.
+        StoreError: if there is one.
     """
     for path in (paths.checkpoints, paths.work_root, paths.sources):
         if files.is_link(path):
@@ -81,7 +81,7 @@ def require_real_folders(files: FileSystem, paths: JobPaths) -> None:
 
 
 def remove_attempts(paths: JobPaths) -> None:
-    """Remove the local folders of all attempts, as far as that is possible."""
+    """Remove the local folders of all attempts; ignore errors."""
     with contextlib.suppress(OSError):
         for folder in sorted(paths.work_root.iterdir()):
             if JobPaths.is_attempt(folder.name):
@@ -89,16 +89,16 @@ def remove_attempts(paths: JobPaths) -> None:
 
 
 def remove_work(paths: JobPaths) -> None:
-    """Remove all local folders of a run, as far as that is possible."""
+    """Remove all local folders of a run; ignore errors."""
     remove_attempts(paths)
     remove_parent(paths)
     with contextlib.suppress(OSError):
-        # Fails if something else is in it, which stays.
+        # Fails if it contains something else, which stays.
         paths.work_root.rmdir()
 
 
 def remove_parent(paths: JobPaths) -> None:
-    """Remove what a fork kept of its parent's snapshot, if there is any."""
+    """Remove the files of the parent's snapshot that a fork kept, if there are any."""
     shutil.rmtree(paths.parent.root, ignore_errors=True)
 
 
@@ -115,7 +115,7 @@ def _is_own(files: FileSystem, paths: JobPaths, name: str) -> bool:
     except OSError:
         return False
     if path == paths.checkpoints:
-        # Without a single manifest, numbers could be the names of somebody's own folders.
+        # Without any manifest, the user may have folders whose names are numbers.
         numbers = [JobPaths.number_of(name) for name in names]
         manifests = (n is not None and files.exists(paths.manifest(n)) for n in numbers)
         return not names or (None not in numbers and any(manifests))

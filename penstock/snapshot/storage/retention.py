@@ -1,4 +1,4 @@
-"""Remove snapshots that are no longer kept, and what crashes left behind.
+"""Remove snapshots that are no longer kept, and the remains of crashes.
 
 A snapshot's manifest is durably removed before the first of its files is.
 """

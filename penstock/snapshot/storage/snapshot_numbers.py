@@ -1,8 +1,8 @@
-"""The record of snapshot numbers: which were given out, and the newest that was published.
+"""Record the snapshot numbers that were given out, and the newest published snapshot.
 
-A published snapshot leaves a trace here, apart from its own files, so that its loss is noticed.
-The order is: manifest durable, trace durable, output committed. So the trace may be behind the
-manifests after a crash, and is never ahead of them unless a manifest was lost.
+With the record of published snapshots, the loss of the newest manifest is detected. The order is:
+manifest durable, record durable, output committed. So the record may be behind the manifests after
+a crash, and is ahead of them only if a manifest was lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["NumberRecord"]
 
 
 class NumberRecord:
-    """The file `numbers` of a job's folder. All methods raise `OSError`, too.
+    """The file `numbers` of a job's folder. All methods may also raise `OSError`.
 
     Arguments:
         files: the file system.
@@ -49,7 +49,7 @@ class NumberRecord:
             self._replace({**record, "published": number})
 
     def withdraw(self, number: int, before: int) -> None:
-        """Record that a snapshot is about to be removed; the newest is `before` then."""
+        """Record that a snapshot is about to be removed; the newest will be `before`."""
         record = self._read()
         if record["published"] == number:
             self._replace({**record, "published": before})
@@ -64,7 +64,7 @@ class NumberRecord:
             return None
         recorded = 0
         while True:
-            # Retention may remove what was the newest, once a newer one is recorded: look again.
+            # Retention may remove a snapshot as soon as a newer one is recorded: read again.
             again: int = self._read()["published"]
             if max(published(), default=0) >= again:
                 return None

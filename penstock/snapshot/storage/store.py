@@ -8,7 +8,7 @@ The order of the file operations guarantees:
 * a snapshot's manifest is durably removed before the first of its files is (`retention.py`);
 * a number that was given out is never given out again, crash or not (`snapshot_numbers.py`).
 
-This holds on a file system that loses, in a crash, any part of what was not synced;
+This holds on a file system that loses any part of the unsynced changes in a crash;
 `MemoryFileSystem` simulates one. The store does not know what the files of a task contain, nor
 which snapshot a job starts from (`coordination/restore_decision.py`).
 """
@@ -94,7 +94,7 @@ class Store(SnapshotReader):
     def lock(self) -> None:
         """Take the folder for this process, until `unlock` or the end of the process.
 
-        Everything that is visible in it from then on is durable, also what a former holder did
+        All changes that are visible afterwards are durable, even those that a former holder did
         not sync.
 
         Raises:

@@ -163,7 +163,7 @@ def test_a_loop_in_which_nothing_was_in_flight_may_go_and_change() -> None:
     assert compare_graph(before, wider, back(Partitioning.HASH)) == []
 
 
-def test_records_in_flight_are_dealt_anew_at_another_parallelism() -> None:
+def test_records_in_flight_are_redistributed_at_another_parallelism() -> None:
     wider = [SOURCE, replace(SPLIT, parallelism=3), SCORE]
     for was in Partitioning:
         for now in Partitioning:

@@ -1,1 +1,1 @@
-"""The file operations that the storage of snapshots is made of."""
+"""File operations: on the disk, in memory, and their errors."""

@@ -1,7 +1,6 @@
-"""The few file operations that the store is made of: on the disk, and in memory.
+"""The file operations of the store, on the disk.
 
-The one in memory crashes and forgets what was not synced, for tests and simulation. Nothing here
-knows what a snapshot is.
+Nothing here depends on snapshots. `memory.py` has a simulation for tests.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ __all__ = ["FileSystem"]
 
 
 class FileSystem:
-    """The few file operations that the store is made of, on the disk.
+    """The file operations of the store, on the disk.
 
     `write`, `link`, `rename`, `remove`, `make_folder` and `remove_tree` are durable only after
     `sync`: of the file for its content, of the folder for its names. All raise `OSError`.
     """
 
     def make_folder(self, path: Path) -> None:
-        """Make one folder; its parent must exist, it must not."""
+        """Make a folder that does not exist, in a folder that does."""
         path.mkdir()
 
     def write(self, path: Path, data: bytes) -> None:
@@ -46,23 +45,23 @@ class FileSystem:
         os.link(source, target)
 
     def link_or_copy(self, source: Path, target: Path) -> bool:
-        """Make `target` a second name of a file, or a copy; returns whether it is a name."""
+        """Make `target` a second name of a file, or else a copy; return whether it is a name."""
         try:
             self.link(source, target)
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError:
-            # Another file system, or one without links.
+            # The target is on another file system, or on one without links.
             self.write(target, self.read(source))
             return False
         return True
 
     def links(self, path: Path) -> int:
-        """How many names a file has."""
+        """Return the number of names of a file."""
         return path.stat().st_nlink
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, taking that from whatever had it."""
+        """Rename a file; another one of the target name is replaced."""
         source.replace(target)
 
     def remove(self, path: Path) -> None:
@@ -70,42 +69,44 @@ class FileSystem:
         path.unlink()
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder with all in it."""
+        """Remove a folder with its content."""
         shutil.rmtree(path)
 
     def read(self, path: Path) -> bytes:
-        """All of a file."""
+        """Return the content of a file."""
         with _open_regular(path) as file:
             return file.read()
 
     def names(self, path: Path) -> list[str]:
-        """The names in a folder, in order."""
+        """Return the names in a folder, sorted."""
         return sorted(entry.name for entry in path.iterdir())
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or folder."""
+        """Return whether there is a file or folder."""
         return path.exists()
 
     def is_link(self, path: Path) -> bool:
-        """Return whether it is a symbolic link."""
+        """Return whether the path is a symbolic link."""
         return path.is_symlink()
 
     def size(self, path: Path) -> int:
-        """Bytes of a file."""
+        """Return the size of a file, in bytes."""
         return path.stat().st_size
 
     def checksum(self, path: Path) -> str:
-        """Hex BLAKE2b-128 of a file's content, as in `FileRecord`."""
+        """Return the hex BLAKE2b-128 of a file's content, as in `FileRecord`."""
         with _open_regular(path) as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
         return digest.hexdigest()
 
     def lock(self, path: Path, holder: bytes) -> int:
-        """Lock a file for this process's life and write `holder` into it; returns a token.
+        """Lock a file until the process ends, and write `holder` into it; return a token.
 
-        Raises `BlockingIOError` if it is taken, and `OSError` with ENOLCK if locks do not lock.
+        Raises:
+            BlockingIOError: if another process has the lock.
+            OSError: with ENOLCK if locks do not work on this file system.
         """
-        # It is truncated: what a link at this name leads to must not be.
+        # Do not follow a link: the file is truncated below.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,7 +120,7 @@ class FileSystem:
 
     @staticmethod
     def _check_lock_works(path: Path) -> None:
-        # On some shared file systems flock succeeds and does nothing: a second one tells.
+        # On some shared file systems flock succeeds and does nothing: try a second lock.
         second = os.open(path, os.O_RDWR)
         try:
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,14 +131,14 @@ class FileSystem:
         raise OSError(errno.ENOLCK, "a lock that was held could be taken again")
 
     def holds(self, path: Path, token: int) -> bool:
-        """Whether the locked file still is the one of that name."""
+        """Return whether the locked file still has that name."""
         try:
             return os.path.samestat(os.fstat(token), path.stat())
         except FileNotFoundError:
             return False
 
     def unlock(self, path: Path, token: int) -> None:
-        """Let the lock go. The file stays: removing it would let two take "the" lock."""
+        """Release the lock. The file stays: if it were removed, two processes could lock it."""
         del path
         os.ftruncate(token, 0)
         os.close(token)

@@ -1,7 +1,7 @@
 """Sync, write and replace files of the local disk so that they outlive a power failure.
 
-A crash can lose two things separately: the content of a file, and its name in its folder. Each
-function says which of them is durable when it returns. All of them block and raise `OSError`.
+A crash can lose the content of a file and its name in its folder, independently. Each function
+documents which of them is durable when it returns. All of them block and raise `OSError`.
 """
 
 from __future__ import annotations
@@ -40,16 +40,14 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, temporary: Path, *, durable: bool = True) -> None:
-    """Write a file that is seen with its old or its new content, and nothing between.
-
-    Content and name are durable unless `durable` is False.
+    """Replace the content of a file in one step.
 
     Arguments:
         path: the file; it need not exist.
         data: its new content.
-        temporary: where the content is written first, in the same folder. What a crash left there
-            is overwritten.
-        durable: whether a crash of the machine may lose neither content nor name.
+        temporary: path for the new content until it is complete, in the same folder. A leftover of
+            a crash is overwritten.
+        durable: whether content and name survive a crash of the machine.
     """
     with temporary.open("wb") as file:
         file.write(data)

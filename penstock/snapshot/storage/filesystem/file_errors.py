@@ -1,4 +1,4 @@
-"""Turns errors of the file system into errors that say what to do."""
+"""Turn errors of the file system into errors with advice for the user."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def raising_store_error(doing: str, path: Path) -> Iterator[None]:
     """Raise a `StoreError` for an `OSError` of the block.
 
     Arguments:
-        doing: what the block does, as in "cannot ...".
-        path: of which file or folder, if the error has none.
+        doing: the action of the block, as in "cannot ...".
+        path: the file or folder, if the error does not name one.
     """
     try:
         yield
@@ -39,6 +39,6 @@ def raising_store_error(doing: str, path: Path) -> Iterator[None]:
 
 
 def store_error(doing: str, path: Path, error: OSError) -> StoreError:
-    """Return what to raise for an error; the arguments are those of `raising_store_error`."""
+    """Return the error to raise for an `OSError`; see `raising_store_error`."""
     advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
     return StoreError(f"cannot {doing}: {advice}", error.filename or path)

@@ -1,4 +1,4 @@
-"""A file system in memory that fails and forgets, for tests and simulation."""
+"""A file system in memory that simulates failures and crashes, for tests."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class _Node:
 
 
 class MemoryFileSystem(FileSystem):
-    """A file system in memory that can crash and forget, and fail, at random under a seed.
+    """A file system in memory that fails and crashes at random, under a seed.
 
-    There is what programs see and what would outlive a crash. Changes of different names in one
-    folder outlive it independently: the least that POSIX promises, less than most disks do.
+    It has two states: the one that programs see, and the one that would survive a crash. Changes of
+    different names in one folder survive independently: POSIX guarantees no more.
 
     Arguments:
-        seed: of all its random choices.
-        failure_rate: how likely a changing operation is to fail as on a full disk, 0 to 1.
+        seed: of all random choices.
+        failure_rate: probability that a changing operation fails as on a full disk.
     """
 
     def __init__(self, seed: int = 0, failure_rate: float = 0.0) -> None:
@@ -41,10 +41,10 @@ class MemoryFileSystem(FileSystem):
         self._tokens = 0
 
     def crash(self, keep: float = 0.0) -> None:
-        """The machine stops and starts again; locks are gone, and what was not synced may be.
+        """Simulate a crash of the machine: release all locks and lose unsynced changes.
 
         Arguments:
-            keep: how likely each change that was not synced is to have outlived it, 0 to 1.
+            keep: probability that an unsynced change survives.
         """
         self._locks.clear()
         for path in sorted({*self._seen, *self._durable}):
@@ -55,7 +55,7 @@ class MemoryFileSystem(FileSystem):
             if path.parent in survivors or path == path.parent:
                 survivors[path] = node
                 if node.seen != node.durable and self._survives(keep):
-                    # All of it, or what had reached the disk by then.
+                    # All of the content survives, or the part that had reached the disk.
                     length = len(node.seen)
                     if not self._survives(keep):
                         length = self._random.randrange(length + 1)
@@ -73,7 +73,7 @@ class MemoryFileSystem(FileSystem):
             self._durable.pop(path, None)
 
     def _change(self, operation: str, path: Path) -> None:
-        """Called before anything is changed or synced."""
+        """Fail at random; called before any change and any sync."""
         if self.failure_rate and self._random.random() < self.failure_rate:
             raise OSError(errno.ENOSPC, f"simulated fault in {operation}", str(path))
 
@@ -114,7 +114,7 @@ class MemoryFileSystem(FileSystem):
         self._add("link", target, self._node(source))
 
     def links(self, path: Path) -> int:
-        """How many names a file has."""
+        """Return the number of names of a file."""
         node = self._node(path)
         return sum(other is node for other in self._seen.values())
 
@@ -131,23 +131,23 @@ class MemoryFileSystem(FileSystem):
         del self._seen[path]
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder with all in it, one by one."""
+        """Remove a folder with its content, one file at a time."""
         for other in sorted(self._seen, reverse=True):
             if other.is_relative_to(path):
                 self.remove(other)
 
     def read(self, path: Path) -> bytes:
-        """All of a file."""
+        """Return the content of a file."""
         return self._node(path).seen
 
     def names(self, path: Path) -> list[str]:
-        """The names in a folder, in order."""
+        """Return the names in a folder, sorted."""
         if not self._node(path).folder:
             raise NotADirectoryError(errno.ENOTDIR, "no folder", str(path))
         return sorted(other.name for other in self._seen if other.parent == path and other.name)
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or folder."""
+        """Return whether there is a file or folder."""
         return path in self._seen
 
     def is_link(self, path: Path) -> bool:
@@ -156,15 +156,15 @@ class MemoryFileSystem(FileSystem):
         return False
 
     def size(self, path: Path) -> int:
-        """Bytes of a file."""
+        """Return the size of a file, in bytes."""
         return len(self.read(path))
 
     def checksum(self, path: Path) -> str:
-        """Hex BLAKE2b-128 of a file's content."""
+        """Return the hex BLAKE2b-128 of a file's content."""
         return hashlib.blake2b(self.read(path), digest_size=16).hexdigest()
 
     def lock(self, path: Path, holder: bytes) -> int:
-        """Lock a file; returns a token."""
+        """Lock a file; return a token."""
         if path in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, "locked", str(path))
         self.write(path, holder)
@@ -173,10 +173,10 @@ class MemoryFileSystem(FileSystem):
         return self._tokens
 
     def holds(self, path: Path, token: int) -> bool:
-        """Whether the lock is still held."""
+        """Return whether the lock is still held."""
         return self._locks.get(path) == token and path in self._seen
 
     def unlock(self, path: Path, token: int) -> None:
-        """Let the lock go."""
+        """Release the lock."""
         if self._locks.get(path) == token:
             del self._locks[path]

@@ -1,9 +1,9 @@
-"""Private temporary folders that are removed in the end, also if their process was killed.
+"""Private temporary folders, which are removed even if their process was killed.
 
-A folder belongs to the process that holds a lock on the file `lock` in it. The kernel releases
-the lock when the process ends, in whatever way, and each new folder removes those whose lock is
-free. A process id would not do: another PID namespace that shares the file system knows other
-processes. Removed are only folders of this user, with a name of ours and such a file.
+A folder belongs to the process that holds a lock on the file `lock` in it. The kernel releases the
+lock when the process ends. Making a folder removes those whose lock is free, if they belong to this
+user, have a name as given here and contain such a file. A process id would not suffice: processes
+in other PID namespaces may share the file system.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class TemporaryFolder:
             place = Path(parent or tempfile.gettempdir())
             remove_abandoned(place)
             if parent is not None:
-                # Sockets are not where other folders are, if `TMPDIR` is set.
+                # The folders of sockets are elsewhere if `TMPDIR` is set.
                 with contextlib.suppress(OSError):
                     remove_abandoned(Path(tempfile.gettempdir()))
             while (made := _make(kind, place)) is None:
-                continue  # another process took it for abandoned before it was locked
+                continue  # another process removed it before it was locked
         except OSError as error:
             raise StoreError(
                 f"cannot make a temporary folder: {error.strerror or error}; set TMPDIR to a "
@@ -59,8 +59,8 @@ class TemporaryFolder:
         self.path = self._folder / "content"
 
     def remove(self) -> None:
-        """Remove it with all that is in it; does nothing a second time."""
-        # A process that was forked has the same lock, and is not the owner.
+        """Remove the folder with its content; do nothing a second time."""
+        # A forked child inherits the lock, but does not own the folder.
         if self._lock is None or self._process != os.getpid():
             return
         _remove(self._folder)
@@ -83,7 +83,7 @@ def _make(kind: str, parent: Path) -> tuple[Path, int] | None:
         except BlockingIOError:
             raise
         except OSError:
-            pass  # a file system without locks; no other process gets the lock either
+            pass  # the file system has no locks, so no other process removes the folder
         (folder / "content").mkdir(mode=0o700)
     except (BlockingIOError, FileNotFoundError):
         os.close(lock)
@@ -104,7 +104,7 @@ def _remove_if_abandoned(folder: Path) -> None:
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
         return
-    # A FIFO of this name would hold up who opens it otherwise.
+    # O_NONBLOCK: opening a named pipe would block.
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if stat.S_ISREG(os.fstat(lock).st_mode):
@@ -115,7 +115,7 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder whose lock is held; the lock last, so that another can go on with it."""
+    """Remove a folder whose lock is held; the lock last, so that others can finish the removal."""
     shutil.rmtree(folder / "content", ignore_errors=True)
     with contextlib.suppress(OSError):
         if [path.name for path in folder.iterdir()] == [_LOCK]:
