@@ -31,6 +31,7 @@ from penstock.snapshot.metadata.handles import FileRecord, SnapshotBytes
 from penstock.snapshot.state.preparation.backoff import Backoff
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.errors import no_room_message, rocks_recoverability
+from penstock.snapshot.storage.filesystem.durable_files import sync_file, sync_path, write_file
 
 __all__ = ["CheckpointFiles", "link_or_copy"]
 
@@ -69,21 +70,6 @@ def _checksum(path: Path) -> str:
             digest.update(data)
             if len(data) < _CHUNK_BYTES:
                 return digest.hexdigest()
-    finally:
-        os.close(descriptor)
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -162,7 +148,7 @@ class CheckpointFiles:
                 if path.suffix == ".sst":
                     if not link_or_copy(stored, path):
                         # Later snapshots link it, and expect that it is durable.
-                        _fsync(path)
+                        sync_path(path)
                     self._known[path.name] = _KnownFile(file.size, file.checksum, stored)
                 else:
                     # RocksDB continues to write to some of these.
@@ -260,8 +246,7 @@ class CheckpointFiles:
     def _add_log(early: _EarlyCheckpoint, data: bytes) -> _Made:
         with (early.target / early.log).open("r+b") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            sync_file(file)
         name = f"{early.target.name}/{early.log}"
         record = FileRecord(name, len(data), _hash(data).hexdigest())
         return (*early.files, record), early.size + SnapshotBytes(new=len(data))
@@ -283,7 +268,7 @@ class CheckpointFiles:
             elif name in content.copied:
                 self._log_way("copied by RocksDB", target)
                 new += size
-                _fsync(stored)
+                sync_path(stored)
             else:
                 self._log_way("linked", target)
                 new += size * (old is None)
@@ -294,12 +279,12 @@ class CheckpointFiles:
             checksum = _hash(data).hexdigest()
             if not (old and old.checksum == checksum and _link_stored(old.stored, stored)):
                 new += len(data)
-                _write_durably(stored, data)
+                write_file(stored, data)
             known[name] = _KnownFile(len(data), checksum, stored)
         if begin_log:
             (target / database.begin_log()).touch(exist_ok=False)
         # Last: on most file systems the sync of the file before has synced it already.
-        _fsync(target)
+        sync_path(target)
         if upload:
             shutil.rmtree(self._scratch)
         self._known, self._checksums = known, {}
@@ -315,7 +300,7 @@ class CheckpointFiles:
         if old is not None and _link_stored(old.stored, stored):
             return False
         shutil.copyfile(source, stored)
-        _fsync(stored)
+        sync_path(stored)
         return True
 
     def _log_way(self, way: str, target: Path) -> None:

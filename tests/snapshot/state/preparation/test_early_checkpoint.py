@@ -382,7 +382,7 @@ def test_a_snapshot_may_be_captured_while_its_checkpoint_is_made_early(make):
 
 
 def break_sync(patch, backend):
-    patch.setattr(checkpoint_module, "_fsync", Mock(side_effect=OSError("no")))
+    patch.setattr(checkpoint_module, "sync_path", Mock(side_effect=OSError("no")))
 
 
 def break_flush(patch, backend):
