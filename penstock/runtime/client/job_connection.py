@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from penstock.runtime.control import packing
 from penstock.runtime.control.framing import receive_blocking, send_blocking
 from penstock.runtime.control.packing import unpack_event
+from penstock.runtime.control.requests import Order, encode_order
 from penstock.runtime.system.children import child_command
 from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 
@@ -76,7 +76,7 @@ class SocketConnection(JobConnection):
         """Ask the JobManager to stop the job in order; do nothing if it has ended."""
         try:
             with self._sending:
-                send_blocking(self._socket, packing.pack({"do": "stop"}))
+                send_blocking(self._socket, encode_order(Order.STOP))
         except OSError:
             return
 

@@ -17,9 +17,9 @@ from typing import Any
 import trio
 
 from penstock.runtime.client.job_connection import JobConnection
-from penstock.runtime.control import packing
 from penstock.runtime.control.framing import Frames
 from penstock.runtime.control.packing import unpack_event
+from penstock.runtime.control.requests import Order, encode_order
 from penstock.runtime.jobmanager.process import JobServer
 from penstock.runtime.minicluster.interrupts import (
     in_called_function,
@@ -70,7 +70,7 @@ class InProcessJob(JobConnection):
 
     def stop(self) -> None:
         """Ask the JobManager to stop the job in order; do nothing if it has ended."""
-        self._requests.append(packing.pack({"do": "stop"}))
+        self._requests.append(encode_order(Order.STOP))
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._send_requests)
 
