@@ -39,8 +39,8 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
+from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement
 from penstock.runtime.task.task import Task
-from penstock.runtime.task.task_snapshot import Acknowledgement
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_factory import TaskFactory

@@ -103,8 +103,8 @@ class Aims:
         from penstock.runtime.network.feedback_channel import FeedbackChannel
         from penstock.runtime.network.input_gate import InputGate
         from penstock.runtime.serialization.record_batch import RecordBatch
-        from penstock.runtime.task.checkpoint_writer import CheckpointWriter
-        from penstock.runtime.task.task_snapshot_writer import TaskSnapshotWriter
+        from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+        from penstock.runtime.task.snapshots.task_snapshot_writer import TaskSnapshotWriter
         from penstock.snapshot.protocols.aligned_cyclic import AlignedCyclicProtocol
         from penstock.snapshot.protocols.events import BlockChannel
 

@@ -18,7 +18,7 @@ from penstock.dataflow.errors import PenstockError
 from penstock.runtime.network.channel_log import ChannelLog
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.spill_queue import Hold, SpillQueue
-from penstock.runtime.task.task_snapshot import TaskSnapshot
+from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
 from tests.simulation.lineage import Program, Totals
 from tests.simulation.tasks import (
     PLAIN,

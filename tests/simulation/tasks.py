@@ -31,12 +31,12 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.system.system import System
-from penstock.runtime.task.background_work import drive
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
-from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
+from penstock.runtime.task.snapshots.background_work import drive
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
+from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, TaskSnapshot
 from penstock.runtime.task.task import Task
-from penstock.runtime.task.task_snapshot import Acknowledgement, TaskSnapshot
 from penstock.runtime.taskmanager import channel_factory, task_factory
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor

@@ -27,9 +27,7 @@ from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.in_flight_data import InFlightRecorder
 from penstock.runtime.task.mailbox import (
     BarrierMail,
     EndOfInputMail,
@@ -41,8 +39,10 @@ from penstock.runtime.task.mailbox import (
 )
 from penstock.runtime.task.operator_chain import ChainNode, close_all
 from penstock.runtime.task.slice_runner import SliceRunner
-from penstock.runtime.task.snapshot_driver import SnapshotDriver
-from penstock.runtime.task.state_capture import StateCapture
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
+from penstock.runtime.task.snapshots.snapshot_driver import SnapshotDriver
+from penstock.runtime.task.snapshots.state_capture import StateCapture
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error

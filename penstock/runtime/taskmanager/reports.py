@@ -7,7 +7,7 @@ from dataclasses import astuple
 
 from penstock.runtime.control import messages as m
 from penstock.runtime.serialization.codec import Codec
-from penstock.runtime.task.task_snapshot import Acknowledgement, CheckpointResponder
+from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, CheckpointResponder
 from penstock.runtime.taskmanager.gc_tuning import process_memory
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.metadata.plain_values import NOT_PLAIN, require_plain

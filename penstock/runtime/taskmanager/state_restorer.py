@@ -8,8 +8,8 @@ from typing import Any
 import trio
 
 from penstock.runtime.system.threads import Offload
-from penstock.runtime.task.background_work import drive
-from penstock.runtime.task.log_replay import LogReplayer, RestoredLog
+from penstock.runtime.task.snapshots.background_work import drive
+from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.snapshot.metadata.handles import OperatorHandle

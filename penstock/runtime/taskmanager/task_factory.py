@@ -29,13 +29,13 @@ from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
 from penstock.runtime.operators.source_input import SequentialSourceInput, SourceInput
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.in_flight_data import BarrierRelay, InFlightRecorder
 from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.snapshots.in_flight_data import BarrierRelay, InFlightRecorder
+from penstock.runtime.task.snapshots.task_snapshot import CheckpointResponder
+from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.runtime.task.task import Task, TaskListener, TaskSettings
-from penstock.runtime.task.task_snapshot import CheckpointResponder
-from penstock.runtime.task.write_scheduler import WriteScheduler
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_runner import TaskRunner

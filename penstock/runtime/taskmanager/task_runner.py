@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from penstock.runtime.system.system import System
-from penstock.runtime.task.barrier_priority import BarrierPriority
+from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.task_signals import TaskSignals
 from penstock.runtime.user_code.current_operator import operator_at_work

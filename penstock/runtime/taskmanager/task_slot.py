@@ -8,7 +8,7 @@ from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
 from penstock.dataflow.source import Split
 from penstock.runtime.control import messages as m
-from penstock.runtime.task.barrier_priority import BarrierPriority
+from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.taskmanager.task_runner import TaskRunner
 from penstock.snapshot.protocols.events import SnapshotKind
 

@@ -37,9 +37,9 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.task import Task, TaskSettings
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.aligned import AlignedProtocol

@@ -16,7 +16,7 @@ from functools import partial
 
 from penstock.dataflow.sink import Committable
 from penstock.runtime.network.channel_log import InFlightLog
-from penstock.runtime.task.background_work import (
+from penstock.runtime.task.snapshots.background_work import (
     BackgroundWork,
     CheckpointPreparation,
     Checksums,
@@ -26,9 +26,9 @@ from penstock.runtime.task.background_work import (
     Offload,
     Pause,
 )
-from penstock.runtime.task.task_snapshot import CheckpointResponder, TaskSnapshot
-from penstock.runtime.task.task_snapshot_writer import TaskSnapshotWriter
-from penstock.runtime.task.write_scheduler import WriteScheduler
+from penstock.runtime.task.snapshots.task_snapshot import CheckpointResponder, TaskSnapshot
+from penstock.runtime.task.snapshots.task_snapshot_writer import TaskSnapshotWriter
+from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.storage.job_paths import JobPaths
 

@@ -3,7 +3,11 @@
 import pytest
 import trio
 
-from penstock.runtime.task.write_scheduler import MAX_WAIT_SECONDS, MAX_WAIT_TURNS, WriteScheduler
+from penstock.runtime.task.snapshots.write_scheduler import (
+    MAX_WAIT_SECONDS,
+    MAX_WAIT_TURNS,
+    WriteScheduler,
+)
 
 
 def runnable() -> int:

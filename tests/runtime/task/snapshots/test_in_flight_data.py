@@ -31,12 +31,16 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.runtime.task.chain_runner import ChainRunner
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.in_flight_data import REPLAY_BYTES, BarrierRelay, InFlightRecorder
 from penstock.runtime.task.operator_chain import ChainNode
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.snapshots.in_flight_data import (
+    REPLAY_BYTES,
+    BarrierRelay,
+    InFlightRecorder,
+)
+from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement
 from penstock.runtime.task.task import Task, TaskSettings
-from penstock.runtime.task.task_snapshot import Acknowledgement
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol

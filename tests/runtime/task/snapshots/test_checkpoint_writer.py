@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.dataflow.errors import JobError, StoreError
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
-from penstock.runtime.task.task_snapshot import Acknowledgement, TaskSnapshot
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, TaskSnapshot
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage.job_paths import JobPaths
 from tests.runtime.network.channels import Clock

@@ -7,7 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from penstock.runtime.task.barrier_priority import DRAIN_SECONDS, LONGEST_SECONDS, BarrierPriority
+from penstock.runtime.task.snapshots.barrier_priority import (
+    DRAIN_SECONDS,
+    LONGEST_SECONDS,
+    BarrierPriority,
+)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from penstock.runtime.task.write_scheduler import WriteScheduler
+from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.snapshot.state import KeyedBackend
 
 __all__ = [

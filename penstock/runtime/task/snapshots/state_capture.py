@@ -7,9 +7,9 @@ from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.in_flight_data import InFlightRecorder
 from penstock.runtime.task.slice_runner import SliceRunner
-from penstock.runtime.task.task_snapshot import TaskSnapshot
+from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
+from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend

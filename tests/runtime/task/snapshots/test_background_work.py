@@ -8,9 +8,9 @@ import trio
 import trio.testing
 
 from penstock.runtime.system.signal import Signal
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
-from penstock.runtime.task.task_snapshot import TaskSnapshot
-from penstock.runtime.task.write_scheduler import WriteScheduler
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
+from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
 from penstock.snapshot.protocols.events import SnapshotKind
 from tests.snapshot.state.backends import Maker
 

@@ -12,10 +12,10 @@ from functools import partial
 
 from penstock.runtime.network.elements import Barrier
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.task.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.end_of_input import EndOfInputTracker
-from penstock.runtime.task.in_flight_data import REPLAY_BYTES, InFlightRecorder
-from penstock.runtime.task.state_capture import StateCapture
+from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
+from penstock.runtime.task.snapshots.in_flight_data import REPLAY_BYTES, InFlightRecorder
+from penstock.runtime.task.snapshots.state_capture import StateCapture
 from penstock.runtime.task.task_outputs import TaskOutputs
 from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import (

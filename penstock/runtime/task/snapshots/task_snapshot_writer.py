@@ -9,8 +9,8 @@ from typing import Any
 from penstock.dataflow.errors import PenstockError, Recoverability, recoverability_of
 from penstock.dataflow.sink import Committable
 from penstock.runtime.network.channel_log import InFlightLog
-from penstock.runtime.task.background_work import Offload, Pause, drive
-from penstock.runtime.task.task_snapshot import TaskSnapshot
+from penstock.runtime.task.snapshots.background_work import Offload, Pause, drive
+from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
 from penstock.runtime.user_code.errors import calling
 from penstock.snapshot.metadata.handles import OperatorHandle
 from penstock.snapshot.storage.in_flight_log import LogPart, write_log

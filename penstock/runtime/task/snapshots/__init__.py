@@ -1,0 +1,1 @@
+"""A task's part in snapshots: capture at the barrier, writing in the background, and replay."""
