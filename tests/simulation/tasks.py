@@ -76,9 +76,9 @@ class RecordingRunner(ChainRunner):
         self.taken: dict[str, list[Any]] = {uid: [] for uid in uids}
         self.given: dict[str, list[Any]] = {uid: [] for uid in uids}
 
-    def process(self, node: Any, records: list[Any]) -> None:
-        self.taken[node.operator.context.uid] += records
-        super().process(node, records)
+    def process(self, node: Any, batch: RecordBatch, count: int) -> None:
+        self.taken[node.operator.context.uid] += batch.rows()
+        super().process(node, batch, count)
 
     def emit(self, node: Any, out: list[Any]) -> None:
         self.given[node.operator.context.uid] += out
