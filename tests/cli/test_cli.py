@@ -108,7 +108,7 @@ def test_a_job_gets_its_arguments_and_finds_its_neighbours_and_stdout_is_its_own
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_a_job_which_says_how_to_resume_it_and_nothing_is_lost(
+def test_a_signal_stops_a_job_whose_resume_command_is_printed_and_nothing_is_lost(
     tmp_path, job, number, code
 ):
     args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots", "--progress", "none"]
@@ -130,7 +130,7 @@ def test_a_signal_stops_a_job_which_says_how_to_resume_it_and_nothing_is_lost(
     assert committed(tmp_path / "out") == list(range(400))
 
 
-def test_a_second_run_on_a_folder_with_snapshots_must_say_resume(tmp_path, job):
+def test_a_second_run_on_a_folder_with_snapshots_needs_resume(tmp_path, job):
     args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots"]
     rest = ["--", "20", "1000"]
     first = call(tmp_path, *args, "--resume", *rest)
@@ -148,7 +148,7 @@ def test_records_are_collected_while_lines_go_to_standard_error(tmp_path, job):
     assert "finished" in done.stderr
 
 
-def test_a_failing_function_is_told_with_its_own_traceback_first(tmp_path, job):
+def test_a_failing_function_is_reported_with_its_own_traceback_first(tmp_path, job):
     done = call(tmp_path, "run", job(FAILING), "--progress", "none", code=1)
     lines = done.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -243,7 +243,7 @@ def test_snapshots_are_listed_shown_and_checked(tmp_path, job):
         (["jobmanager", "--host", "0.0.0.0"], 2, "--host goes together with --port"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_told_in_a_sentence(
+def test_a_mistake_on_the_command_line_is_reported_in_a_sentence(
     tmp_path, job, monkeypatch, args, code, said
 ):
     job("from penstock import StreamExecutionEnvironment\n"
@@ -277,7 +277,7 @@ def test_a_mistake_on_the_command_line_is_told_in_a_sentence(
         ),
     ],
 )
-def test_a_job_file_that_is_wrong_is_told_without_frames_of_ours(
+def test_an_error_of_a_job_file_is_reported_without_internal_frames(
     tmp_path, job, monkeypatch, text, said
 ):
     monkeypatch.chdir(tmp_path)
@@ -374,7 +374,7 @@ def test_every_command_and_option_has_help_and_is_documented():
                     assert f"`{spelling}" in sections[name], f"{name} {spelling}"
 
 
-def test_the_version_is_told_and_help_is_quick():
+def test_the_version_is_printed_and_help_is_quick():
     assert penstock.__version__ in CliRunner().invoke(main, ["--version"]).output
     code = "import sys; from penstock.cli import main; print([m for m in ('trio', 'rich', 'rocksdict', 'networkx') if m in sys.modules])"  # noqa: E501
     done = subprocess.run(

@@ -31,7 +31,7 @@ def test_lines_about_snapshots_come_at_most_once_a_second():
     ]
 
 
-def test_a_busy_worker_is_told_once():
+def test_a_busy_worker_is_reported_once():
     said = []
     lines = EventLines(said.append)
     lines({"event": "workers", "pids": [70, 71]})
@@ -40,7 +40,7 @@ def test_a_busy_worker_is_told_once():
     assert said[1:] == ["busy: worker 1 (pid 71) has been inside one call of a function for long"]
 
 
-def test_a_failure_that_repeats_is_told_in_full_once():
+def test_a_failure_that_repeats_is_reported_in_full_once():
     said = []
     lines = EventLines(said.append)
     for cause in ("worker 1 died", "worker 1 died", "worker 2 died"):

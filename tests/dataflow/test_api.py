@@ -351,7 +351,7 @@ def test_text_files_are_read_and_results_come_back_to_the_program(tmp_path: Path
     assert capfd.readouterr().out.count("aaa") == words.count("aaa")
 
 
-def test_a_report_tells_operators_snapshots_and_restarts(tmp_path: Path):
+def test_a_report_has_operators_snapshots_and_restarts(tmp_path: Path):
     env = StreamExecutionEnvironment.get_execution_environment().enable_checkpointing(50)
     env.from_generator(lambda i: i, 200, 1000).map(str).uid("texts").print()
     report = tmp_path / "report.json"

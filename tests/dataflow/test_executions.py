@@ -50,7 +50,7 @@ def _source(env: StreamExecutionEnvironment, name: str) -> DataStream:
     return env.from_collection([1]).name(name)
 
 
-def test_an_execution_has_what_was_added_since_the_last_one(env, executor: Recorder):
+def test_an_execution_has_the_operators_added_since_the_last_one(env, executor: Recorder):
     _source(env, "a").uid("source").print().name("first")
     env.execute()
     _source(env, "b").uid("source").print().name("second")

@@ -9,7 +9,7 @@ from penstock import StreamExecutionEnvironment
 from penstock.dataflow.program import RunOptions, run_options
 
 
-def test_a_source_that_cannot_be_read_again_says_so_when_the_job_starts() -> None:
+def test_a_source_that_cannot_be_read_again_is_noted_when_the_job_starts() -> None:
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

@@ -94,7 +94,7 @@ def test_without_snapshots_a_failure_is_not_restarted():
     assert not [event for event in events if event["event"] == "restarting"]
 
 
-def test_a_function_that_cannot_be_sent_names_what_fails():
+def test_the_error_of_a_function_that_cannot_be_sent_names_the_cause():
     class Locked(MapFunction):
         def __init__(self):
             self.guard = threading.Lock()
@@ -132,7 +132,7 @@ class Strange:
         ),
     ],
 )
-def test_what_cannot_be_carried_or_routed_is_refused_with_operator_and_type(
+def test_a_record_that_cannot_be_encoded_or_routed_is_refused_with_operator_and_type(
     build: Callable, operator: str, message: str
 ):
     env = _environment(2)
@@ -184,7 +184,7 @@ def test_a_folder_of_another_job_is_refused(tmp_path: Path):
         run(counting_job(settings), name="second", resume="newest")
 
 
-def test_a_second_run_on_the_same_folder_is_refused_and_the_first_goes_on(tmp_path: Path):
+def test_a_second_run_on_the_same_folder_is_refused_and_the_first_continues(tmp_path: Path):
     settings = Settings(tmp_path, parts=2)
     refused: list[str] = []
 
@@ -213,7 +213,7 @@ def finished(tmp_path: Path) -> Settings:
     return settings
 
 
-def test_what_a_finished_job_left_is_not_overwritten_resumed_or_forked_by_mistake(
+def test_the_folder_of_a_finished_job_is_not_overwritten_resumed_or_forked_by_mistake(
     finished: Settings,
 ):
     with pytest.raises(GraphError, match="go on from the newest with --resume"):

@@ -47,7 +47,7 @@ def test_no_file_is_too_long(path: Path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_every_module_says_what_it_is(path: Path):
+def test_every_module_has_a_docstring(path: Path):
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert text and len(text) > 20, f"{_name(path)} has no docstring that says what it is"
 

@@ -37,7 +37,7 @@ def stream(env: StreamExecutionEnvironment) -> DataStream:
     return env.from_collection([1])
 
 
-def test_a_missing_method_says_what_to_do_instead(env: Any, stream: Any) -> None:
+def test_a_missing_method_names_its_replacement(env: Any, stream: Any) -> None:
     keyed = stream.key_by(str)
     for target, names in ((env, ENVIRONMENT), (stream, STREAM), (keyed, KEYED_STREAM)):
         for name, reason in names.items():

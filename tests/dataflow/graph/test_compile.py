@@ -26,7 +26,7 @@ def test_operators_joined_by_forward_edges_are_fused():
     assert _chains(env) == ["Source: Sequence → Map → Filter → Print to Std. Out"]
 
 
-def test_a_key_by_begins_a_new_chain_and_its_reduce_is_fused_with_what_follows():
+def test_a_key_by_begins_a_new_chain_and_its_reduce_is_chained_to_the_next_operators():
     env = _environment()
     env.from_sequence(1, 9).map(str).key_by(len).count().map(str).print()
     assert _chains(env) == ["Source: Sequence → Map", "Count → Map → Print to Std. Out"]
@@ -44,7 +44,7 @@ def test_another_parallelism_begins_a_new_chain_and_rebalances():
     assert graph.slots == 3
 
 
-def test_chaining_can_be_disabled_or_begun_anew():
+def test_chaining_can_be_disabled_or_a_new_chain_begun():
     env = _environment()
     env.from_sequence(1, 9).map(str).disable_chaining().filter(bool).print()
     assert _chains(env) == ["Source: Sequence", "Map", "Filter → Print to Std. Out"]

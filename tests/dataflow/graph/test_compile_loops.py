@@ -197,7 +197,7 @@ def test_a_feedback_edge_is_the_only_way_to_an_operator_and_then_no_back_edge():
     assert graph.loops == ()
 
 
-def test_what_the_program_calls_feedback_is_rather_the_back_edge():
+def test_the_edge_that_the_program_calls_feedback_is_preferred_as_back_edge():
     env = _environment()
     one, two = env.create_feedback("one"), env.create_feedback("two")
     entry = _step(_source(env), "entry")
@@ -411,7 +411,7 @@ def test_a_derived_uid_stays_when_an_operator_is_fed_back_into():
     assert uids(True, True) == uids(True, False) == uids(False, False)
 
 
-def test_operators_that_read_only_feedbacks_are_told_apart_by_the_feedbacks_names():
+def test_operators_that_read_only_feedbacks_are_identified_by_the_feedbacks_names():
     def uid_of_second(with_first: bool) -> str:
         env = _environment()
         for name in ("first", "second") if with_first else ("second",):
@@ -454,7 +454,7 @@ class KeyedEnding(KeyedProcessFunction):
         return [ctx.get_current_key()]
 
 
-def test_a_function_has_an_end_of_input_if_its_class_says_what_to_do_there():
+def test_a_function_has_an_end_of_input_if_its_class_defines_one():
     class Inherited(Ending):
         pass
 
@@ -596,7 +596,7 @@ def _not_from_the_iteration(env, source):
         (lambda env, source: source.iterate().uid("y"), "belongs right after the operator"),
     ],
 )
-def test_a_wrong_loop_is_refused_with_what_to_change(build, message):
+def test_a_wrong_loop_is_refused_with_the_change_needed(build, message):
     with pytest.raises(GraphError, match=message):
         _wrong(build)
 

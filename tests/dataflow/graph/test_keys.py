@@ -278,7 +278,7 @@ def test_a_tuple_nested_without_bounds_is_refused() -> None:
         canonical(key)
 
 
-def test_canonical_bytes_are_what_they_always_were() -> None:
+def test_canonical_bytes_do_not_change() -> None:
     golden = {
         None: b"n",
         1: b"i1",
@@ -399,7 +399,7 @@ EQUALS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("key", "plain"), EQUALS, ids=lambda value: str(type(value)))
-def test_what_equals_an_allowed_key_is_the_same_key(key: Any, plain: Any) -> None:
+def test_a_value_that_equals_an_allowed_key_is_the_same_key(key: Any, plain: Any) -> None:
     check_same_key(key, plain)
 
 

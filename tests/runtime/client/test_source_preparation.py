@@ -87,7 +87,7 @@ def test_a_source_is_prepared_before_its_job_and_released_behind_it(tmp_path: Pa
     assert source.calls[0].folder != other.calls[0].folder
 
 
-def test_a_source_that_is_prepared_hears_what_its_snapshot_holds(tmp_path: Path):
+def test_a_source_is_prepared_with_the_state_of_its_snapshot(tmp_path: Path):
     run(_env(Prepared(), tmp_path / "job"))
     newest = Store(tmp_path / "job").newest()
     assert newest is not None
@@ -145,7 +145,7 @@ def test_a_job_that_is_left_alone_needs_a_folder():
         pass
 
 
-def test_an_enumerator_hears_what_retained_snapshots_hold(tmp_path: Path):
+def test_an_enumerator_gets_the_states_of_retained_snapshots(tmp_path: Path):
     source = Prepared()
     env = _env(source, tmp_path / "job")
     # Only the last is taken, at the end: one before might be of the middle of a split.

@@ -71,7 +71,7 @@ def _execute(job: Job, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143)],
 )
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_program_ends_as_its_first_signal_says(monkeypatch, number, error, code, count):
+def test_a_program_ends_as_its_first_signal_would_end_it(monkeypatch, number, error, code, count):
     job = Job([number] * count, STOPPED if count == 1 else None)
     before = signal.getsignal(number)
     with pytest.raises(error) as ended:
