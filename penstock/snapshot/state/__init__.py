@@ -3,9 +3,9 @@
 One `KeyedBackend` holds the keyed state of one subtask of one operator. Value, list and map state,
 TTL and timers are built upon its tables elsewhere. A newcomer needs nine concepts:
 
-1. **Table** (`KeyedTable`): one named state, a map from key to value. Its entries are *dirty*
-   (changed, not written), *captured* (part of a snapshot that is not written yet), *clean* (also
-   in RocksDB), or *cold* (in RocksDB only).
+1. **Table** (`KeyedTable`): one named state, a map from key to value. A *dirty* entry has changed
+   and is not written. A *captured* one is part of a snapshot that is not written yet. A *clean*
+   one is in RocksDB too, and a *cold* one in RocksDB only.
 2. **State snapshot** (`StateSnapshot`): what all tables held at one barrier. Capturing it is quick
    and happens at the barrier. Writing it is slow, and records are processed meanwhile.
 3. **Work** (`slices.Work`): slow work is a generator. It yields between short slices on the event

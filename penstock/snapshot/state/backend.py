@@ -14,7 +14,7 @@ Invariants:
 * At most one generator of slow work is in an off-loop step at a time. Snapshots may be captured,
   and records processed, between any two steps.
 
-Nothing here schedules work: `slices.Work` says how the runtime drives it.
+Nothing here schedules work: the runtime drives it, as `slices.Work` describes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Restores the keyed state of a snapshot, at the same or at another parallelism.
 
 A handle that covers exactly the key groups of the subtask is linked. If it holds rows, no value is
-read until it is asked for; blocks are read as a whole. Otherwise the rows of the subtask's
-key groups are copied, still encoded, from linked working copies into an empty database, and the
-entries of blocks are loaded into memory.
+read until it is asked for; blocks are read as a whole. Otherwise the files are linked
+into a working folder. The rows of the subtask's key groups are copied from there into an empty
+database, still encoded; the entries of blocks are loaded into memory.
 
 The folders of the snapshot itself are never opened, since RocksDB would delete files in them.
 Checksums are not verified here.

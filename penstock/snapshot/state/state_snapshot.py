@@ -177,7 +177,7 @@ class StateSnapshot:
             part.release()
 
     def write(self, target: Path | None) -> Work[tuple[KeyedHandle, SnapshotBytes] | None]:
-        """Write the captured state; `slices.Work` says how to drive it.
+        """Write the captured state; `slices.Work` describes how to drive it.
 
         Arguments:
             target: folder to make for the files; its parent exists. The folder does not exist,

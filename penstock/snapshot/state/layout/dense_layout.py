@@ -10,8 +10,8 @@ captures the list of all values. It compares this list, object by object, with t
 written last, and writes the blocks in which a value differs. Listing costs about 20 ns an entry,
 at the barrier.
 
-The layout is for tables whose values cannot change in place, from which nothing is deleted, and
-which are small enough to be listed at a barrier.
+The layout is for tables whose values cannot change in place, and from which nothing is deleted.
+They have to be small enough to be listed at a barrier.
 """
 
 from __future__ import annotations

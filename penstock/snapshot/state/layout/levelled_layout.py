@@ -70,8 +70,8 @@ class LevelledLayout:
     def after_snapshot(self, cold: ColdStore) -> StateLayout:
         """Return a dense layout if that pays.
 
-        It is not made at a barrier, where all changed entries would have to be moved, but now,
-        when those have to be moved that changed meanwhile.
+        It is not made at a barrier, where all changed entries would have to be moved. Now only
+        those have to be moved that changed while the snapshot was written.
         """
         mostly_changed, self._mostly_changed = self._mostly_changed, False
         table = self.table

@@ -33,12 +33,12 @@ class EagerFlusher:
     @property
     def wanted(self) -> bool:
         """Whether `run` would write something now."""
-        return self._allowed() and (bool(self._due_for_scan()) or self._many_dirty())
+        return self._allowed() and (bool(self._layouts_to_scan()) or self._many_dirty())
 
     def _allowed(self) -> bool:
         return self._storage.is_open and not self._is_interrupted() and self._policy.allowed
 
-    def _due_for_scan(self) -> Sequence[StateLayout]:
+    def _layouts_to_scan(self) -> Sequence[StateLayout]:
         now = self._storage.slicing.clock()
         return [layout for layout in self._tables.layouts if layout.may_scan(now)]
 
@@ -56,10 +56,8 @@ class EagerFlusher:
 
         Ends when little is left, or when a snapshot was captured.
         """
-        if not self._allowed():
-            return
-        for layout in self._due_for_scan()[:1]:
-            yield from self._flush_blocks(layout)
+        if self._allowed() and (to_scan := self._layouts_to_scan()):
+            yield from self._flush_blocks(to_scan[0])
         while self._allowed() and self._many_dirty():
             layout = max(self._tables.layouts, key=lambda layout: layout.flushable_entries())
             table = layout.table

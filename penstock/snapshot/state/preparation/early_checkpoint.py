@@ -1,8 +1,8 @@
 """Prepares the checkpoint of a snapshot that is announced, before its barrier arrives.
 
-If little is written between then and the end of the snapshot, the checkpoint is made early, and a
-log of the later writes is added to it. Otherwise the database is only flushed, so that the
-checkpoint has less to flush.
+If few writes are expected until the snapshot ends, the checkpoint is made early. A log of the later
+writes is added to it. Otherwise the database is only flushed, so that the checkpoint has less
+to flush.
 """
 
 from __future__ import annotations

@@ -4,11 +4,13 @@ As long as all entries are in memory, no key is looked up in RocksDB: the databa
 snapshots only. A block of a thousand entries then costs a fraction of a thousand rows, in encoding,
 writing, sorting and compaction. Only entries that were written twice have to be merged.
 
-**Compaction.** When the blocks of a state hold more than twice its live entries, the next snapshot,
-once it is written, also writes the clean entries that no block of its own interval has, and the
-older blocks are removed. An entry that has changed again meanwhile is left out: its clean value may
-be the object that is being changed, or be missing because the captured value had to be encoded.
-It will be written with the snapshot that captures the change; until then the older blocks stay.
+**Compaction.** It begins when the blocks of a state hold more than twice its live entries. Once the
+next snapshot is written, the clean entries that no block of its interval has are written again.
+Then the older blocks are removed.
+
+An entry that has changed again meanwhile is left out. Its clean value may be the object that is
+being changed, or be missing because the captured value had to be encoded. It will be written with
+the snapshot that captures the change; until then the older blocks stay.
 
 A dense table (`dense_layout.py`) writes its blocks again under their own numbers instead, so
 nothing of them has to be compacted.

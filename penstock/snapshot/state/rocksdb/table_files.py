@@ -11,8 +11,8 @@ consistent:
 * A table file is complete and synced before the edit that adds it is written, and never changes
   afterwards. Its number is not used twice. So the content of a linked file needs no sync.
 * A table file is deleted only after an edit that removes it is in the MANIFEST. So if a file cannot
-  be linked, the MANIFEST has grown (or was replaced, and CURRENT names the new one), and the next
-  version does not name the file. Once all files are linked, later edits do not matter.
+  be linked, the MANIFEST has grown, or was replaced and CURRENT names the new one. The next version
+  does not name the file. Once all files are linked, later edits do not matter.
 * `flush` returns after the edits that add its files are in the MANIFEST that CURRENT names, and
   CURRENT is read after that. So everything that was written before is in the checkpoint.
 
