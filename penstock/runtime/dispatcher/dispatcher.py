@@ -1,4 +1,4 @@
-"""The dispatcher: takes jobs on one machine, and runs each in a JobManager process of its own.
+"""The dispatcher: takes jobs, and runs each in a JobManager process of its own.
 
 It passes requests and events on, and keeps a record of each job in a state folder. Three rules
 hold:

@@ -67,9 +67,9 @@ class JobRegistry:
         self._next = 1
 
     def load(self) -> None:
-        """Read the records of earlier dispatchers; their running jobs are lost. Raises `OSError`.
+        """Read the records of earlier dispatchers; their running jobs are lost.
 
-        A record that cannot be read, after a full disk for example, is skipped.
+        A record that cannot be read, after a full disk for example, is skipped. Raises `OSError`.
         """
         paths = [path for path in self._folder.glob("*.json") if path.stem.isdecimal()]
         records = []

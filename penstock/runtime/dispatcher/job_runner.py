@@ -29,7 +29,7 @@ MAX_BEHIND = 10_000
 
 
 class JobRunner:
-    """A running job: its process, the connection to it, and the clients that follow it.
+    """A running job: its process, its connection, and the clients that follow it.
 
     Arguments:
         record: of the job; kept up to date.

@@ -1,4 +1,4 @@
-"""Files that are private to this user, in a folder that others may have written to before."""
+"""Files that only this user can access, in a folder that was shared before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_private(path: Path) -> bytes:
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """Write a file, readable by the owner only, in place of an older one. Raises `OSError`."""
+    """Replace a file by one that only its owner can read. Raises `OSError`."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

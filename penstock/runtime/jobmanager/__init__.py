@@ -1,4 +1,4 @@
-"""Run one job: its attempts, snapshots, restarts and commits. (Flink: `JobMaster`.)
+"""Run one job: attempts, snapshots, restarts and commits. (Flink: `JobMaster`.)
 
 `jobmanager.py` runs attempts until the job has ended, and `process.py` is the process around it.
 An attempt (`attempt/`) deploys the job on workers and drives its checkpoints. `snapshots/` has the

@@ -1,4 +1,4 @@
-"""The settings with which a client starts a job, and the outcome that it gets back."""
+"""The settings of a job from its client, and the outcome that is sent back."""
 
 from __future__ import annotations
 

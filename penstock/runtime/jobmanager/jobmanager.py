@@ -1,4 +1,4 @@
-"""The JobManager: one job, from its code to its end, over as many attempts as it takes.
+"""The JobManager: one job, from its code to its end, over all its attempts.
 
 It compiles the program, locks the job's folder, has the start planned (`snapshots`), runs attempts
 (`attempt`), and asks the restart strategy after each failure. It runs in a process of its own
@@ -146,7 +146,7 @@ class JobManager:
             self._savepoint_wanted = True
 
     def busy_workers(self) -> list[int]:
-        """Return the slots of workers that live, and whose task loop has not reported for long."""
+        """Return the slots of workers whose task loop has not reported for long."""
         return [] if self._attempt is None else self._attempt.busy_workers()
 
     def outcome(self) -> JobOutcome:
@@ -168,7 +168,7 @@ class JobManager:
     # ---- attempts
 
     async def _run(self, start: RestorePlan) -> JobOutcome:
-        """Run attempts from a planned start, until one finishes or the job is not restarted."""
+        """Run attempts until one finishes, or the job is not restarted."""
         self.plan, self._lineage = start.plan, start.lineage
         self.metrics = JobMetrics(self.plan)
         for event in start.events():
@@ -216,7 +216,7 @@ class JobManager:
     async def _run_attempt(
         self, publisher: SnapshotPublisher, restored: RestoredSnapshot | None
     ) -> None:
-        """Run one attempt to the end of the job. Raises the `PenstockError` that it failed with."""
+        """Run one attempt to the end of the job. Raises its failure, a `PenstockError`."""
         numbers = await self.store.reserve_numbers()
         publisher.begin(numbers.start)
         # Nothing is pending now. Output that older attempts staged and that is still there is in
@@ -243,7 +243,7 @@ class JobManager:
     def _attempt_runs(
         self, attempt: ExecutionAttempt, restored: RestoredSnapshot | None, next_number: int
     ) -> None:
-        """Note that an attempt processes records, and pass on the requests that waited for it."""
+        """Note that an attempt processes records, and pass waiting requests to it."""
         self._attempt, self._began = attempt, True
         details = {
             "snapshot": None if restored is None else restored.manifest.number,

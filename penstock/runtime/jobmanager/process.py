@@ -236,7 +236,10 @@ async def _serve(descriptor: int) -> int:
 
 
 def main() -> None:
-    """Serve the client at the other end of the socket whose descriptor is the only argument."""
+    """Serve the client at the other end of the socket.
+
+    The descriptor of the socket is the only argument of the process.
+    """
     # The garbage collector need not scan the imported modules at each full collection.
     gc.freeze()
     watch_forks()

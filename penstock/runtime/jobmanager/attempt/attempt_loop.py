@@ -1,4 +1,4 @@
-"""The event loop of one attempt, in which everything about the attempt happens, one by one.
+"""The event loop of one attempt, which handles its events one by one.
 
 Messages of workers, their deaths, ticks of the clock and finished file work are all posted as
 handlers. So no two handlers run at the same time, and the first failure ends the loop.
@@ -32,11 +32,11 @@ class AttemptLoop:
         self._finished = trio.Event()
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Let background work run in a nursery, which is cancelled at the end of the attempt."""
+        """Let background work run in a nursery, which ends with the attempt."""
         self._nursery = nursery
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        """Start background work. It posts its results and its failures, and does not raise."""
+        """Start background work, which posts its results and failures and never raises."""
         assert self._nursery is not None
         self._nursery.start_soon(function, *arguments)
 
@@ -58,7 +58,7 @@ class AttemptLoop:
         self._finished.set()
 
     async def run(self) -> None:
-        """Run handlers until the loop is finished. Raises the root cause of the first failure."""
+        """Run handlers until the loop is finished. Raises the cause of a failure."""
         while not self._finished.is_set():
             failure = await self._run_next()
             if failure is not None:

@@ -129,7 +129,10 @@ class CheckpointDriver:
         self._loop.post(partial(self._coordinate, c.StopRequested()))
 
     def savepoint(self) -> None:
-        """Take a snapshot that retention never removes; if it is aborted, take another one."""
+        """Take a snapshot that retention never removes.
+
+        If it is aborted, another one is taken.
+        """
         self._savepoints += 1
         self._loop.post(partial(self._coordinate, c.SavepointRequested()))
 

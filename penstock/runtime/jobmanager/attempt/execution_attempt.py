@@ -1,4 +1,4 @@
-"""One execution attempt: from starting the workers to the job's end, or the first failure.
+"""One execution attempt: from the start of the workers to its end or failure.
 
 An attempt never survives a failure: the JobManager starts another one.
 """
@@ -120,7 +120,7 @@ class ExecutionAttempt:
         return self._checkpoints.savepoint_pending
 
     def busy_workers(self) -> list[int]:
-        """Return the slots of workers that live, and whose task loop has not reported for long."""
+        """Return the slots of workers whose task loop has not reported for long."""
         return self._workers.busy()
 
     def _handle(self, slot: int, message: m.Message) -> None:

@@ -1,4 +1,4 @@
-"""Attributes a failure of an attempt to the death of a worker, if that is behind it.
+"""Attributes a failure of an attempt to the death of a worker.
 
 When a worker dies, others notice it first: their data connections break, or the control
 connection ends before the process has been reaped. The death itself is reported a little later,

@@ -147,7 +147,7 @@ class SplitAssigner:
             return self._enumerators[chain].exhausted
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the splits that are not assigned yet, as plain values per uid of the source."""
+        """Return the splits that are not assigned yet, as plain values per uid."""
         states = {}
         for chain, (info, _) in self._sources.items():
             with self._calling(chain):

@@ -70,7 +70,7 @@ class SplitServer:
             return exhausted or given is not None
 
     def paused(self) -> trio.Lock:
-        """Return the lock during which no split is on its way from its enumerator to its task."""
+        """Return a lock; no split is on its way to a task while it is held."""
         return self._assigning
 
     def snapshot(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A worker as its attempt sees it: its process, its connection, and its signs of life."""
+"""A worker of an attempt: its process, its connection, and its signs of life."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class WorkerConnection:
         return now - self._last_contact
 
     def busy_for(self, now: float) -> float:
-        """Return the seconds since the last report of its task loop; 0 before the first one."""
+        """Return the seconds since its task loop reported; 0 before the first report."""
         return 0.0 if self._last_report is None else now - self._last_report
 
     def send(self, message: m.Message) -> None:

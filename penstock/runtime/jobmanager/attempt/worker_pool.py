@@ -1,4 +1,4 @@
-"""The workers of one attempt: starts them, watches them, and exchanges messages with them."""
+"""Starts and watches the workers of one attempt, and sends them messages."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class WorkerPool:
         return [worker.handle.pid for worker in self._workers.values()]
 
     def connected(self, slot: int, address: str) -> list[str] | None:
-        """Note where a worker listens; return all addresses once all workers are connected."""
+        """Note where a worker listens; return all addresses once they are known."""
         self._workers[slot].connected(address)
         addresses = [worker.address for _, worker in sorted(self._workers.items())]
         known = [address for address in addresses if address]
@@ -104,7 +104,7 @@ class WorkerPool:
         self._workers[slot].reported(self._system.clock())
 
     def busy(self) -> list[int]:
-        """Return the slots of workers that live, and whose task loop has not reported for long."""
+        """Return the slots of workers whose task loop has not reported for long."""
         now = self._system.clock()
         workers = self._workers.items()
         return [slot for slot, worker in workers if worker.busy_for(now) > BUSY_SECONDS]
@@ -129,7 +129,7 @@ class WorkerPool:
             worker.handle.kill()
 
     async def shut_down(self) -> None:
-        """Let the workers end by themselves: they close functions and flush what they print."""
+        """Let the workers end by themselves; they close functions and flush output."""
         self.send_all(m.Shutdown())
         with trio.move_on_after(SHUTDOWN_SECONDS):
             for worker in self._workers.values():
@@ -159,7 +159,7 @@ class WorkerPool:
     # ---- connections
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """Serve a connection of a worker: for its messages, or for the heartbeat of its thread."""
+        """Serve a connection of a worker, for messages or for heartbeats."""
         frames = await self._admission.admit(stream)
         if frames is None:
             return
@@ -208,7 +208,7 @@ class WorkerPool:
         self._receive(slot, message)
 
     def _check_task(self, slot: int, message: m.Message) -> None:
-        """Refuse a message about a task that its worker does not run, with a `ProtocolError`."""
+        """Raise `ProtocolError` for a message of a task that its worker does not run."""
         chain, subtask = getattr(message, "chain", -1), getattr(message, "subtask", slot)
         # A failure may be the worker's and no task's.
         if subtask != slot or (chain != -1 and (chain, subtask) not in self._tasks):

@@ -1,4 +1,4 @@
-"""The metrics of a job: the reports of its workers, added up over subtasks and attempts."""
+"""The metrics of a job, added up over its subtasks and attempts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class JobMetrics:
         return totals
 
     def operators(self) -> list[dict[str, Any]]:
-        """Return the figures of each operator over all attempts; replayed records count again."""
+        """Return the figures of each operator over all attempts.
+
+        Records that are replayed after a restart count again.
+        """
         totals = self._totals()
         chain_of = {
             node.operator.uid: chain.id for chain in self._plan.chains for node in chain.root.walk()
@@ -86,7 +89,7 @@ class JobMetrics:
         return rows
 
     def loops(self) -> list[dict[str, Any]]:
-        """Return the figures of each back-edge: the records that wait on it, now and at most.
+        """Return the records that wait on each back-edge, now and at most.
 
         `spilled_bytes_max` is of one channel; the other figures are sums over all channels.
         """

@@ -1,4 +1,4 @@
-"""Reports a snapshot that has been in flight for long, and the step that it waits for."""
+"""Reports a snapshot that is in flight for long, and what it waits for."""
 
 from __future__ import annotations
 

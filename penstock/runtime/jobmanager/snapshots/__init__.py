@@ -1,4 +1,4 @@
-"""Publish the snapshots of a job, commit the output that they stage, and plan what to restore.
+"""Publish snapshots, commit the output that they stage, and plan the restore.
 
 A run begins with `restore_planner.py`. The attempts of the run publish their snapshots through
 `snapshot_publisher.py`, which leaves the committables with `pending_commits.py`.

@@ -1,7 +1,7 @@
 """The snapshot store of a running job: off the event loop, one call at a time.
 
-A call is never abandoned: its thread would go on when its caller is cancelled, and the manifest
-of a failed attempt would appear after the next attempt had looked for the newest snapshot.
+A call is never abandoned, since its thread would go on when its caller is cancelled. The manifest
+of a failed attempt could appear after the next attempt had looked for the newest snapshot.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class PendingCommits:
         return tuple(order)
 
     def for_manifest(self, acknowledged: Iterable[Committable]) -> tuple[Committable, ...]:
-        """Return the committables for a manifest: the pending ones, and those of its snapshot."""
+        """Return the committables for a manifest: the pending and the acknowledged ones."""
         fresh = {self._key(item): item for item in unconfirmed(acknowledged, self._confirmed)}
         return tuple({**self._pending, **fresh}.values())
 
@@ -71,7 +71,7 @@ class PendingCommits:
             self._confirmed[sink] = max(number, self._confirmed.get(sink, 0))
 
     def without_sink(self) -> dict[str, int]:
-        """Return the number of pending committables per uid, of the uids that no sink publishes."""
+        """Return the number of pending committables per uid that no sink publishes."""
         return Counter(item.uid for item in self.pending if not self._publishes(item.uid))
 
     def _publishes(self, uid: str) -> bool:
@@ -116,7 +116,7 @@ class PendingCommits:
             self.confirm({(item.lineage, uid): item.snapshot})
 
     async def finish(self, lineage: str) -> None:
-        """Publish the pending output, and finish the sinks at the job's end. Raises `JobError`."""
+        """Publish the pending output, and finish the sinks. Raises `JobError`."""
         await self.commit()
         for uid in self._sinks:
             committer = self._created(uid)

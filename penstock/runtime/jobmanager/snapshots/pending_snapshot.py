@@ -1,4 +1,4 @@
-"""A snapshot in flight, with the acknowledgements so far. (Flink: `PendingCheckpoint`.)"""
+"""A snapshot in flight and its acknowledgements. (Flink: `PendingCheckpoint`.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record classes of a job, numbered, and the schemas of them that a manifest holds.
+"""The record classes of a job, and their schemas in its manifests.
 
 A program mentions many classes, and few of them are ever records. So a manifest has the fields of
 a class only if a worker has encoded an instance of it. A dataclass of settings, for example, may
@@ -35,7 +35,7 @@ class RecordClasses:
         self._written: set[int] = set()
 
     def differences(self, manifest: Manifest) -> list[Difference]:
-        """Return the changes of classes that do not let them read the values of a snapshot."""
+        """Return the changes of classes that make values of a snapshot unreadable."""
         return compare_schemas(manifest.types, self._table.schemas())
 
     def restore(self, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""Decides what a run of a job starts from, and checks that its program fits the snapshot.
+"""Decides what a run starts from, and checks that its program fits.
 
 The decisions themselves are in `penstock.snapshot.coordination.restore_decision`. This module
 reads the facts for them from the store, and makes the job's folder ready. It blocks on files.
@@ -182,7 +182,7 @@ class RestorePlanner:
         ]
 
     def _choose(self) -> _Choice:
-        """Find the snapshot that the client asks for. Raises `StoreError` if it is missing."""
+        """Find the snapshot that the client asks for. Raises `StoreError`."""
         request, store = self._settings.resume, self._store
         if isinstance(request, str) and request != NEWEST:
             path = Path(self._code.folder) / request

@@ -1,4 +1,4 @@
-"""Publishes the snapshots of one run of a job, commits their output, and applies retention."""
+"""Publishes the snapshots of one run of a job, and applies retention."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class SnapshotPublisher:
         self.commits.add(snapshot.committables)
 
     async def tidy(self, aborted: Sequence[int]) -> None:
-        """Remove the snapshots that retention no longer keeps, and the files of aborted ones."""
+        """Remove snapshots by retention, and the files of aborted snapshots."""
         if not self.store.keep:
             return
         store = self.store.files
@@ -134,7 +134,7 @@ class SnapshotPublisher:
                 await self.store.call(partial(remove_parent, store.paths))
 
     async def restore_newest(self) -> RestoredSnapshot | None:
-        """Publish the pending output, and return the newest snapshot of this run, if there is one.
+        """Publish the pending output, and return the newest snapshot of this run.
 
         Raises `JobError` if a sink cannot publish, `StoreError` if the snapshot is damaged.
         """
@@ -162,7 +162,7 @@ class SnapshotPublisher:
         return newest
 
     def progress(self, rewindable: bool, restarts: int) -> Hashable:
-        """Return a value that changes as long as the job reads on, as far as snapshots hold it.
+        """Return a value that changes when a newer snapshot holds more input.
 
         Arguments:
             rewindable: all sources can be read again from a position.
