@@ -81,21 +81,23 @@ def test_every_snapshot_is_feasible_and_terminates_in_every_interleaving(name: s
 class CopiesLate(Recording):
     """Broadcasts first, and copies its state after the next record."""
 
-    late: int | None = None
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.late: int | None = None
+        self._execute, self.snapshots._execute = self.snapshots._execute, self._delay  # type: ignore[method-assign]
 
-    def _do(self, commands: list[Command]) -> None:
-        for command in commands:
-            if isinstance(command, CopyState) and self.gate.channels:
-                self.late = command.number
-            else:
-                super()._do([command])
+    def _delay(self, command: Command) -> None:
+        if isinstance(command, CopyState) and self.gate.channels:
+            self.late = command.number
+        else:
+            self._execute(command)
 
     def step(self) -> bool:
         late, self.late = self.late, None
         progress = super().step()
         if late is not None:
-            self._kinds[late] = SnapshotKind.CHECKPOINT
-            self._copy_state(late)
+            self.snapshots._kinds[late] = SnapshotKind.CHECKPOINT
+            self.snapshots._copy_state(late)
         return progress
 
     def extra(self) -> int | None:
