@@ -1,4 +1,4 @@
-"""The snapshot coordinator: events in, commands out, on a clock that the test turns."""
+"""The snapshot coordinator: events in, commands out, on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def coordinator(**changes: Any) -> Coordinator:
     return Coordinator(TASKS, **{**values, **changes})
 
 
-def hear(target: Coordinator, *events: CoordinatorEvent) -> list[CoordinatorCommand]:
+def handle(target: Coordinator, *events: CoordinatorEvent) -> list[CoordinatorCommand]:
     return [command for event in events for command in target.handle(event)]
 
 
@@ -61,65 +61,65 @@ def acknowledge(number: int) -> list[CoordinatorEvent]:
 def test_nothing_happens_before_the_interval_is_over() -> None:
     c = coordinator()
     assert c.next_tick() == 10.0
-    assert hear(c, Tick(9.999)) == []
-    assert hear(c, Tick(10.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
+    assert handle(c, Tick(9.999)) == []
+    assert handle(c, Tick(10.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_snapshot_goes_from_injected_to_published_to_complete() -> None:
     c = coordinator()
-    hear(c, Tick(10.0))
-    assert hear(c, Acknowledged("s", 1)) == []
-    assert hear(c, Acknowledged("t", 1)) == [PublishSnapshot(1)]
+    handle(c, Tick(10.0))
+    assert handle(c, Acknowledged("s", 1)) == []
+    assert handle(c, Acknowledged("t", 1)) == [PublishSnapshot(1)]
     assert c.state is State.PUBLISHING
     assert c.next_tick() is None
-    assert hear(c, Published(1)) == [CompleteSnapshot(1)]
+    assert handle(c, Published(1)) == [CompleteSnapshot(1)]
     assert c.state is State.WAITING
 
 
 def test_the_interval_counts_from_start_to_start() -> None:
     c = coordinator()
-    hear(c, Tick(10.0), Tick(14.0), *acknowledge(1), Published(1))
+    handle(c, Tick(10.0), Tick(14.0), *acknowledge(1), Published(1))
     assert c.next_tick() == 20.0
-    assert hear(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    assert handle(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_slow_snapshot_is_followed_after_the_minimum_pause() -> None:
     c = coordinator(min_pause=3.0)
-    hear(c, Tick(10.0), Tick(25.0), *acknowledge(1), Published(1))
+    handle(c, Tick(10.0), Tick(25.0), *acknowledge(1), Published(1))
     assert c.next_tick() == 28.0
-    assert hear(c, Tick(27.9)) == []
-    assert hear(c, Tick(28.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    assert handle(c, Tick(27.9)) == []
+    assert handle(c, Tick(28.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_snapshot_is_announced_once_before_it_is_due() -> None:
     c = coordinator(interval=1.0, announce=True)
     assert c.next_tick() == pytest.approx(0.75)
-    assert hear(c, Tick(0.7)) == []
-    (announced,) = hear(c, Tick(0.9))
+    assert handle(c, Tick(0.7)) == []
+    (announced,) = handle(c, Tick(0.9))
     assert isinstance(announced, PrepareSnapshot)
     assert announced.number == 1
     assert announced.seconds == pytest.approx(0.1)
     assert c.next_tick() == 1.0
-    assert hear(c, Tick(0.95)) == []
-    assert hear(c, Tick(1.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
-    hear(c, *acknowledge(1), Published(1))
+    assert handle(c, Tick(0.95)) == []
+    assert handle(c, Tick(1.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
+    handle(c, *acknowledge(1), Published(1))
     assert c.next_tick() == pytest.approx(1.75)
-    assert hear(c, Tick(1.9)) == [PrepareSnapshot(2, pytest.approx(0.1))]
+    assert handle(c, Tick(1.9)) == [PrepareSnapshot(2, pytest.approx(0.1))]
 
 
 def test_a_short_interval_is_announced_a_quarter_of_it_ahead() -> None:
     c = coordinator(interval=0.1, announce=True)
-    assert hear(c, Tick(0.07)) == []
-    assert hear(c, Tick(0.08)) == [PrepareSnapshot(1, pytest.approx(0.02))]
+    assert handle(c, Tick(0.07)) == []
+    assert handle(c, Tick(0.08)) == [PrepareSnapshot(1, pytest.approx(0.02))]
 
 
 def test_a_snapshot_that_was_announced_may_be_begun_for_another_reason() -> None:
     c = coordinator(interval=1.0, announce=True)
-    assert hear(c, Tick(0.9)) == [PrepareSnapshot(1, pytest.approx(0.1))]
-    assert hear(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
-    hear(c, *acknowledge(1), Published(1))
+    assert handle(c, Tick(0.9)) == [PrepareSnapshot(1, pytest.approx(0.1))]
+    assert handle(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
+    handle(c, *acknowledge(1), Published(1))
     # The interval counts from its start.
-    assert hear(c, Tick(1.8)) == [PrepareSnapshot(2, pytest.approx(0.1))]
+    assert handle(c, Tick(1.8)) == [PrepareSnapshot(2, pytest.approx(0.1))]
 
 
 def test_what_is_not_due_by_the_clock_or_soon_is_not_announced() -> None:
@@ -128,8 +128,8 @@ def test_what_is_not_due_by_the_clock_or_soon_is_not_announced() -> None:
         {"interval": 1.0},
         {"interval": 1.0, "announce": True, "numbers": range(0)},
     ):
-        assert hear(coordinator(**changes), Tick(0.09)) == []
-        assert hear(coordinator(**changes), Tick(0.9))[:1] in (
+        assert handle(coordinator(**changes), Tick(0.09)) == []
+        assert handle(coordinator(**changes), Tick(0.9))[:1] in (
             [],
             [InjectBarriers(1, SnapshotKind.CHECKPOINT)],
         )
@@ -137,57 +137,57 @@ def test_what_is_not_due_by_the_clock_or_soon_is_not_announced() -> None:
 
 def test_only_one_snapshot_is_in_flight() -> None:
     c = coordinator()
-    hear(c, Tick(10.0))
-    assert hear(c, Tick(30.0), SavepointRequested(), StopRequested()) == []
+    handle(c, Tick(10.0))
+    assert handle(c, Tick(30.0), SavepointRequested(), StopRequested()) == []
 
 
 def test_without_an_interval_only_the_last_one_is_taken() -> None:
     c = coordinator(interval=None)
     assert c.next_tick() is None
-    assert hear(c, Tick(1e6)) == []
-    hear(c, TaskInputEnded("s"))
-    assert hear(c, TaskInputEnded("t")) == [InjectBarriers(1, SnapshotKind.FINAL)]
+    assert handle(c, Tick(1e6)) == []
+    handle(c, TaskInputEnded("s"))
+    assert handle(c, TaskInputEnded("t")) == [InjectBarriers(1, SnapshotKind.FINAL)]
 
 
 def test_a_snapshot_that_takes_too_long_is_given_up() -> None:
     c = coordinator(timeout=5.0, tolerable_failures=1)
-    hear(c, Tick(10.0), Acknowledged("s", 1))
+    handle(c, Tick(10.0), Acknowledged("s", 1))
     assert c.next_tick() == 15.0
-    assert hear(c, Tick(14.9)) == []
-    (abort,) = hear(c, Tick(15.0))
+    assert handle(c, Tick(14.9)) == []
+    (abort,) = handle(c, Tick(15.0))
     assert isinstance(abort, AbortSnapshot)
     assert "no acknowledgement from t" in abort.reason
-    assert hear(c, Acknowledged("t", 1)) == []
+    assert handle(c, Acknowledged("t", 1)) == []
 
 
 def test_publishing_does_not_time_out() -> None:
     c = coordinator(timeout=5.0)
-    hear(c, Tick(10.0), *acknowledge(1))
-    assert hear(c, Tick(1000.0)) == []
-    assert hear(c, Published(1))[0] == CompleteSnapshot(1)
+    handle(c, Tick(10.0), *acknowledge(1))
+    assert handle(c, Tick(1000.0)) == []
+    assert handle(c, Published(1))[0] == CompleteSnapshot(1)
 
 
 def test_a_declined_snapshot_is_given_up_and_names_the_task() -> None:
     c = coordinator(tolerable_failures=1)
-    hear(c, Tick(10.0))
-    assert hear(c, Declined("t", 1, "disk full")) == [AbortSnapshot(1, "t: disk full")]
-    assert hear(c, Declined("s", 1, "disk full")) == []
-    assert hear(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    handle(c, Tick(10.0))
+    assert handle(c, Declined("t", 1, "disk full")) == [AbortSnapshot(1, "t: disk full")]
+    assert handle(c, Declined("s", 1, "disk full")) == []
+    assert handle(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_manifest_that_cannot_be_written_gives_the_snapshot_up() -> None:
     c = coordinator(tolerable_failures=1)
-    hear(c, Tick(10.0), *acknowledge(1))
-    assert hear(c, PublishFailed(1, "disk full")) == [AbortSnapshot(1, "disk full")]
+    handle(c, Tick(10.0), *acknowledge(1))
+    assert handle(c, PublishFailed(1, "disk full")) == [AbortSnapshot(1, "disk full")]
 
 
 def test_more_failures_in_a_row_than_are_tolerated_fail_the_attempt() -> None:
     c = coordinator(tolerable_failures=2)
     for number in (1, 2):
-        hear(c, Tick(number * 10.0))
-        assert len(hear(c, Declined("s", number, "no"))) == 1
-    hear(c, Tick(30.0))
-    assert hear(c, Declined("s", 3, "no")) == [
+        handle(c, Tick(number * 10.0))
+        assert len(handle(c, Declined("s", number, "no"))) == 1
+    handle(c, Tick(30.0))
+    assert handle(c, Declined("s", 3, "no")) == [
         AbortSnapshot(3, "s: no"),
         FailAttempt("snapshot 3 failed: s: no"),
     ]
@@ -195,32 +195,32 @@ def test_more_failures_in_a_row_than_are_tolerated_fail_the_attempt() -> None:
 
 def test_a_complete_snapshot_resets_the_count_of_failures() -> None:
     c = coordinator(tolerable_failures=1)
-    hear(c, Tick(10.0), Declined("s", 1, "no"), Tick(20.0), *acknowledge(2), Published(2))
-    hear(c, Tick(30.0))
-    assert hear(c, Declined("s", 3, "no")) == [AbortSnapshot(3, "s: no")]
+    handle(c, Tick(10.0), Declined("s", 1, "no"), Tick(20.0), *acknowledge(2), Published(2))
+    handle(c, Tick(30.0))
+    assert handle(c, Declined("s", 3, "no")) == [AbortSnapshot(3, "s: no")]
 
 
 def test_when_all_input_has_ended_one_last_snapshot_is_taken_and_the_job_finishes() -> None:
     c = coordinator()
-    assert hear(c, TaskInputEnded("s")) == []
-    assert hear(c, TaskInputEnded("t")) == [InjectBarriers(1, SnapshotKind.FINAL)]
-    assert hear(c, *acknowledge(1)) == [PublishSnapshot(1)]
-    assert hear(c, Published(1)) == [FinishJob(1)]
-    assert hear(c, Tick(1e6), StopRequested(), SavepointRequested()) == []
+    assert handle(c, TaskInputEnded("s")) == []
+    assert handle(c, TaskInputEnded("t")) == [InjectBarriers(1, SnapshotKind.FINAL)]
+    assert handle(c, *acknowledge(1)) == [PublishSnapshot(1)]
+    assert handle(c, Published(1)) == [FinishJob(1)]
+    assert handle(c, Tick(1e6), StopRequested(), SavepointRequested()) == []
 
 
 def test_a_snapshot_begun_before_the_last_input_ended_is_not_the_last_one() -> None:
     c = coordinator()
-    hear(c, Tick(10.0), TaskInputEnded("s"), TaskInputEnded("t"), *acknowledge(1))
-    assert hear(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.FINAL)]
-    hear(c, *acknowledge(2))
-    assert hear(c, Published(2)) == [FinishJob(2)]
+    handle(c, Tick(10.0), TaskInputEnded("s"), TaskInputEnded("t"), *acknowledge(1))
+    assert handle(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.FINAL)]
+    handle(c, *acknowledge(2))
+    assert handle(c, Published(2)) == [FinishJob(2)]
 
 
 def test_a_last_snapshot_that_fails_is_taken_again_at_once() -> None:
     c = coordinator(tolerable_failures=1)
-    hear(c, TaskInputEnded("s"), TaskInputEnded("t"))
-    assert hear(c, Declined("s", 1, "no")) == [
+    handle(c, TaskInputEnded("s"), TaskInputEnded("t"))
+    assert handle(c, Declined("s", 1, "no")) == [
         AbortSnapshot(1, "s: no"),
         InjectBarriers(2, SnapshotKind.FINAL),
     ]
@@ -228,81 +228,84 @@ def test_a_last_snapshot_that_fails_is_taken_again_at_once() -> None:
 
 def test_an_ended_task_still_has_to_acknowledge() -> None:
     c = coordinator()
-    hear(c, TaskInputEnded("t"), Tick(10.0))
-    assert hear(c, Acknowledged("s", 1)) == []
-    assert hear(c, Acknowledged("t", 1)) == [PublishSnapshot(1)]
+    handle(c, TaskInputEnded("t"), Tick(10.0))
+    assert handle(c, Acknowledged("s", 1)) == []
+    assert handle(c, Acknowledged("t", 1)) == [PublishSnapshot(1)]
 
 
 def test_a_stop_takes_a_last_snapshot_at_once() -> None:
     c = coordinator()
-    assert hear(c, StopRequested()) == [InjectBarriers(1, SnapshotKind.FINAL)]
-    hear(c, *acknowledge(1))
-    assert hear(c, Published(1)) == [FinishJob(1)]
+    assert handle(c, StopRequested()) == [InjectBarriers(1, SnapshotKind.FINAL)]
+    handle(c, *acknowledge(1))
+    assert handle(c, Published(1)) == [FinishJob(1)]
 
 
 def test_a_stop_waits_for_the_snapshot_in_flight() -> None:
     c = coordinator()
-    hear(c, Tick(10.0))
-    assert hear(c, StopRequested()) == []
-    hear(c, *acknowledge(1))
-    assert hear(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.FINAL)]
+    handle(c, Tick(10.0))
+    assert handle(c, StopRequested()) == []
+    handle(c, *acknowledge(1))
+    assert handle(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.FINAL)]
 
 
 def test_a_savepoint_is_taken_at_once_and_each_request_gets_its_own() -> None:
     c = coordinator()
-    assert hear(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
-    assert hear(c, SavepointRequested(), *acknowledge(1)) == [PublishSnapshot(1)]
-    assert hear(c, Published(1)) == [CompleteSnapshot(1), InjectBarriers(2, SnapshotKind.SAVEPOINT)]
-    hear(c, *acknowledge(2))
-    assert hear(c, Published(2)) == [CompleteSnapshot(2)]
+    assert handle(c, SavepointRequested()) == [InjectBarriers(1, SnapshotKind.SAVEPOINT)]
+    assert handle(c, SavepointRequested(), *acknowledge(1)) == [PublishSnapshot(1)]
+    assert handle(c, Published(1)) == [
+        CompleteSnapshot(1),
+        InjectBarriers(2, SnapshotKind.SAVEPOINT),
+    ]
+    handle(c, *acknowledge(2))
+    assert handle(c, Published(2)) == [CompleteSnapshot(2)]
 
 
 def test_a_wanted_snapshot_begins_after_its_delay_though_there_is_no_interval() -> None:
     c = coordinator(interval=None, min_pause=3.0)
-    assert hear(c, Tick(7.0), CheckpointRequested(0.5)) == []
+    assert handle(c, Tick(7.0), CheckpointRequested(0.5)) == []
     assert c.next_tick() == 7.5
-    assert hear(c, Tick(7.4)) == []
-    assert hear(c, Tick(7.5)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
-    hear(c, *acknowledge(1), Published(1))
+    assert handle(c, Tick(7.4)) == []
+    assert handle(c, Tick(7.5)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
+    handle(c, *acknowledge(1), Published(1))
     assert c.next_tick() is None
-    assert hear(c, Tick(100.0)) == []
+    assert handle(c, Tick(100.0)) == []
     # Without an interval there is no pause to keep.
-    assert hear(c, CheckpointRequested(0.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    assert handle(c, CheckpointRequested(0.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_wanted_snapshot_comes_before_the_interval_is_over_and_starts_it_anew() -> None:
     c = coordinator()
-    hear(c, Tick(4.0), CheckpointRequested(1.0))
+    handle(c, Tick(4.0), CheckpointRequested(1.0))
     assert c.next_tick() == 5.0
-    assert hear(c, Tick(5.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
-    hear(c, *acknowledge(1), Published(1))
+    assert handle(c, Tick(5.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
+    handle(c, *acknowledge(1), Published(1))
     assert c.next_tick() == 15.0
 
 
 def test_of_several_wishes_the_earliest_counts() -> None:
     c = coordinator(interval=None)
-    hear(c, CheckpointRequested(2.0), CheckpointRequested(1.0), CheckpointRequested(3.0))
+    handle(c, CheckpointRequested(2.0), CheckpointRequested(1.0), CheckpointRequested(3.0))
     assert c.next_tick() == 1.0
-    hear(c, Tick(1.0), *acknowledge(1), Published(1))
+    handle(c, Tick(1.0), *acknowledge(1), Published(1))
     assert c.next_tick() is None
 
 
 def test_a_snapshot_that_begins_for_another_reason_serves_as_the_wanted_one() -> None:
     c = coordinator(interval=None)
-    hear(c, CheckpointRequested(5.0), SavepointRequested(), *acknowledge(1), Published(1))
+    handle(c, CheckpointRequested(5.0), SavepointRequested(), *acknowledge(1), Published(1))
     assert c.next_tick() is None
     c = coordinator()
-    hear(c, CheckpointRequested(15.0), Tick(10.0), *acknowledge(1), Published(1))
+    handle(c, CheckpointRequested(15.0), Tick(10.0), *acknowledge(1), Published(1))
     assert c.next_tick() == 20.0
 
 
 def test_a_snapshot_in_flight_does_not_serve_as_the_wanted_one() -> None:
     c = coordinator(interval=None)
-    hear(c, CheckpointRequested(0.0))
-    assert hear(c, CheckpointRequested(1.0), Acknowledged("s", 1)) == []
+    handle(c, CheckpointRequested(0.0))
+    assert handle(c, CheckpointRequested(1.0), Acknowledged("s", 1)) == []
     assert c.next_tick() == 60.0
-    hear(c, Tick(5.0), Acknowledged("t", 1))
-    assert hear(c, Published(1)) == [
+    handle(c, Tick(5.0), Acknowledged("t", 1))
+    assert handle(c, Published(1)) == [
         CompleteSnapshot(1),
         InjectBarriers(2, SnapshotKind.CHECKPOINT),
     ]
@@ -310,64 +313,64 @@ def test_a_snapshot_in_flight_does_not_serve_as_the_wanted_one() -> None:
 
 def test_a_wanted_snapshot_keeps_the_pause_if_there_is_an_interval() -> None:
     c = coordinator(min_pause=3.0)
-    hear(c, Tick(10.0), Tick(11.0), *acknowledge(1), Published(1))
-    assert hear(c, CheckpointRequested(0.5)) == []
+    handle(c, Tick(10.0), Tick(11.0), *acknowledge(1), Published(1))
+    assert handle(c, CheckpointRequested(0.5)) == []
     assert c.next_tick() == 14.0
-    assert hear(c, Tick(13.9)) == []
-    assert hear(c, Tick(14.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    assert handle(c, Tick(13.9)) == []
+    assert handle(c, Tick(14.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_wanted_snapshot_that_is_given_up_is_not_begun_again_unless_it_is_wanted_again() -> None:
     c = coordinator(interval=None, tolerable_failures=1)
-    hear(c, CheckpointRequested(0.0))
-    assert hear(c, Declined("s", 1, "no")) == [AbortSnapshot(1, "s: no")]
+    handle(c, CheckpointRequested(0.0))
+    assert handle(c, Declined("s", 1, "no")) == [AbortSnapshot(1, "s: no")]
     assert c.next_tick() is None
-    assert hear(c, CheckpointRequested(0.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
+    assert handle(c, CheckpointRequested(0.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_wanted_snapshot_waits_for_numbers() -> None:
     c = coordinator(interval=None, numbers=range(0))
-    assert hear(c, CheckpointRequested(0.0)) == [ReserveNumbers()]
-    assert hear(c, NumbersReserved(range(5, 40))) == [InjectBarriers(5, SnapshotKind.CHECKPOINT)]
+    assert handle(c, CheckpointRequested(0.0)) == [ReserveNumbers()]
+    assert handle(c, NumbersReserved(range(5, 40))) == [InjectBarriers(5, SnapshotKind.CHECKPOINT)]
 
 
 def test_a_stop_overrules_a_wish() -> None:
     c = coordinator()
-    hear(c, CheckpointRequested(1.0))
-    assert hear(c, StopRequested()) == [InjectBarriers(1, SnapshotKind.FINAL)]
-    hear(c, *acknowledge(1))
-    assert hear(c, CheckpointRequested(0.0)) == []
-    assert hear(c, Published(1)) == [FinishJob(1)]
+    handle(c, CheckpointRequested(1.0))
+    assert handle(c, StopRequested()) == [InjectBarriers(1, SnapshotKind.FINAL)]
+    handle(c, *acknowledge(1))
+    assert handle(c, CheckpointRequested(0.0)) == []
+    assert handle(c, Published(1)) == [FinishJob(1)]
     assert c.next_tick() is None
 
 
 def test_numbers_are_reserved_before_they_run_out() -> None:
     c = coordinator(numbers=range(1, 10))
-    assert hear(c, Tick(10.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
-    hear(c, *acknowledge(1), Published(1))
-    assert hear(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT), ReserveNumbers()]
-    hear(c, *acknowledge(2), Published(2))
-    assert hear(c, Tick(30.0)) == [InjectBarriers(3, SnapshotKind.CHECKPOINT)]
-    assert hear(c, NumbersReserved(range(50, 60))) == []
+    assert handle(c, Tick(10.0)) == [InjectBarriers(1, SnapshotKind.CHECKPOINT)]
+    handle(c, *acknowledge(1), Published(1))
+    assert handle(c, Tick(20.0)) == [InjectBarriers(2, SnapshotKind.CHECKPOINT), ReserveNumbers()]
+    handle(c, *acknowledge(2), Published(2))
+    assert handle(c, Tick(30.0)) == [InjectBarriers(3, SnapshotKind.CHECKPOINT)]
+    assert handle(c, NumbersReserved(range(50, 60))) == []
 
 
 def test_without_numbers_a_snapshot_waits_for_them() -> None:
     c = coordinator(numbers=range(0))
-    assert hear(c, Tick(10.0)) == [ReserveNumbers()]
-    assert hear(c, Tick(11.0)) == []
-    assert hear(c, NumbersReserved(range(5, 40))) == [InjectBarriers(5, SnapshotKind.CHECKPOINT)]
+    assert handle(c, Tick(10.0)) == [ReserveNumbers()]
+    assert handle(c, Tick(11.0)) == []
+    assert handle(c, NumbersReserved(range(5, 40))) == [InjectBarriers(5, SnapshotKind.CHECKPOINT)]
 
 
 def test_time_never_goes_back() -> None:
     c = coordinator()
-    hear(c, Tick(9.0), Tick(1.0))
-    hear(c, SavepointRequested())
+    handle(c, Tick(9.0), Tick(1.0))
+    handle(c, SavepointRequested())
     assert c.next_tick() == 69.0
 
 
 def test_impossible_events_are_refused() -> None:
     c = coordinator()
-    hear(c, Tick(10.0))
+    handle(c, Tick(10.0))
     with pytest.raises(ProtocolError, match="unknown task"):
         c.handle(Acknowledged("x", 1))
     with pytest.raises(ProtocolError, match="unknown task"):
@@ -412,7 +415,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.stopping = False
         self.kinds: dict[int, SnapshotKind] = {}
 
-    def hear(self, event: CoordinatorEvent) -> None:
+    def handle(self, event: CoordinatorEvent) -> None:
         for command in self.c.handle(event):
             assert not self.finished, "nothing is commanded after the end"
             self.obey(command)
@@ -460,7 +463,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.0, 8.0))
     def tick(self, seconds: float) -> None:
         self.now += seconds
-        self.hear(Tick(self.now))
+        self.handle(Tick(self.now))
 
     @precondition(lambda self: self.in_flight is not None and self.publishing is None)
     @rule(data=st.data())
@@ -469,35 +472,35 @@ class AnyOrder(RuleBasedStateMachine):
         task = data.draw(st.sampled_from(missing))
         self.acknowledged.add(task)
         assert self.in_flight is not None
-        self.hear(Acknowledged(task, self.in_flight))
+        self.handle(Acknowledged(task, self.in_flight))
 
     @precondition(lambda self: self.aborted)
     @rule(data=st.data(), task=st.sampled_from(tasks))
     def acknowledge_too_late(self, data: st.DataObject, task: str) -> None:
-        self.hear(Acknowledged(task, data.draw(st.sampled_from(sorted(self.aborted)))))
+        self.handle(Acknowledged(task, data.draw(st.sampled_from(sorted(self.aborted)))))
 
     @precondition(lambda self: self.injected)
     @rule(data=st.data(), task=st.sampled_from(tasks))
     def decline(self, data: st.DataObject, task: str) -> None:
-        self.hear(Declined(task, data.draw(st.sampled_from(self.injected)), "no"))
+        self.handle(Declined(task, data.draw(st.sampled_from(self.injected)), "no"))
 
     @precondition(lambda self: self.publishing is not None)
     @rule()
     def publish(self) -> None:
         assert self.publishing is not None
         self.published.add(self.publishing)
-        self.hear(Published(self.publishing))
+        self.handle(Published(self.publishing))
 
     @precondition(lambda self: self.publishing is not None)
     @rule()
     def fail_to_publish(self) -> None:
         assert self.publishing is not None
-        self.hear(PublishFailed(self.publishing, "disk full"))
+        self.handle(PublishFailed(self.publishing, "disk full"))
 
     @rule(task=st.sampled_from(tasks))
     def end(self, task: str) -> None:
         self.ended.add(task)
-        self.hear(TaskInputEnded(task))
+        self.handle(TaskInputEnded(task))
 
     @precondition(lambda self: self.reserving)
     @rule()
@@ -505,15 +508,15 @@ class AnyOrder(RuleBasedStateMachine):
         self.reserving = False
         numbers = range(self.next_number, self.next_number + 10)
         self.next_number += 10
-        self.hear(NumbersReserved(numbers))
+        self.handle(NumbersReserved(numbers))
 
     @rule()
     def savepoint(self) -> None:
-        self.hear(SavepointRequested())
+        self.handle(SavepointRequested())
 
     @rule(seconds=st.floats(0.0, 3.0))
     def want(self, seconds: float) -> None:
-        self.hear(CheckpointRequested(seconds))
+        self.handle(CheckpointRequested(seconds))
         if self.in_flight is None and not self.finished:
             due = self.c.next_tick()
             # The pause of one second after the last one is all that it waits for besides.
@@ -522,7 +525,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def stop(self) -> None:
         self.stopping = True
-        self.hear(StopRequested())
+        self.handle(StopRequested())
 
     @invariant()
     def it_ends_at_most_once_and_never_sticks(self) -> None:

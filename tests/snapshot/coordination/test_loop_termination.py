@@ -1,9 +1,9 @@
-"""When loops end: what the watch decides, and that it decides right while everything moves.
+"""Termination of loops: the detector's decisions, event by event and in simulated jobs.
 
-First event by event. Then simulated jobs of several loops, with the real protocols and the real
-watch, under a seed: records hop through the loops until they are used up, hooks emit for some
-rounds, snapshots are begun when they are wanted, given up, and restored from. No loop may be closed
-while a record is under way in it, or a hook has more to say; all loops are closed in the end.
+The simulated jobs have several loops, the real protocols and the real detector, and run under a
+seed. Records hop through the loops a limited number of times, and hooks emit for some rounds.
+Snapshots begin when they are requested, are aborted, and are restored from. No loop may be
+terminated while it contains a record or a hook would still emit. In the end all are terminated.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def status(rounds: int = 0, emitted: bool = False, **changes: Any) -> LoopStatus
 def say(
     target: LoopTerminationDetector, number: int, a: LoopStatus, b: LoopStatus
 ) -> list[LoopCommand]:
-    return hear(target, StatusReported("a", number, a), StatusReported("b", number, b))
+    return handle(target, StatusReported("a", number, a), StatusReported("b", number, b))
 
 
-def hear(target: LoopTerminationDetector, *events: LoopEvent) -> list[LoopCommand]:
+def handle(target: LoopTerminationDetector, *events: LoopEvent) -> list[LoopCommand]:
     return [command for event in events for command in target.handle(event)]
 
 
 def test_a_quiet_loop_without_hooks_is_closed() -> None:
     w = watch()
-    assert hear(w, StatusReported("a", 1, status())) == []
-    assert hear(w, StatusReported("b", 1, status())) == [TerminateLoop(0)]
+    assert handle(w, StatusReported("a", 1, status())) == []
+    assert handle(w, StatusReported("b", 1, status())) == [TerminateLoop(0)]
 
 
 @pytest.mark.parametrize("busy", [{"outside_ended": False}, {"log_records": 1}], ids=str)
@@ -83,17 +83,17 @@ def test_a_loop_is_not_closed_while_one_task_has_something_left(busy: dict[str, 
 
 def test_what_is_said_with_different_snapshots_does_not_count_together() -> None:
     w = watch()
-    assert hear(w, StatusReported("a", 1, status()), StatusReported("b", 2, status())) == []
-    assert hear(w, StatusReported("a", 1, status(log_records=3))) == []
-    assert hear(w, StatusReported("a", 2, status())) == [TerminateLoop(0)]
+    assert handle(w, StatusReported("a", 1, status()), StatusReported("b", 2, status())) == []
+    assert handle(w, StatusReported("a", 1, status(log_records=3))) == []
+    assert handle(w, StatusReported("a", 2, status())) == [TerminateLoop(0)]
 
 
 def test_a_closed_loop_is_left_alone() -> None:
     w = watch(hooks=False)
-    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
+    handle(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
     say(w, 1, status(), status())
     assert say(w, 2, status(), status()) == []
-    assert hear(w, SnapshotEnded(2)) == []
+    assert handle(w, SnapshotEnded(2)) == []
 
 
 def test_hooks_run_in_rounds_until_none_of_them_emits_into_the_loop() -> None:
@@ -127,45 +127,45 @@ def test_a_loop_restored_after_its_last_round_is_closed_without_another() -> Non
 
 def test_a_snapshot_is_wanted_when_the_outside_of_all_tasks_has_ended() -> None:
     w = watch()
-    assert hear(w, SnapshotEnded(1)) == []
-    assert hear(w, ExternalInputEnded("b")) == []
-    assert hear(w, ExternalInputEnded("a")) == [RequestCheckpoint(0.02)]
+    assert handle(w, SnapshotEnded(1)) == []
+    assert handle(w, ExternalInputEnded("b")) == []
+    assert handle(w, ExternalInputEnded("a")) == [RequestCheckpoint(0.02)]
 
 
 def test_snapshots_are_wanted_ever_later_while_nothing_comes_of_them() -> None:
     w = watch(hooks=True)
-    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
+    handle(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
     busy = status(log_records=1)
     delays: list[LoopCommand] = []
     for number in range(8):
         assert say(w, number, busy, busy) == []
-        delays += hear(w, SnapshotEnded(number))
+        delays += handle(w, SnapshotEnded(number))
     expected = [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
     assert delays == [RequestCheckpoint(delay) for delay in expected]
     assert say(w, 8, status(), status()) == [RunEndOfInputHooks(0, 1)]
-    assert hear(w, SnapshotEnded(8)) == [RequestCheckpoint(0.02)]
+    assert handle(w, SnapshotEnded(8)) == [RequestCheckpoint(0.02)]
 
 
 def test_a_snapshot_that_was_given_up_is_wanted_again() -> None:
     w = watch()
-    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"), StatusReported("a", 1, status()))
-    assert hear(w, SnapshotEnded(1)) == [RequestCheckpoint(0.02)]
+    handle(w, ExternalInputEnded("a"), ExternalInputEnded("b"), StatusReported("a", 1, status()))
+    assert handle(w, SnapshotEnded(1)) == [RequestCheckpoint(0.02)]
 
 
 def test_a_loop_is_closed_beside_one_whose_outside_never_ends() -> None:
     w = watch(False, Loop(1, frozenset("c"), True))
-    hear(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
-    assert hear(w, StatusReported("c", 1, status(outside_ended=False))) == []
+    handle(w, ExternalInputEnded("a"), ExternalInputEnded("b"))
+    assert handle(w, StatusReported("c", 1, status(outside_ended=False))) == []
     assert say(w, 1, status(), status()) == [TerminateLoop(0)]
     # The other one waits for its outside, not for snapshots.
-    assert hear(w, SnapshotEnded(1)) == []
-    assert hear(w, ExternalInputEnded("c")) == [RequestCheckpoint(0.02)]
-    assert hear(w, StatusReported("c", 2, status())) == [RunEndOfInputHooks(1, 1)]
+    assert handle(w, SnapshotEnded(1)) == []
+    assert handle(w, ExternalInputEnded("c")) == [RequestCheckpoint(0.02)]
+    assert handle(w, StatusReported("c", 2, status())) == [RunEndOfInputHooks(1, 1)]
 
 
 def test_impossible_events_are_refused() -> None:
     w = watch()
-    hear(w, ExternalInputEnded("a"), StatusReported("a", 1, status()))
+    handle(w, ExternalInputEnded("a"), StatusReported("a", 1, status()))
     with pytest.raises(ProtocolError, match="in no loop"):
         w.handle(ExternalInputEnded("z"))
     with pytest.raises(ProtocolError, match="in no loop"):
@@ -384,7 +384,7 @@ class Simulation:
                 if not task.outside:
                     task.reports.append(ExternalInputEnded(name))
         elif isinstance(item, int) and item < 0:
-            self.hear(name, BarrierArrived(channel, -item))
+            self.handle(name, BarrierArrived(channel, -item))
         elif isinstance(item, int):
             assert not task.closed and self.loop_of[name] not in self.closed, self.seed
             if item:
@@ -401,11 +401,11 @@ class Simulation:
                     task.cut[0].logs[channel].append(item)
                 elif isinstance(item, int):
                     task.logging.discard(channel)
-                    self.hear(target, BarrierAnnounced(channel, -item))
+                    self.handle(target, BarrierAnnounced(channel, -item))
 
     # ---- snapshots
 
-    def hear(self, name: str, event: Event) -> None:
+    def handle(self, name: str, event: Event) -> None:
         task = self.tasks[name]
         for command in task.protocol.handle(event):
             match command:
@@ -442,7 +442,7 @@ class Simulation:
                     told.append(BarrierAnnounced(channel, -item))
                     break
         for event in told:
-            self.hear(name, event)
+            self.handle(name, event)
 
     def acknowledge(self, name: str, number: int) -> None:
         task = self.tasks[name]
@@ -484,7 +484,7 @@ class Simulation:
         self.restores += 1
         self.start(self.snapshots[max(self.snapshots)] if self.snapshots else {})
 
-    # ---- the watch
+    # ---- the detector
 
     def report(self, task: Running) -> None:
         self.decide(task.reports.popleft())
@@ -522,7 +522,7 @@ class Simulation:
         task = self.tasks[name]
         match task.commands.popleft():
             case SnapshotAborted() as event:
-                self.hear(name, event)
+                self.handle(name, event)
             case RunEndOfInputHooks(_, round) if task.saved.rounds < round:
                 assert task.saved.rounds == round - 1 and not task.outside, self.seed
                 channel = self.rng.choice(self.out[name])

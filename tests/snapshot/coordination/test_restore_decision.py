@@ -1,4 +1,4 @@
-"""What a run starts from: facts in, decision out."""
+"""The snapshot that a run starts from: facts in, decision out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests with a right checksum that make no sense, and files that are none: a clear refusal."""
+"""Inconsistent manifests with a correct checksum, and files that are no manifests, are refused."""
 
 from __future__ import annotations
 

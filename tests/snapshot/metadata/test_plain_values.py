@@ -1,4 +1,4 @@
-"""Positions, payloads of splits and of committables that would come back as something else."""
+"""Values of sources and sinks that would be decoded as other values are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives the protocol of one task by hand: what its tests in all modes share."""
+"""Drive the protocol of one task by hand; shared by the tests of all modes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ P = TypeVar("P", bound=SnapshotProtocol)
 
 
 class DrivenProtocol(Generic[P]):
-    """A protocol that is checked after each event, and that must not change by one it refuses."""
+    """Checks the invariants after each event; a refused event must not change the protocol."""
 
     def __init__(self, protocol: P) -> None:
         self.protocol = protocol
 
-    def hear(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Command]:
         before = deepcopy(vars(self.protocol))
         try:
             commands = self.protocol.handle(event)
@@ -39,15 +39,15 @@ class DrivenProtocol(Generic[P]):
         return commands
 
     def barrier(self, channel: str | None, number: int = 1) -> list[Command]:
-        """It is taken from the channel."""
-        return self.hear(BarrierArrived(channel, number))
+        """Take a barrier from a channel."""
+        return self.handle(BarrierArrived(channel, number))
 
-    def reached(self, channel: str, number: int = 1, urgent: bool = False) -> list[Command]:
-        """It is at the gate."""
-        return self.hear(BarrierAnnounced(channel, number, urgent))
+    def announced(self, channel: str, number: int = 1, urgent: bool = False) -> list[Command]:
+        """Announce a barrier at the gate."""
+        return self.handle(BarrierAnnounced(channel, number, urgent))
 
     def abort(self, number: int = 1) -> list[Command]:
-        return self.hear(SnapshotAborted(number))
+        return self.handle(SnapshotAborted(number))
 
     def complete(self, number: int = 1) -> list[Command]:
-        return self.hear(SnapshotCompleted(number))
+        return self.handle(SnapshotCompleted(number))

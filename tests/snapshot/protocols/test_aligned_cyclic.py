@@ -59,18 +59,18 @@ def test_barriers_of_a_snapshot_that_is_being_logged_are_stale_when_they_are_tak
     task = Driven()
     task.cut()
     assert task.barrier("x") == []
-    task.reached("x")
+    task.announced("x")
     assert task.barrier("x") == []
-    assert task.reached("y") == [EndLog(1)]
+    assert task.announced("y") == [EndLog(1)]
     assert task.barrier("y") == []
     assert task.protocol.phase is Phase.IDLE
 
 
 def test_a_barrier_reached_while_nothing_is_logged_changes_nothing() -> None:
     task = Driven()
-    assert task.reached("x") == []
+    assert task.announced("x") == []
     task.barrier("a")
-    assert task.reached("x") == []
+    assert task.announced("x") == []
     assert task.protocol.phase is Phase.ALIGNING
     assert task.barrier("x") == [BlockChannel("x")]
 
@@ -78,8 +78,8 @@ def test_a_barrier_reached_while_nothing_is_logged_changes_nothing() -> None:
 def test_a_lower_barrier_that_is_reached_ends_no_log() -> None:
     task = Driven("ax", "x")
     task.barrier("a", 5)
-    assert task.reached("x", 4) == []
-    assert task.reached("x", 5) == [EndLog(5)]
+    assert task.announced("x", 4) == []
+    assert task.announced("x", 5) == [EndLog(5)]
 
 
 def test_a_lower_barrier_is_dropped_and_not_marked() -> None:
@@ -103,9 +103,9 @@ def test_a_higher_barrier_while_aligning_gives_up_the_lower_snapshot(channel: st
 def test_a_higher_barrier_on_a_regular_input_while_logging_drops_the_log() -> None:
     task = Driven()
     task.cut()
-    task.reached("x")
+    task.announced("x")
     assert task.barrier("a", 2) == [DropLog(1), BlockChannel("a")]
-    assert task.reached("y", 1) == []
+    assert task.announced("y", 1) == []
     assert task.barrier("b", 2) == [
         CopyState(2),
         StartLog(2, ("x", "y")),
@@ -118,8 +118,8 @@ def test_a_higher_barrier_on_the_only_regular_input_drops_one_log_and_begins_the
     task = Driven("ax", "x")
     task.barrier("a", 1)
     assert task.barrier("a", 2) == [DropLog(1), CopyState(2), StartLog(2, ("x",)), Broadcast(2)]
-    assert task.reached("x", 1) == []
-    assert task.reached("x", 2) == [EndLog(2)]
+    assert task.announced("x", 1) == []
+    assert task.announced("x", 2) == [EndLog(2)]
 
 
 def test_a_higher_barrier_taken_from_a_back_edge_while_logging_drops_the_log() -> None:
@@ -132,7 +132,7 @@ def test_a_higher_barrier_taken_from_a_back_edge_while_logging_drops_the_log() -
 def test_a_higher_barrier_that_is_reached_while_logging_drops_the_log_and_is_taken_later() -> None:
     task = Driven()
     task.cut()
-    assert task.reached("y", 3) == [DropLog(1)]
+    assert task.announced("y", 3) == [DropLog(1)]
     assert task.protocol.phase is Phase.IDLE
     assert task.barrier("y", 3) == [BlockChannel("y")]
 
@@ -148,9 +148,9 @@ def test_an_abort_while_aligning_unblocks_what_is_blocked() -> None:
 def test_an_abort_while_logging_drops_the_log() -> None:
     task = Driven()
     task.cut()
-    task.reached("x")
+    task.announced("x")
     assert task.abort() == [DropLog(1)]
-    assert task.reached("y") == []
+    assert task.announced("y") == []
     assert task.barrier("y") == []
     assert task.cut(2)[1:3] == [CopyState(2), StartLog(2, ("x", "y"))]
 
@@ -191,13 +191,13 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
         BarrierAnnounced("a", 1),
     ):
         with pytest.raises(ProtocolError, match="phase aligning, number 1"):
-            task.hear(event)
+            task.handle(event)
         assert list(task.protocol.blocked) == ["x"]
     task.abort()
     task.cut(2)
-    task.reached("x", 2)
+    task.announced("x", 2)
     with pytest.raises(ProtocolError, match="second time"):
-        task.reached("x", 2)
+        task.announced("x", 2)
     with pytest.raises(ProtocolError, match="without back-edges"):
         AlignedProtocol("a").handle(BarrierAnnounced("a", 1))
 
@@ -246,7 +246,7 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
                 # It is told when it arrives, and taken some time later.
                 reached[channel] = last[channel] = number
                 missing.discard(channel)
-                commands = task.reached(channel, number)
+                commands = task.announced(channel, number)
             elif rng.random() < 0.1:
                 commands = task.abort(rng.randint(1, max(last.values()) + 1))
             else:
@@ -276,7 +276,7 @@ def test_any_order_of_events_keeps_the_rules(seed: int) -> None:
         for at, waiting in list(reached.items()):
             if open_log is not None and at not in task.protocol.marked and waiting >= open_log:
                 assert DropLog(open_log) not in commands
-                for command in task.reached(str(at), waiting):
+                for command in task.announced(str(at), waiting):
                     assert command in (EndLog(open_log), DropLog(open_log)), seed
                     open_log, missing = None, set()
                     break

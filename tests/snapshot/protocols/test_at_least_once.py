@@ -71,15 +71,15 @@ def test_back_edges_are_logged_until_their_barriers_arrive() -> None:
     task = Driven()
     task.barrier("a")
     assert task.barrier("b") == cut(1, ("x", "y"))
-    assert task.reached("y") == []
+    assert task.announced("y") == []
     assert task.barrier("y") == []
-    assert task.reached("x") == [EndLog(1)]
+    assert task.announced("x") == [EndLog(1)]
     assert task.protocol.phase is Phase.IDLE
 
 
 def test_a_back_edge_whose_barrier_came_before_the_cut_is_not_logged() -> None:
     task = Driven()
-    assert task.barrier("x") == task.barrier("a") == task.reached("y") == []
+    assert task.barrier("x") == task.barrier("a") == task.announced("y") == []
     assert task.barrier("b") == cut(1, ("y",))
 
 
@@ -92,20 +92,20 @@ def test_a_higher_barrier_gives_up_what_is_counted() -> None:
 
 def test_a_snapshot_that_must_be_exact_blocks_until_the_cut() -> None:
     task = Driven("abxy", "xy")
-    assert task.hear(BarrierArrived("x", 1, align=True)) == [BlockChannel("x")]
-    assert task.hear(BarrierArrived("a", 1, align=True)) == [BlockChannel("a")]
-    assert task.hear(BarrierArrived("b", 1, align=True)) == [
+    assert task.handle(BarrierArrived("x", 1, align=True)) == [BlockChannel("x")]
+    assert task.handle(BarrierArrived("a", 1, align=True)) == [BlockChannel("a")]
+    assert task.handle(BarrierArrived("b", 1, align=True)) == [
         *cut(1, ("y",)),
         UnblockChannels(("x", "a")),
     ]
-    assert task.reached("y") == [EndLog(1)]
+    assert task.announced("y") == [EndLog(1)]
 
 
 def test_a_snapshot_that_must_be_exact_is_given_up_like_any_other() -> None:
     task = Driven("abc", "")
-    assert task.hear(BarrierArrived("a", 1, align=True)) == [BlockChannel("a")]
+    assert task.handle(BarrierArrived("a", 1, align=True)) == [BlockChannel("a")]
     assert task.abort(1) == [UnblockChannels(("a",))]
-    assert task.hear(BarrierArrived("a", 2, align=True)) == [BlockChannel("a")]
+    assert task.handle(BarrierArrived("a", 2, align=True)) == [BlockChannel("a")]
     assert task.barrier("b", 3) == [UnblockChannels(("a",))]
     assert task.barrier("a", 3) == []
     assert task.barrier("c", 3) == [*cut(3), EndLog(3)]
@@ -117,10 +117,10 @@ def test_a_higher_barrier_drops_the_log(taken: bool) -> None:
     task.barrier("a")
     if taken:
         assert task.barrier("a", 2) == [DropLog(1), *cut(2, ("x",))]
-        assert task.reached("x", 1) == []
-        assert task.reached("x", 2) == [EndLog(2)]
+        assert task.announced("x", 1) == []
+        assert task.announced("x", 2) == [EndLog(2)]
     else:
-        assert task.reached("x", 2) == [DropLog(1)]
+        assert task.announced("x", 2) == [DropLog(1)]
         assert task.barrier("x", 2) == []
         assert task.barrier("a", 2) == [*cut(2), EndLog(2)]
 
@@ -130,7 +130,7 @@ def test_what_is_given_up_is_forgotten_and_its_barriers_are_stale() -> None:
     task.barrier("a")
     assert task.abort(0) == []
     assert task.abort(1) == [DropLog(1)]
-    assert task.reached("x") == task.barrier("x") == []
+    assert task.announced("x") == task.barrier("x") == []
     assert task.abort(3) == []
     assert task.barrier("a", 3) == []
     assert task.complete(3) == []
@@ -141,7 +141,7 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
     task = Driven("a", "")
     for event in (BarrierArrived(None, 1), BarrierArrived("z", 1), BarrierSent(1)):
         with pytest.raises(ProtocolError, match="phase idle"):
-            task.hear(event)
+            task.handle(event)
     with pytest.raises(ProtocolError, match="no input"):
         Driven("", "").barrier("a")
 

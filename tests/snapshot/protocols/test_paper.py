@@ -226,7 +226,7 @@ def test_impossible_events_are_refused_and_change_nothing() -> None:
     task.barrier("a")
     for event in (BarrierArrived("a", 1), BarrierArrived("x", 1), BarrierArrived(None, 1)):
         with pytest.raises(ProtocolError, match="aligning"):
-            task.hear(event)
+            task.handle(event)
         task.protocol.validate()
         assert list(task.protocol.blocked) == ["a"]
     with pytest.raises(ProtocolError):
@@ -364,9 +364,9 @@ def test_algorithm_2_line_19_the_snapshot_ends_when_all_inputs_are_marked() -> N
     task = Looped()
     task.barrier("a")
     task.barrier("b")
-    assert task.reached("y") == []
+    assert task.announced("y") == []
     assert task.protocol.phase is Phase.LOGGING
-    assert task.reached("x") == [EndLog(1)]
+    assert task.announced("x") == [EndLog(1)]
 
 
 def test_algorithm_2_line_19_it_ends_with_the_cut_if_all_back_edges_were_marked_before() -> None:
@@ -385,7 +385,7 @@ def test_algorithm_2_line_19_it_ends_with_the_cut_if_all_back_edges_were_marked_
 def test_algorithm_2_lines_21_and_22_nothing_is_marked_or_logged_afterwards() -> None:
     task = Looped("ax", "x")
     task.barrier("a")
-    task.reached("x")
+    task.announced("x")
     assert task.protocol.phase is Phase.IDLE
     assert not task.protocol.marked and task.protocol.number is None
 
@@ -402,7 +402,7 @@ def test_algorithm_2_line_25_a_log_ends_where_the_barrier_arrives_and_not_where_
 ):
     task = Looped("ax", "x")
     task.barrier("a")
-    assert task.reached("x") == [EndLog(1)]
+    assert task.announced("x") == [EndLog(1)]
     assert task.barrier("x") == []
 
 
@@ -412,7 +412,7 @@ def test_algorithm_2_every_order_of_the_barriers_makes_one_snapshot(order: tuple
     commands: list[Command] = []
     for channel in order:
         logging = task.protocol.phase is Phase.LOGGING
-        commands += task.reached(channel) if logging else task.barrier(channel)
+        commands += task.announced(channel) if logging else task.barrier(channel)
     cut = max(order.index("a"), order.index("b"))
     missing = tuple(sorted(order[cut + 1 :]))
     before: list[Command] = [BlockChannel(channel) for channel in order[:cut]]

@@ -77,8 +77,8 @@ def test_back_edges_are_held_and_logged_at_the_cut() -> None:
     task = Driven()
     task.barrier("a")
     assert task.barrier("b") == [*cut(1, ("x", "y")), *HELD]
-    assert task.reached("x") == []
-    assert task.reached("y") == [EndLog(1)]
+    assert task.announced("x") == []
+    assert task.announced("y") == [EndLog(1)]
     assert task.complete() == [Resume(), UnblockChannels(("x", "y"))]
     # Only now are their barriers taken.
     assert task.barrier("x") == task.barrier("y") == []
@@ -98,7 +98,7 @@ def test_a_snapshot_that_is_given_up_is_undone() -> None:
     task.barrier("a")
     task.barrier("b")
     assert task.abort(1) == [DropLog(1), Resume(), UnblockChannels(("x", "y"))]
-    assert task.reached("x") == task.barrier("x") == []
+    assert task.announced("x") == task.barrier("x") == []
     task.barrier("a", 2)
     assert task.abort(2) == []
     assert task.barrier("b", 2) == []
@@ -116,18 +116,18 @@ def test_a_higher_barrier_says_that_the_lower_snapshot_is_over() -> None:
         Halt(),
     ]
     assert task.barrier("a", 1) == []
-    task.reached("x", 2)
+    task.announced("x", 2)
     # It was complete, and this task is told after its sources have begun the next.
     assert task.barrier("a", 3)[:2] == [Resume(), UnblockChannels(("x",))]
     assert task.complete(2) == []
-    assert task.reached("x", 4) == [DropLog(3), Resume(), UnblockChannels(("x",))]
+    assert task.announced("x", 4) == [DropLog(3), Resume(), UnblockChannels(("x",))]
 
 
 def test_impossible_events_are_refused() -> None:
     task = Driven("a", "")
     for event in (BarrierArrived(None, 1), BarrierArrived("z", 1), BarrierSent(1)):
         with pytest.raises(ProtocolError, match="halted False"):
-            task.hear(event)
+            task.handle(event)
 
 
 def test_validate_finds_what_cannot_be() -> None:

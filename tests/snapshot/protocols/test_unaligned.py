@@ -1,4 +1,4 @@
-"""Chandy and Lamport's snapshots: each row of the table, then whole jobs in every order.
+"""Unaligned snapshots: each row of the table, then whole jobs in every order.
 
 The model is `simulation/mode_model.py`: a task can be told of a barrier, or that its time is over,
 at any moment: with a record in hand, with records that wait for room in its outputs. A snapshot
@@ -46,7 +46,7 @@ class Driven(DrivenProtocol[UnalignedProtocol]):
 
     def both(self, channel: str, number: int = 1) -> list[Command]:
         """A barrier that is taken as soon as it is there."""
-        return self.reached(channel, number) + self.barrier(channel, number)
+        return self.announced(channel, number) + self.barrier(channel, number)
 
 
 def cut(number: int, logged: str = "abx") -> list[Command]:
@@ -65,36 +65,36 @@ def test_a_source_makes_its_cut_at_once_and_overtakes_what_it_has_sent() -> None
 
 def test_a_task_makes_its_cut_as_the_first_barrier_reaches_the_gate_and_logs_all_channels() -> None:
     task = Driven()
-    assert task.reached("b") == cut(1)
+    assert task.announced("b") == cut(1)
     # The gate says at once that there is a barrier in b, and after some time in the others.
-    assert task.reached("b") == task.reached("x") == task.barrier("b") == []
-    assert task.reached("a") == [EndLog(1)]
+    assert task.announced("b") == task.announced("x") == task.barrier("b") == []
+    assert task.announced("a") == [EndLog(1)]
     assert task.barrier("a") == task.barrier("x") == []
     assert task.protocol.phase is Phase.IDLE
 
 
 def test_a_patient_task_starts_its_timer_and_aligns() -> None:
     task = Driven(align_first=True)
-    assert task.reached("a") == [StartAlignmentTimer(1)]
+    assert task.announced("a") == [StartAlignmentTimer(1)]
     assert task.barrier("a") == [BlockChannel("a")]
     assert task.both("x") == [BlockChannel("x")]
     assert task.both("b") == [*aligned(1, ""), UnblockChannels(("a", "x"))]
-    assert task.hear(BarrierSent(1)) == [EndLog(1)]
-    assert task.hear(BarrierSent(1)) == task.hear(AlignmentTimedOut(1)) == []
+    assert task.handle(BarrierSent(1)) == [EndLog(1)]
+    assert task.handle(BarrierSent(1)) == task.handle(AlignmentTimedOut(1)) == []
 
 
 def test_an_aligned_cut_logs_back_edges_and_ends_when_its_barrier_has_left() -> None:
     task = Driven("ax", align_first=True)
     assert task.both("a") == [StartAlignmentTimer(1), *aligned(1)]
-    assert task.reached("x") == []
-    assert task.hear(BarrierSent(1)) == [EndLog(1)]
+    assert task.announced("x") == []
+    assert task.handle(BarrierSent(1)) == [EndLog(1)]
 
 
 def test_a_patient_source_broadcasts_and_overtakes_when_the_time_is_over() -> None:
     source = Driven("", "", align_first=True)
     assert source.barrier(None) == [StartAlignmentTimer(1), *aligned(1, "")]
-    assert source.hear(AlignmentTimedOut(1)) == [Overtake(1), EndLog(1)]
-    assert source.hear(BarrierSent(1)) == []
+    assert source.handle(AlignmentTimedOut(1)) == [Overtake(1), EndLog(1)]
+    assert source.handle(BarrierSent(1)) == []
 
 
 @pytest.mark.parametrize("urgent", [False, True], ids=["time is over", "an urgent barrier"])
@@ -103,41 +103,41 @@ def test_who_has_waited_long_enough_makes_the_cut_and_logs_what_is_not_blocked(
 ) -> None:
     task = Driven(align_first=True)
     task.both("a")
-    commands = task.reached("b", urgent=True) if urgent else task.hear(AlignmentTimedOut(1))
+    commands = task.announced("b", urgent=True) if urgent else task.handle(AlignmentTimedOut(1))
     assert commands == [*cut(1, "bx"), UnblockChannels(("a",))]
-    assert task.reached("b") == []
-    assert task.reached("x") == [EndLog(1)]
+    assert task.announced("b") == []
+    assert task.announced("x") == [EndLog(1)]
 
 
 def test_an_urgent_barrier_is_not_waited_with() -> None:
-    assert Driven("ab", "", align_first=True).reached("a", urgent=True) == cut(1, "ab")
+    assert Driven("ab", "", align_first=True).announced("a", urgent=True) == cut(1, "ab")
 
 
 def test_a_higher_barrier_gives_up_the_lower_snapshot() -> None:
     task = Driven()
-    task.reached("a")
-    assert task.reached("b", 2) == [DropLog(1), *cut(2)]
-    assert task.reached("x", 1) == []
+    task.announced("a")
+    assert task.announced("b", 2) == [DropLog(1), *cut(2)]
+    assert task.announced("x", 1) == []
     aligning = Driven(align_first=True)
     aligning.both("a")
-    assert aligning.reached("b", 2) == [UnblockChannels(("a",)), StartAlignmentTimer(2)]
-    assert aligning.hear(AlignmentTimedOut(1)) == []
+    assert aligning.announced("b", 2) == [UnblockChannels(("a",)), StartAlignmentTimer(2)]
+    assert aligning.handle(AlignmentTimedOut(1)) == []
     source = Driven("", "", align_first=True)
     source.barrier(None)
     assert source.barrier(None, 2) == [DropLog(1), StartAlignmentTimer(2), *aligned(2, "")]
-    assert source.hear(BarrierSent(1)) == []
+    assert source.handle(BarrierSent(1)) == []
 
 
 def test_a_snapshot_that_is_given_up_is_forgotten_and_its_barriers_are_stale() -> None:
     task = Driven()
-    task.reached("a")
+    task.announced("a")
     assert task.abort(0) == []
     assert task.abort(1) == [DropLog(1)]
     assert task.both("b") == []
     aligning = Driven(align_first=True)
     aligning.both("a")
     assert aligning.abort(1) == [UnblockChannels(("a",))]
-    assert aligning.hear(AlignmentTimedOut(1)) == aligning.both("b") == []
+    assert aligning.handle(AlignmentTimedOut(1)) == aligning.both("b") == []
     assert aligning.abort(4) == aligning.both("a", 4) == []
     assert aligning.complete(4) == []
 
@@ -145,7 +145,7 @@ def test_a_snapshot_that_is_given_up_is_forgotten_and_its_barriers_are_stale() -
 def test_impossible_events_are_refused_and_change_nothing() -> None:
     task = Driven()
     with pytest.raises(ProtocolError, match="no input"):
-        task.reached("z")
+        task.announced("z")
     assert task.protocol.phase is Phase.IDLE
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint folder that is somebody's is refused, and nothing in a job's own is touched that
+"""Folders with files of others are refused, and nothing in a job's own folder is touched that
 Penstock did not make."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store: locks, numbers, publishing, retention; and what a crash at any step leaves of them."""
+"""The store: locks, numbers, publishing and retention, also with a crash at any step."""
 
 from __future__ import annotations
 

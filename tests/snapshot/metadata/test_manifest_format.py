@@ -1,4 +1,4 @@
-"""The format of a manifest: what goes in comes out, what was damaged is found, names are safe."""
+"""The format of a manifest: round trips, damage is detected, names are safe."""
 
 from __future__ import annotations
 
