@@ -36,7 +36,7 @@ from penstock.snapshot.state.restore import Restorer
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.rocksdb.rows import REMEMBERED_BYTES, RowKeys
-from penstock.snapshot.state.settings import StateSettings
+from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.state_snapshot import SnapshotWriter, StateSnapshot
 from penstock.snapshot.state.tables import Tables
@@ -82,7 +82,7 @@ class KeyedBackend:
         clock: Callable[[], float] = time.perf_counter,
         slice_seconds: float = 0.002,
         shared: SharedMemory | None = None,
-        settings: StateSettings = StateSettings(),  # noqa: B008
+        settings: StateSettings = DEFAULT_SETTINGS,
         create_database: CreateDatabase = RocksDatabase.create,
     ) -> None:
         self.groups = groups

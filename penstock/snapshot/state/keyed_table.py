@@ -37,7 +37,7 @@ from penstock.snapshot.state.entries import (
     StateCodec,
 )
 from penstock.snapshot.state.entry_size import EntrySize
-from penstock.snapshot.state.settings import StateSettings
+from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 
 __all__ = ["ColdReader", "KeyedTable"]
 
@@ -96,7 +96,7 @@ class KeyedTable:
         name: str,
         table_id: int,
         codec: StateCodec,
-        settings: StateSettings = StateSettings(),  # noqa: B008
+        settings: StateSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.name = name
         self.table_id = table_id

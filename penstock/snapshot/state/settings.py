@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["StateSettings"]
+__all__ = ["DEFAULT_SETTINGS", "StateSettings"]
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,6 @@ class StateSettings:
     scan_seconds: float = 0.015
     max_scan_seconds: float = 2.0
     max_log_bytes: int = 768 * 1024
+
+
+DEFAULT_SETTINGS = StateSettings()

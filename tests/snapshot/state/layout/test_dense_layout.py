@@ -222,7 +222,7 @@ def test_changed_blocks_are_flushed_eagerly(make, busy):
     drive(busy.flush_eagerly())
     before = stored(busy)
     assert [values[0][1] for _, values, _ in before.values()] == ["a", 3, 3]
-    # What was written ahead is not written again, and is no part of a snapshot that lacks it.
+    # A flushed block is not written again, and is not in a snapshot that lacks the change.
     handle = make.snapshot(busy, 4)
     assert stored(busy)[min(before)] == before[min(before)]
     assert contents(make.restored(handle)) == contents(busy)

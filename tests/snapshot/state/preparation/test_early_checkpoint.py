@@ -46,7 +46,7 @@ def test_checksums_computed_early_are_those_of_the_files(make, monkeypatch):
             table.put(f"key{i}", expected[f"key{i}"])
         drive(backend.flush_eagerly())
         if backend.storage.is_open:
-            # RocksDB does it in the background, and takes its time.
+            # RocksDB would do it in the background, at an unknown moment.
             backend.storage.database.flush()
         ahead = 0
         while drive(backend.compute_checksum()):
@@ -136,7 +136,7 @@ def test_an_announced_snapshot_adds_a_log_to_its_early_checkpoint(make):
     expected |= {f"k{i}": i for i in range(100)}
     restored = make.restored(handle)
     assert contents(restored) == expected
-    # The next one is as any other, and so is that of who was restored.
+    # The next snapshot is an ordinary one, for the restored backend too.
     for each in (backend, restored):
         fill(each, 50, lambda i: -7)
         handle = make.snapshot(each, 3)
@@ -226,9 +226,9 @@ def test_if_the_log_lacks_writes_an_ordinary_checkpoint_is_made(make):
     handle = finished(make, backend)
     assert not logs(handle)
     assert contents(make.restored(handle)) == contents(backend)
-    # So much is not to be expected to fit next time either, and what is there is flushed only.
+    # As much is expected next time, so the database is only flushed early.
     fill(backend, 12_000, lambda i: random.Random(-i).randbytes(100).hex())
-    backend._flush._policy = EagerFlushPolicy()  # it has learnt that all was for nothing
+    backend._flush._policy = EagerFlushPolicy()  # this one has learnt that its flushes were useless
     backend.announce_snapshot(3, 0.0, target(make, 3))
     assert not backend.wants_preparation
     drive(backend.flush_eagerly())
@@ -242,7 +242,7 @@ def test_if_the_log_lacks_writes_an_ordinary_checkpoint_is_made(make):
     handle = finished(make, backend, 3)
     assert new <= files_of(handle)
     assert contents(make.restored(handle)) == contents(backend)
-    # Little had to be written then, so that they are begun ahead again, but for one.
+    # Little had to be written then, so checkpoints are made early again, after one skipped turn.
     for number in (4, 5):
         backend.announce_snapshot(number, 0.0, target(make, number))
         drive(backend.prepare_checkpoint())

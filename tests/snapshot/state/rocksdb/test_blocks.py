@@ -101,7 +101,7 @@ def test_entries_that_change_during_compaction_stay_as_they_were_in_the_snapshot
     before = entries(backend)
     changed = set()
     step, at = None, 3000
-    # While it is written and tidied up, values that it must hold are changed in place.
+    # During writing and compaction, values that the snapshot holds are changed in place.
     while True:
         try:
             step = work.send(None if step is None else step())

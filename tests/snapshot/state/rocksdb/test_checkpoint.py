@@ -187,7 +187,7 @@ def test_checkpoints_are_consistent_whatever_rocksdb_does_meanwhile(
     store = make(memory_path / "db", restless)
     written = [0]
     stop = threading.Event()
-    # So far ahead may it be, or compactions would not keep up and hold everything up.
+    # The writer is at most this much ahead, or compactions would stall it.
     ahead = threading.Semaphore(4)
     failures = []
 
