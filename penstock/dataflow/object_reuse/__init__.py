@@ -6,9 +6,9 @@ as Flink does unless object reuse is enabled. It is not copied if nothing else r
 `yield {"word": word}` costs no copy, and `yield record; record["n"] = 0` costs one.
 
 `policy` decides how closely the output of a function is checked, so that immutable records cost
-nothing. `mutability` tells which values can change, `mutation_analysis` which functions change
-objects, and `ownership` copies what is shared. The rules for users, and the other two places where
-records are copied, are in docs/object-reuse.md.
+nothing. `mutability` decides whether a value can change, and `mutation_analysis` whether a function
+changes objects. `ownership` copies shared values. The rules for users, and the other two places
+where records are copied, are in docs/object-reuse.md.
 """
 
 from __future__ import annotations

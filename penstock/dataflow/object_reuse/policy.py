@@ -13,7 +13,7 @@ __all__ = ["Check", "EmissionPolicy"]
 
 
 class Check(Enum):
-    """What is checked when a record is emitted."""
+    """The check that is made when a record is emitted."""
 
     #: Nothing. Afterwards two records of the batch are looked at.
     NOTHING = auto()

@@ -1,4 +1,4 @@
-"""Brings the records of a stream to the program that runs the job (`execute_and_collect`).
+"""Bring the records of a stream to the program that runs the job (`execute_and_collect`).
 
 A sink in two phases like any other: writers spool encoded batches to files, the committer gives
 them their final names, and the client reads those in order and removes them. So what the program
@@ -59,7 +59,7 @@ class CollectWriter(SinkWriter):
         self._file.write(data)
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Cut; the file is finished off the loop."""
+        """Begin another file; the current one is finished off the event loop."""
         file, self._file = self._file, None
         if file is None:
             return None
@@ -73,7 +73,7 @@ class CollectWriter(SinkWriter):
         return finish
 
     def close(self) -> None:
-        """Throw away what was not cut."""
+        """Discard the output since the last barrier."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -107,16 +107,16 @@ class CollectSink(Sink):
         self.folder = folder
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A spooling writer."""
+        """Return a writer that spools batches to files."""
         return CollectWriter(Path(self.folder), context)
 
     def create_committer(self) -> Committer:
-        """Gives spooled files their final names."""
+        """Return a committer that gives spooled files their final names."""
         return _CollectCommitter(Path(self.folder))
 
 
 def read_committed(folder: Path, codec: Codec) -> Iterator[Any]:
-    """The records of all committed files, in order of snapshot and subtask; removes the files."""
+    """Yield the records of all committed files by snapshot and subtask, and remove the files."""
     for path in sorted(folder.glob(f"*{DONE}")):
         data = path.read_bytes()
         path.unlink()

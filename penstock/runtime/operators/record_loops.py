@@ -1,15 +1,16 @@
-"""The loops that run once per record; everything else costs something once per batch.
+"""The loops that run once per record; everything else in the engine runs once per batch.
 
-Each goes through an iterator over one list. `penstock.runtime.codegen` compiles them again
-with the user's expressions in the place of calls, so functions of the user's are the first
-parameters here, and are called with plain names. `append` is looked up at the list each time:
-Python then appends without a call, which it does not with a variable that holds the method. `find`
-gives the value of a key that seems to have none: what is asked for first is quicker without a
-default, and may be None. `probe` is empty, and raises `TypeError` if it is asked for what has no
-hash: an empty dict does, and makes no number of the hash, as `hash` would. It is None, which
-raises always, where a hash does not say whether a value can change.
+`penstock.runtime.codegen` compiles them again with the user's expressions in the place of calls. So
+the user's functions are the first parameters, and are called by plain names. The operators handle
+the errors that a loop raises.
 
-The operators handle what the loops raise.
+* `list.append` is looked up at each record: Python then appends without a call. It does not if a
+  variable holds the method.
+* `find` returns the value of a key that `dirty` does not seem to hold. `dirty.get` is faster
+  without a default, so its None may also be a value.
+* `value in probe` raises `TypeError` if the value may be able to change. An empty dict raises it
+  for values without a hash, and computes no number as `hash` does. None raises it for all values.
+  See `OperatorContext.mutability_probe`.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ Copied = Callable[[Any], Any]
 
 
 def map_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
-    """What the function makes of each."""
+    """Return the function's result for each record."""
     return [function(record) for record in iterator]
 
 
 def flat_map_records(
     function: Callable[[Any], Iterable[Any]], iterator: Iterator[Any]
 ) -> list[Any]:
-    """All that the function gives for each, in order."""
+    """Return all items of the function's results, in order."""
     out: list[Any] = []
     for record in iterator:
         out.extend(function(record))
@@ -57,7 +58,7 @@ def flat_map_records(
 def map_and_copy_records(
     function: Callable[[Any], Any], iterator: Iterator[Any], probe: Any
 ) -> list[Any]:
-    """What the function makes of each, when it may change that later; `probe` as below."""
+    """Return the function's result for each record, copied if the function may change it later."""
     out: list[Any] = []
     for record in iterator:
         made = function(record)
@@ -75,24 +76,29 @@ def emit_records(
     arguments: tuple[Any, ...],
     probe: Any,
 ) -> list[Any]:
-    """All that the function emits for each, in order, when it may change what it has emitted.
+    """Return all that the function emits, in order, copied if the function may change it later.
 
-    A generator goes on after each record, so its records are looked at before that. `probe`
-    raises for those that may have to be copied; None has all of them looked at. The items of a list
-    that holds such a record are looked at by `own_items`.
+    A generator continues after each record that it yields, so each record is checked before that.
+    The items of a list are checked together.
+
+    Arguments:
+        function: returns an iterable for a record.
+        iterator: over the records.
+        arguments: further arguments of the function.
+        probe: see the head of this module; None also lets immutable records be checked.
     """
     out: list[Any] = []
     for record in iterator:
         made: Any = function(record, *arguments)
         if made is None and arguments:
-            continue  # a process function may emit probe
+            continue  # a process function may return None
         if type(made) is list:
             emitted = None
             try:
                 for emitted in made:
                     emitted in probe  # noqa: B015 - see above
             except TypeError:
-                emitted = None  # one reference less, if that was the only one
+                emitted = None  # so that this variable does not count as a reference
                 out.extend(copy_items_if_shared(made))
             else:
                 out.extend(made)
@@ -109,12 +115,12 @@ def emit_records(
 
 
 def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
-    """Those for which the function is true."""
+    """Return the records for which the function is true."""
     return [record for record in iterator if function(record)]
 
 
 def call_records(function: Callable[[Any], object], iterator: Iterator[Any]) -> list[Any]:
-    """Call the function with each; probe is emitted."""
+    """Call the function with each record; emit nothing."""
     for record in iterator:
         function(record)
     return []
@@ -129,7 +135,7 @@ def reduce_records(
     probe: Any,
     copied: Copied,
 ) -> list[Any]:
-    """The new value of each record's key. `probe` raises for values that have to be copied."""
+    """Return the new value of each record's key, copied if it can change."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -154,7 +160,7 @@ def count_records(
     dirty: dict[Any, Any],
     find: Callable[[Any], Any],
 ) -> list[Any]:
-    """A pair (key, how many so far) for each record."""
+    """Return a pair (key, number of its records until now) for each record."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -176,7 +182,7 @@ def process_records(
     probe: Any,
     copied: Copied,
 ) -> list[Any]:
-    """All that the function emits, called with the record's key as the context's `key`."""
+    """Return all that the function emits; the context's `key` is that of the record."""
     out: list[Any] = []
     for record in iterator:
         context.key = key_of(record)

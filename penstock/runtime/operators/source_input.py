@@ -1,4 +1,4 @@
-"""What a source task reads: the splits that the JobManager assigns to it, and its place in them.
+"""The input of a source task: splits that the JobManager assigns, and the positions in them.
 
 A bounded source reads its splits one after the other (`SequentialSourceInput`). The splits of an
 unbounded source may never end, so its task reads all of them at once, in turns

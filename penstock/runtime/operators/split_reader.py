@@ -44,7 +44,7 @@ class SplitReader:
         self.position: Any = None
         #: When the reader has records again, if it said so; else 0.
         self._due = 0.0
-        #: What a thread has read and the task has not taken.
+        #: The result of a thread's read, until the task takes it.
         self._ahead: ReadOrError | None = None
         self._max_records = 1
         #: Whether `pump` has to run, since the reader may block.

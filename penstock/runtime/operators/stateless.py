@@ -1,6 +1,6 @@
 """Operators without state: map, flat map, filter and process functions.
 
-What a user's function emits must not change when the function goes on. An `EmissionPolicy` decides
+An emitted record must not change when the user's function goes on. An `EmissionPolicy` decides
 how closely each batch is checked for that; see `penstock.dataflow.object_reuse`.
 """
 

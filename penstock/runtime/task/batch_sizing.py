@@ -1,72 +1,75 @@
-"""How much a task takes at once: its slices of user code, and what its senders may have under way.
+"""Decide how many records a task processes at once, and how many may be in flight to it.
 
-Decided by how long slices took, and by how long their output had to wait for room. Records only;
-`task.py` takes the time.
+The sizes follow from the durations of past slices, and from the time for which their output waited
+for room. This module only calculates; the task measures the time. (Flink: buffer debloating.)
 """
 
 from __future__ import annotations
 
 __all__ = ["SLICE_SECONDS", "TARGET_SECONDS", "BatchSizer"]
 
-#: How long user code runs before the engine looks up. So short that what one slice makes is
-#: still in the processor's cache when the next operator of the chain takes it. A batch is as long:
-#: in smaller ones a record costs more, and a barrier waits for all that a channel may hold.
+#: The time for which user code runs until the engine gets control, in seconds. It is so short that
+#: the output of a slice is still in the processor's cache when the next operator takes it. Batches
+#: have the same duration. In smaller batches a record costs more, and in larger ones a barrier
+#: waits longer.
 SLICE_SECONDS = 0.001
-#: A slice that took less than so many times what it should may only have been interrupted: other
-#: processes want the processor, too.
+#: A slice that took less than this multiple of `SLICE_SECONDS` may only have been interrupted by
+#: another process.
 INTERRUPTED = 8
-#: A larger slice would not make a record cheaper. A source would only have more in its hands when
-#: a function behind it becomes slow.
+#: The largest slice, in records. A larger one would not make a record cheaper, and a source would
+#: hold more records when a function behind it becomes slow.
 MOST = 1 << 13
-#: What may be in flight between two tasks takes so long to process, unless the job says otherwise.
+#: The default time for processing the records that are in flight between two tasks, in seconds.
 TARGET_SECONDS = 0.1
-#: The target has so many parts. One is in the hands of the sender, one in those of the receiver;
-#: the others are for what is under way, and for an estimate that was too high.
+#: The number of parts of the target. One part is held by the sender and one by the receiver. The
+#: others are for records on their way, and for an estimate that was too high.
 PARTS = 8
-#: What is done in a part of the target, in records: until it is known, at most so many times what
-#: it was, and at least, or it would take long to grow again.
+#: For the number of records that are processed in a part of the target: the first estimate, the
+#: largest growth at once, and the lower bound, from which it can grow again soon.
 FIRST, GROWTH, LEAST = 64.0, 8, 1 / 16
-#: Records of uneven cost: the average over so many seconds bounds what a run of cheap ones allows.
+#: The period of the long-term average, in seconds. It bounds the sizes that a run of cheap records
+#: would allow.
 AVERAGE_SECONDS = 1.0
 
 
 class BatchSizer:
     """The sizes of slices and batches.
 
-    `slice` is how many records to process before the engine looks up, `batch` how many fit into
-    the same time, for senders that never wait. The other senders follow `wanted`.
+    `slice` is the number of records to process until the engine gets control. `batch` is the number
+    of records that fit into the same time, for senders that never wait. The other senders follow
+    `wanted`.
 
     Arguments:
-        target: what is in flight to the task may take so many seconds, roughly.
+        target: the aimed time for processing all records in flight to the task, in seconds.
     """
 
     def __init__(self, target: float = TARGET_SECONDS) -> None:
-        # Until it is known how long a record takes.
+        # The smallest sizes, until the duration of a record is known.
         self.slice = 1
         self.batch = 1
         self._fit = 1
         self._part = target / PARTS
-        #: How many records the task gets done in a part of the target.
+        #: The number of records that the task processes in a part of the target.
         self._done = FIRST
-        #: Slices that are not yet counted: their records, and how long they took.
+        #: Records and seconds of the slices that are not counted yet.
         self._new, self._new_seconds = 0, 0.0
-        #: Those that were counted last; their seconds include the time their output waited.
+        #: The same of the slices that were counted last, with the time that their output waited.
         self._last, self._last_seconds = 1, 0.0
-        #: Sums over the slices, in which old ones count less and less.
+        #: Sums over all slices, in which older ones have less weight.
         self._records = self._seconds = 0.0
 
     def took(self, records: int, seconds: float) -> bool:
-        """Go by what a slice took. True if the senders should follow: not after each short slice.
+        """Take the duration of a slice into account; return whether senders should follow now.
 
         Arguments:
-            records: how many it had.
-            seconds: how long it took.
+            records: number of records of the slice.
+            seconds: its duration.
         """
         if seconds < 1e-7:
             seconds = 1e-7
         fit = int(SLICE_SECONDS * records / seconds) or 1
-        # Down at once, but by half only if it may have been an interruption: if it goes on like
-        # that, three halves are there as well. Up by doubling, on evidence of a full slice.
+        # Sizes shrink at once, but only by half if the slice may have been interrupted. They grow
+        # by doubling, and only after a full slice.
         if fit < self._fit or fit < self.batch:
             half = 2 if seconds < INTERRUPTED * SLICE_SECONDS else 1 << 30
             self.batch = max(fit, self.batch // half)
@@ -86,12 +89,12 @@ class BatchSizer:
         return True
 
     def waited(self, seconds: float) -> None:
-        """Go by how long the output of the last slices waited for room."""
+        """Take into account that the output of the last slices waited for room."""
         self._new_seconds += seconds
         self._count(self._done)
 
     def _count(self, done: float) -> None:
-        """Count what is new; find how much is done in a part of the target, `done` at most."""
+        """Count the new slices, and estimate `_done`, with `done` as its upper bound."""
         records, seconds = self._new, self._new_seconds
         self._new, self._new_seconds = 0, 0.0
         if records:
@@ -108,10 +111,10 @@ class BatchSizer:
         self.slice = self._fit if self._fit < done else int(done) or 1
 
     def wanted(self, channels: int) -> tuple[int, int]:
-        """Return how many records to put into a batch, and how many batches may be under way.
+        """Return the number of records of a batch, and the number of batches in flight.
 
         Arguments:
-            channels: how many share what may be in flight.
+            channels: number of channels that share the records in flight.
         """
         share = self._done / channels
         batch = self.batch

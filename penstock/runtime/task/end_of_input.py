@@ -1,13 +1,15 @@
-"""How the input of a task ends.
+"""Track the end of a task's input, and run the end-of-input hooks of its chain.
 
-Outside of loops: when all channels have delivered the end of input, the end-of-input hooks of the
-chain run once, and the end is passed on. In a loop some channels come from the loop itself and
-never end by themselves: when all channels from *outside* have ended the JobManager is told. It
-finds out by snapshots when the loop is quiet (`penstock.snapshot.coordination.loop_termination`),
-has the hooks run in rounds, and closes the loop.
+Outside of loops, the hooks run once when all channels have delivered the end of input. Then the
+task sends the end of input on.
 
-How often the hooks have run is part of the task's state in a snapshot, so that they do not run
-again after a restart.
+In a loop some channels come from the loop itself, and never end by themselves. When all channels
+from *outside* have ended, the task notifies the JobManager. By snapshots the JobManager detects
+that the loop is quiet (`penstock.snapshot.coordination.loop_termination`), lets the hooks run in
+rounds, and closes the loop.
+
+The number of rounds that have run is in the task's snapshots, so that hooks do not run again after
+a restart.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ class HookOutput:
 
 
 class EndOfInputTracker:
-    """What a task knows of the end of its input.
+    """The state of one task with regard to the end of its input.
 
     Arguments:
-        channels: its input channels.
-        outside: those of them that come from outside of its loop; None if it is in none.
-        operators: of its chain, parents first.
+        channels: the task's input channels.
+        outside: the channels from outside of the task's loop; None if the task is in no loop.
+        operators: the operators of the chain, parents first.
     """
 
     def __init__(
@@ -50,7 +52,8 @@ class EndOfInputTracker:
         self._operators = operators
         #: Uids of the operators that have a hook.
         self.hooked = tuple(o.context.uid for o in operators if has_end_input(o.function))
-        #: How often the hooks have run, and whether the last run emitted into the loop.
+        #: The number of rounds of hooks that have run, and whether the last one emitted into the
+        #: loop.
         self.rounds = 0
         self.emitted = False
         #: Whether hooks are running; the task does nothing else until they have run.
@@ -59,22 +62,22 @@ class EndOfInputTracker:
 
     @property
     def over(self) -> bool:
-        """Whether no more input comes (from outside of the loop, in a loop)."""
+        """Return whether all input has ended; in a loop, all input from outside."""
         return not self._awaited
 
     def channel_ended(self, channel: Hashable) -> bool:
-        """A channel has ended; True if the awaited input is over with that."""
+        """Note that a channel has ended; return whether it was the last one that is awaited."""
         if channel not in self._awaited:
             return False
         self._awaited.discard(channel)
         return not self._awaited
 
     def restore(self, rounds: int, emitted: bool) -> None:
-        """Take back what a snapshot holds."""
+        """Restore the state that a snapshot holds."""
         self.rounds, self.emitted = rounds, emitted
 
     def begin(self, round: int) -> bool:
-        """Begin a round of hooks; False if it has run already, or there are none to run."""
+        """Begin a round of hooks; return False if it has run before, or there are no hooks."""
         if self.rounds >= round or not (self.in_loop or self.hooked):
             return False
         # In a loop the round counts for every task, whether it has hooks or not.

@@ -20,7 +20,7 @@ class SliceRunner:
         chain: the operators.
         gate: its senders follow the sizes of the batches that the task can process in time.
         timer: seconds, fine enough for the duration of a slice.
-        target_seconds: aim for the time that it takes to process what is in flight to the task.
+        target_seconds: the aimed time for processing all records in flight to the task.
     """
 
     def __init__(

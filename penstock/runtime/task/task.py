@@ -71,7 +71,7 @@ class TaskSettings:
         clock: seconds, for waiting; virtual in a simulation.
         timer: seconds, finer, for the duration of work.
         buffer_timeout: the longest time that a record waits in a buffer, in seconds.
-        target_seconds: aim for the time that it takes to process what is in flight to the task.
+        target_seconds: the aimed time for processing all records in flight to the task.
         keep_state: whether snapshots hold state; if not, they only commit output.
     """
 

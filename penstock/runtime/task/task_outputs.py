@@ -12,7 +12,7 @@ __all__ = ["TaskOutputs"]
 
 
 class TaskOutputs:
-    """Send what a task emits, as far as its receivers have room, and measure how long it waits.
+    """Send a task's output as far as its receivers have room, and measure how long it waits.
 
     Arguments:
         channels: the output channels, over all links.
@@ -49,7 +49,7 @@ class TaskOutputs:
         return self._blocked_seconds + (0.0 if since is None else self._clock() - since)
 
     def push(self) -> bool:
-        """Send what is sealed as far as credits allow; return False if some of it must wait."""
+        """Send sealed batches as far as credits allow; return False if some must wait."""
         clear = True
         for channel in self.channels:
             if channel.waiting and not channel.push():

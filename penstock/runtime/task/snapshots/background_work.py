@@ -1,4 +1,4 @@
-"""What a checkpoint writer does between the records of its task, apart from writing snapshots.
+"""The work of a checkpoint writer between the records of its task, apart from writing snapshots.
 
 Keyed state that has outgrown its memory is evicted. Ahead of a snapshot, entries are flushed and
 files are prepared, so that less is left to be done when its barrier comes. Each kind of work is a

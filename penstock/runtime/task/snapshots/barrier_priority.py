@@ -44,7 +44,7 @@ class PrioritizedTask(Protocol):
         """Whether the task has something to do."""
 
     def flush(self) -> None:
-        """Send what is in the task's output buffers."""
+        """Send the records in the task's output buffers."""
 
 
 class BarrierPriority:

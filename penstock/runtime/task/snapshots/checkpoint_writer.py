@@ -83,7 +83,7 @@ class CheckpointWriter:
             for backend in keyed
         ]
 
-    # ---- what the task asks for
+    # ---- requests of the task
 
     @property
     def pending(self) -> bool:
@@ -131,7 +131,7 @@ class CheckpointWriter:
     def _numbered(self, number: int) -> Iterator[TaskSnapshot]:
         return (s for s in (*self._snapshots, *self._logging) if s.number == number)
 
-    # ---- what is done in the background
+    # ---- work in the background
 
     def has_work(self) -> bool:
         """Return whether `work` would do something now."""
@@ -178,7 +178,7 @@ class CheckpointWriter:
 
     async def _after_slice(self, pause: Pause) -> None:
         if any(backend.over_memory_limit for backend in self._backends.values()):
-            # The task's own records wait for what is being written.
+            # The task's own records wait for this snapshot, which frees memory.
             await pause()
         else:
             await self._scheduler.after_slice(pause)

@@ -1,7 +1,8 @@
-"""What a task needs where barriers may overtake records: what they overtake is logged.
+"""Log the records that a barrier overtakes inside a task.
 
-A record is then in flight in one of four places: in a channel (`RecordedChannel`), in the hands of
-the task, or in an output, both of which are here; or it comes later, behind the barrier.
+With unaligned snapshots a record is in flight in one of four places. It is in an input channel,
+which logs it (`RecordedChannel`). It is in the batch in processing, or in an output channel, and is
+logged here. Or it comes later, behind the barrier.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["REPLAY_BYTES", "BarrierRelay", "InFlightRecorder"]
 
-#: A cut waits for the end of the replay if there was more than this to replay, since what is left
-#: of it has to be held in memory to be logged again.
+#: A snapshot during the replay of larger logs waits for the end of the replay. The unreplayed rest
+#: is logged again, and must be held in memory for that.
 REPLAY_BYTES = 32 << 20
 
 
 class BarrierRelay:
-    """Has the tasks of a process hear of barriers one after the other.
+    """Notifies the tasks of a worker of barriers, one task after the other.
 
-    A barrier that overtakes is at the next task in the process at once, and at the one behind it
-    as soon as that one has made its cut. If each told the next from within, a long job would be as
-    deep a stack; if each waited for its turn to work, the barrier would wait for slow functions.
+    A barrier that overtakes is at the next task of the worker at once, and at the task behind it
+    when that task has captured its state. If each task notified the next one directly, the stack
+    would become as deep as the job is long. If each waited for its turn to work, the barrier would
+    wait for slow functions.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = False
 
-    def __call__(self, hear: Callable[[], None]) -> None:
-        """Call it now, or after those that came before it."""
-        self._waiting.append(hear)
+    def __call__(self, notify: Callable[[], None]) -> None:
+        """Call a function now, or after the calls that are running."""
+        self._waiting.append(notify)
         if self._running:
             return
         self._running = True
@@ -51,15 +53,15 @@ class BarrierRelay:
 
 
 class InFlightRecorder:
-    """Logs what one task has in hand and in its outputs.
+    """Logs the batch in processing and the output channels of one task.
 
     Arguments:
-        relay: of all tasks of the process.
-        subtask: of the task.
-        timeout: seconds for which a snapshot is aligned before it is not.
-        own_edge: what a source logs as its own: what it has read and not processed.
-        encode: makes bytes of records.
-        keep: whether the records are wanted, and not only their number.
+        relay: of all tasks of the worker.
+        subtask: index of the subtask.
+        timeout: after this alignment time barriers overtake records, in seconds.
+        own_edge: under which a source logs the records that it has read and not processed.
+        encode: encodes a batch.
+        keep: whether the logs hold the records, and not only their number.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class InFlightRecorder:
         self._encode, self._keep = encode, keep
 
     def overtake(self, outputs: Sequence[OutputChannel], barrier: Barrier) -> list[InFlightLog]:
-        """Send the barrier ahead of all that waits in the outputs; returns what that is."""
+        """Send a barrier ahead of everything that waits in the outputs; return logs of that."""
         logs: list[InFlightLog] = []
         for output in outputs:
             batches = output.overtake(barrier)
@@ -88,9 +90,11 @@ class InFlightRecorder:
     def in_hand(
         self, batches: Iterable[tuple[InputChannel | None, RecordBatch]]
     ) -> list[InFlightLog]:
-        """Logs of what the task has taken and not processed, with the channels it came from.
+        """Return logs of the batches that the task has taken and not processed.
 
-        In this order: the rest of a batch, and what is left of the logs that are replayed.
+        Arguments:
+            batches: each with the channel that it came from; None if the task's source read it.
+                The rest of the current batch comes first, then batches that are being replayed.
         """
         logs: list[InFlightLog] = []
         for channel, group in groupby(batches, key=itemgetter(0)):

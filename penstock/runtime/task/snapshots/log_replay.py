@@ -1,8 +1,8 @@
-"""Gives a restored task the records that were in flight to it, before it reads any input.
+"""Replay the records that were in flight to a restored task, before it reads any input.
 
-A log belongs to an edge, by the uids at its ends and the consumer's input, and comes back to that
-input whether or not the edge is a back-edge now. If the consumer's parallelism has changed every
-subtask reads all logs of the edge and takes its share.
+A log belongs to an edge, which is found by the uids at its ends and the number of the consumer's
+input. It does not matter whether the edge is a back-edge now. If the consumer's parallelism has
+changed, every subtask reads all logs of the edge and takes its share.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RestoredLog:
 
 
 class LogReplayer:
-    """Reads logs for the tasks of one worker.
+    """Read logs for the tasks of one worker.
 
     Arguments:
         code: the job, for key selectors and partitioners.
@@ -58,7 +58,7 @@ class LogReplayer:
     def replay(
         self, chain: int, gate: InputGate, logs: list[RestoredLog]
     ) -> Iterator[tuple[InputChannel | None, RecordBatch]]:
-        """The batches of the logs with the channels that they count for, read as they are asked."""
+        """Yield the batches of the logs, each with the channel that it counts for."""
         for restored in logs:
             link = self._link(chain, restored.log)
             channel, take = None, None
@@ -68,7 +68,7 @@ class LogReplayer:
             elif restored.log.input != OWN_INPUT:
                 continue  # the edge is gone, which was allowed when the job was resumed
             elif restored.rescaled:
-                take = self._in_turn(chain)
+                take = self._round_robin_share(chain)
             for payload in read_log(restored.log, restored.folder):
                 records = self._codec.decode_batch(payload)
                 if take is not None:
@@ -83,7 +83,7 @@ class LogReplayer:
         alike = [link for link in same if link.partitioning.value == log.partitioning]
         return next(iter(alike or same), None)
 
-    def _in_turn(self, chain: int) -> Callable[[list[Any]], list[Any]]:
+    def _round_robin_share(self, chain: int) -> Callable[[list[Any]], list[Any]]:
         plan = self._plan
         return redistribute_log(
             Partitioning.REBALANCE,
@@ -93,7 +93,7 @@ class LogReplayer:
         )
 
     def _share(self, link: Link) -> Callable[[list[Any]], list[Any]]:
-        """What takes this subtask's part of a log."""
+        """Return the function that selects this subtask's records of a log."""
         edge = self._code.graph.edges[link.edge]
         return redistribute_log(
             link.partitioning,

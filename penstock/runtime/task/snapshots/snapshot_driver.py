@@ -99,15 +99,15 @@ class SnapshotDriver:
     def busy(self) -> bool:
         """Return whether no state can be captured now.
 
-        That is so while hooks run, or logs are replayed: what they are about to emit is in no state
-        and in no log. What is left of a short replay can be logged again.
+        That is so while hooks run, or logs are replayed: the records that they are about to emit
+        are in no state and in no log. The rest of a short replay can be logged again.
         """
         if self._end_of_input.running:
             return True
         can_log_again = self._in_flight is not None and self._gate.replay_bytes <= REPLAY_BYTES
         return self._gate.replaying and not can_log_again
 
-    # ---- what happens
+    # ---- events
 
     def inject(self, barrier: Barrier) -> None:
         """Begin a snapshot at this task, which reads a source."""

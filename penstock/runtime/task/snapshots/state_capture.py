@@ -20,8 +20,8 @@ __all__ = ["StateCapture"]
 class StateCapture:
     """All that a task's part of a snapshot is made of.
 
-    Capturing is quick and happens between two slices. The checkpoint writer writes what was
-    captured, while records flow again.
+    Capturing is quick and happens between two slices. The checkpoint writer writes the
+    captured state while records flow again.
 
     Arguments:
         chain: the operators, whose sinks have staged output.

@@ -1,4 +1,4 @@
-"""One task's part of a snapshot: what was captured at the barrier, and what is durable of it."""
+"""One task's part of a snapshot: the state captured at the barrier, and its durable handles."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CheckpointResponder(Protocol):
 
 @dataclass
 class TaskSnapshot:
-    """What a task captured at a barrier, and what has been written of it.
+    """The state that a task captured at a barrier, and the progress of writing it.
 
     Arguments:
         number: of the snapshot.
@@ -77,8 +77,8 @@ class TaskSnapshot:
         logs: of records in flight.
         logging: whether logs are still being taken.
         aborted: whether the snapshot was given up.
-        handles: what is durable, by uid and subtask. What a barrier overtook belongs to the
-            subtask that it was sent to.
+        handles: of durable state, by uid and subtask. Records that a barrier overtook belong to
+            the subtask that they were sent to.
         size: number of bytes written and linked.
         problem: why the snapshot cannot be made durable.
         write_seconds: time that writing has taken.

@@ -1,8 +1,8 @@
-"""Who goes first in a process: its records, before the next slice of what its snapshots write.
+"""Schedule checkpoint writes within a worker: records are processed between two slices of writing.
 
-A record has several tasks on its way, and each may be writing a snapshot, in slices. So slices do
-not come one right after the other, whosever they are: in between, what waits is processed, until
-nothing waits any more, or for some time. This decides when a slice may come, and writes nothing.
+A record passes several tasks of a worker, and each may be writing a snapshot, in slices. Without a
+schedule the slices of all writers would follow each other, and the record would wait for them. So
+after each slice, pending records are processed until none waits, or for a limited time.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from penstock.runtime.system.signal import Signal
 
 __all__ = ["WriteScheduler"]
 
-#: After a slice records go first for so long at most.
+#: The longest time for which a writer waits after a slice, in seconds.
 MAX_WAIT_SECONDS = 0.002
-#: And for so many turns of the event loop at most, should the clock stand still.
+#: The largest number of turns of the event loop that a writer waits, in case the clock stands.
 MAX_WAIT_TURNS = 32
 
 
 class WriteScheduler:
-    """Shared by all that write snapshots in a process.
+    """Lets the writers of a worker take turns with its records; shared by all of them.
 
     Arguments:
         clock: seconds.
-        runnable: how many others of the event loop could run now.
-        waiting: whether all tasks of the process wait for something to do.
+        runnable: number of coroutines of the event loop that could run now.
+        waiting: whether all tasks of the worker wait for something to do.
     """
 
     def __init__(
@@ -39,25 +39,25 @@ class WriteScheduler:
         self._clock = clock
         self._runnable = runnable
         self._waiting = waiting
-        #: Writers between two slices, in the order in which they may go on. All but the first
-        #: sleep, so that they are no work for it to wait for.
+        #: Writers between two slices, in the order in which they continue. All but the first one
+        #: sleep, so that the first one does not take them for pending work.
         self._queue: deque[Signal] = deque()
-        #: Since the last slice began or ended, whosever it was.
+        #: When the last slice of any writer began or ended.
         self._since = -math.inf
         self._turns = 0
 
     def quiet(self) -> bool:
-        """Whether nothing in the process has anything to do now, nor is in the midst of writing."""
+        """Return whether nothing in the worker has work, and no writer is between two slices."""
         return not self._queue and self._nothing_waits()
 
     def _nothing_waits(self) -> bool:
         return self._runnable() == 0 and self._waiting()
 
     async def after_slice(self, pause: Callable[[], Awaitable[None]]) -> None:
-        """Let others run after a slice, until the next may come.
+        """Wait after a slice until the next one may begin.
 
         Arguments:
-            pause: lets others run once.
+            pause: lets others of the event loop run once.
         """
         mine = Signal()
         self._queue.append(mine)
