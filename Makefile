@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: all setup check test test-long docs demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
+.PHONY: all setup check test test-pythons test-long docs demo demo-spark examples bench bench-compare soak soak-cycles soak-spark \
   random-cycles random-jobs clean
 
 all: check test
@@ -29,6 +29,10 @@ check: $(STAMP)
 # takes tests from the others, since some take a hundred times as long as most.
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 8 --dist worksteal
+
+# The quick tests on the other versions of Python that are installed.
+test-pythons: $(STAMP)
+	.ci/test-pythons
 
 # The same with more of everything that is drawn at random, and other examples each time.
 test-long: $(STAMP)
@@ -89,6 +93,6 @@ random-jobs: $(STAMP)
 	$(BIN)/python -m tests.soak.random_jobs --cases $(CASES)
 
 clean:
-	rm -rf .venv build dist *.egg-info demo-output .hypothesis .mypy_cache .ruff_cache \
+	rm -rf .venv .venv-3.1* build dist *.egg-info demo-output .hypothesis .mypy_cache .ruff_cache \
 	  .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

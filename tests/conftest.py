@@ -47,6 +47,22 @@ WHOLE = (
 )
 #: What begins first, as it takes longest.
 FIRST = (*WHOLE[2:4], "tests/simulation/test_simulation.py::test_whatever_is_killed")
+#: What `make test-pythons` leaves out: tests that start processes or Spark, and large simulations.
+SLOW = (
+    "tests/bench/",
+    "tests/cli/",
+    "tests/connectors/test_resume.py",
+    "tests/dataflow/test_api.py",
+    "tests/dataflow/test_executions.py",
+    "tests/docs/",
+    "tests/processes/",
+    "tests/project/",
+    "tests/runtime/dispatcher/",
+    "tests/runtime/minicluster/",
+    "tests/simulation/",
+    "tests/snapshot/protocols/test_cycle_random.py",
+    "tests/spark/",
+)
 #: After which share of all others the rest of Spark begins: at once it would be too much for two
 #: cores.
 SPARK_AT = 0.3
@@ -54,6 +70,9 @@ SPARK_AT = 0.3
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the tests into the order in which they are handed out; leave out the longest."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
     if not LONG:
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
     # Tests with processes mostly wait, others mostly compute: evenly mixed, they do both at a time.
