@@ -22,6 +22,7 @@ from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.runtime.operators.test_operators import operator
 
@@ -85,7 +86,7 @@ def values(target: RunningOperator, sizes: Iterable[int] = (1, 3, 3)) -> list[in
     """The values of all that was emitted for batches of these sizes, looked at in the end."""
     left, emitted = deque(INPUT), []
     for size in sizes:
-        emitted += target.process([left.popleft() for _ in range(size)])
+        emitted += target.process(RecordBatch([left.popleft() for _ in range(size)]))
     return [get_v(record) for record in emitted]
 
 
@@ -156,7 +157,7 @@ def test_a_keyed_function_may_change_what_it_has_emitted() -> None:
             record["all"].clear()
 
     keyed = operator(OperatorKind.KEYED_PROCESS, Emit())
-    assert keyed.process([(1,), (2,)]) == [
+    assert keyed.process(RecordBatch([(1,), (2,)])) == [
         {"v": 1, "all": [(1,)]},
         {"v": 2, "all": [(2,)]},
     ]
@@ -170,7 +171,7 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
         return [(n, kept), {"v": kept}, [kept], Pair(n, kept), Frozen(kept)][n % 5]
 
     function = running(OperatorKind.MAP, within)
-    emitted = function.process([0, 1, 2]) + function.process([3, 4])
+    emitted = function.process(RecordBatch([0, 1, 2])) + function.process(RecordBatch([3, 4]))
     assert emitted == [(0, [0]), {"v": [1]}, [[2]], Pair(3, [3]), Frozen([4])]
 
     def lazily(n: int) -> Iterator[Any]:
@@ -178,7 +179,10 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
         yield (n, inner)
         inner.append(-1)
 
-    assert running(OperatorKind.FLAT_MAP, lazily).process([1, 2]) == [(1, [1]), (2, [2])]
+    assert running(OperatorKind.FLAT_MAP, lazily).process(RecordBatch([1, 2])) == [
+        (1, [1]),
+        (2, [2]),
+    ]
 
 
 def test_what_a_list_that_is_kept_holds_is_copied() -> None:
@@ -199,9 +203,9 @@ def test_mutable_records_after_immutable_ones_are_copied_from_their_batch_on() -
         return n if n < 3 else kept
 
     function = running(OperatorKind.MAP, change)
-    assert function.process([1, 2]) == [1, 2]
-    first = function.process([3])
-    assert function.process([4, 5]) == [{"v": 4}, {"v": 5}]
+    assert function.process(RecordBatch([1, 2])) == [1, 2]
+    first = function.process(RecordBatch([3]))
+    assert function.process(RecordBatch([4, 5])) == [{"v": 4}, {"v": 5}]
     assert first == [{"v": 3}]
 
 
@@ -217,8 +221,8 @@ def test_a_function_that_changes_objects_is_watched_in_the_batch_of_its_first_mu
         return emitted if kind is OperatorKind.MAP else [emitted]
 
     function = running(kind, change)
-    assert function.process([1, 2]) == [1, 2]
-    assert function.process([3, 4, 5]) == [{"v": 3}, {"v": 4}, {"v": 5}]
+    assert function.process(RecordBatch([1, 2])) == [1, 2]
+    assert function.process(RecordBatch([3, 4, 5])) == [{"v": 3}, {"v": 4}, {"v": 5}]
 
 
 def test_records_that_a_list_alone_refers_to_are_not_copied_in_any_batch() -> None:
@@ -231,8 +235,8 @@ def test_records_that_a_list_alone_refers_to_are_not_copied_in_any_batch() -> No
         return rows
 
     function = running(OperatorKind.FLAT_MAP, emit)
-    assert function.process([1, 2]) == [1, 2]
-    assert [id(row) for row in function.process([3, 4])] == made[2:]
+    assert function.process(RecordBatch([1, 2])) == [1, 2]
+    assert [id(row) for row in function.process(RecordBatch([3, 4]))] == made[2:]
 
 
 def test_what_nothing_else_refers_to_is_not_copied() -> None:
@@ -250,12 +254,12 @@ def test_what_nothing_else_refers_to_is_not_copied() -> None:
     ):
         made.clear()
         target = running(kind, function)
-        emitted = target.process([1, 2]) + target.process([3])
+        emitted = target.process(RecordBatch([1, 2])) + target.process(RecordBatch([3]))
         assert [id(record) for record in emitted] == made
     # Nor is a record that a map was given and returns.
     target = running(OperatorKind.MAP, lambda record: record)
     records = [{"v": [1]}, {"v": [2]}]
-    assert all(map(lambda a, b: a is b, target.process(records), records))
+    assert all(map(lambda a, b: a is b, target.process(RecordBatch(records)), records))
 
 
 def test_immutable_records_are_not_looked_at_one_by_one() -> None:
@@ -281,8 +285,8 @@ def test_a_generator_that_changes_objects_is_always_watched() -> None:
             row["v"] = -1
 
     target = running(OperatorKind.FLAT_MAP, emit)
-    assert target.process([1, 2]) == [1, 2]
-    assert target.process([3]) == [3, {"v": 3}]
+    assert target.process(RecordBatch([1, 2])) == [1, 2]
+    assert target.process(RecordBatch([3])) == [3, {"v": 3}]
 
 
 class Numbered:
