@@ -102,6 +102,8 @@ def bytecodes(scenario: Scenario) -> Counter[CodeType]:
 
     with scenario.ready() as work, _Still():
         before = sys.gettrace()
+        # Python 3.12 reports instructions only if some frame asked for them before.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(trace)
         try:
             work()
