@@ -7,6 +7,7 @@ from bench.counts import work as counts
 from bench.counts.jobs import SCENARIOS
 from penstock.runtime.operators.stateless import MapOperator
 from penstock.runtime.serialization.batch_codec import BatchCodec
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 
 def test_the_same_work_counts_the_same_each_time() -> None:
@@ -26,8 +27,9 @@ def test_an_operator_that_does_more_for_a_record_is_seen(monkeypatch) -> None:
     assert counts.compare(before, bounds) == ([], [])
     plain = MapOperator.process
 
-    def wasteful(self, records):
-        return plain(self, [record for record in records])  # noqa: C416 - a loop per record
+    def wasteful(self, batch):
+        rows = [record for record in batch.rows()]  # noqa: C416 - a loop per record
+        return plain(self, RecordBatch(rows))
 
     monkeypatch.setattr(MapOperator, "process", wasteful)
     above, below = counts.compare(counts.measure(["map_chain"]), bounds)
