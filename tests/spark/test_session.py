@@ -88,7 +88,8 @@ def test_reading_pins_and_importing_the_face_needs_no_pyspark():
     code = (
         "import sys, penstock, penstock.connectors.spark as s; "
         "s.SparkTableSource, s.SparkStreamSource; "
-        "import penstock.connectors.spark.pin_reader, penstock.connectors.spark.record_decoding; "
+        "import penstock.connectors.spark.source.pin_reader; "
+        "import penstock.connectors.spark.record_decoding; "
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

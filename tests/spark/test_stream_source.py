@@ -25,8 +25,9 @@ from penstock import (
     StoreError,
     StreamExecutionEnvironment,
 )
-from penstock.connectors.spark import SparkStreamSource, query_runner
-from penstock.connectors.spark.batch_folder import BatchFolder
+from penstock.connectors.spark import SparkStreamSource
+from penstock.connectors.spark.source import query_runner
+from penstock.connectors.spark.source.batch_folder import BatchFolder
 from penstock.dataflow.source import Preparation, ReaderContext, SplitEnumerator
 from tests.processes.harness import PATIENCE, Killer, committed, lost_and_doubled, run, wait_until
 from tests.spark.test_table_source import read_split

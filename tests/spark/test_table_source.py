@@ -20,7 +20,7 @@ from penstock import (
     StreamExecutionEnvironment,
 )
 from penstock.connectors.spark import SparkTableSource
-from penstock.connectors.spark.pin import Pin, load_pin
+from penstock.connectors.spark.source.pin import Pin, load_pin
 from penstock.dataflow.source import Preparation, ReaderContext, SourceReader
 from tests.processes.harness import Killer, committed, lost_and_doubled, run
 from tests.processes.parts import Slow

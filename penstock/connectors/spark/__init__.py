@@ -2,8 +2,8 @@
 
 They need the extra `penstock[spark]`: pyspark, pyarrow, pandas, and a Java runtime. Programs use
 the names below. Each is loaded when it is first used, so that a worker, which reads and writes
-files with Arrow and has no JVM, does not load pyspark. Start reading in `table_source.py`, then
-`pin.py`. `spark_types.py` has the Python type of each Spark type. For users: `docs/spark.md`.
+files with Arrow and has no JVM, does not load pyspark. Start reading in `source/table_source.py`.
+`spark_types.py` has the Python type of each Spark type. For users: `docs/spark.md`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.connectors.spark.active_session import find_java, spark_session
     from penstock.connectors.spark.sink.table_sink import SparkTableSink
-    from penstock.connectors.spark.stream_source import SparkStreamSource
-    from penstock.connectors.spark.table_source import SparkTableSource
+    from penstock.connectors.spark.source.stream_source import SparkStreamSource
+    from penstock.connectors.spark.source.table_source import SparkTableSource
 
 _WHERE = {
-    "SparkStreamSource": "stream_source",
+    "SparkStreamSource": "source.stream_source",
     "SparkTableSink": "sink.table_sink",
-    "SparkTableSource": "table_source",
+    "SparkTableSource": "source.table_source",
     "find_java": "active_session",
     "spark_session": "active_session",
 }

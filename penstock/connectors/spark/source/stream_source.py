@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.active_session import require_spark
-from penstock.connectors.spark.batch_folder import BatchFolder
-from penstock.connectors.spark.pin import is_pin_id, load_pin, new_pin_id
-from penstock.connectors.spark.pin_reader import PinReader, check_columns, splits_of
-from penstock.connectors.spark.query_runner import StreamingQueryRunner
+from penstock.connectors.spark.source.batch_folder import BatchFolder
+from penstock.connectors.spark.source.pin import is_pin_id, load_pin, new_pin_id
+from penstock.connectors.spark.source.pin_reader import PinReader, check_columns, splits_of
+from penstock.connectors.spark.source.query_runner import StreamingQueryRunner
+from penstock.connectors.spark.source.table_source import check_record_kind
 from penstock.connectors.spark.spark_types import arrow_schema
-from penstock.connectors.spark.table_source import check_record_kind
 from penstock.dataflow.errors import GraphError, JobError
 from penstock.dataflow.source import (
     Preparation,

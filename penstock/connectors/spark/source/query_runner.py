@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.active_session import session_lives
-from penstock.connectors.spark.batch_folder import BatchFolder
-from penstock.connectors.spark.pin import make_pin, spark_path
+from penstock.connectors.spark.source.batch_folder import BatchFolder
+from penstock.connectors.spark.source.pin import make_pin, spark_path
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.snapshot.storage.filesystem.durable_files import sync_path
 

@@ -25,7 +25,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.connectors.spark.pin import remove_pin
+from penstock.connectors.spark.source.pin import remove_pin
 from penstock.dataflow.errors import StoreError
 from penstock.snapshot.storage.filesystem.durable_files import make_folders, replace_file
 

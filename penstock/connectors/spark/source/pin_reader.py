@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.spark.pin import Pin, load_pin
+from penstock.connectors.spark.source.pin import Pin, load_pin
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.dataflow.source import Read, SourceReader, Split
 
