@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.active_session import session_lives
 from penstock.connectors.spark.source.batch_folder import BatchFolder
-from penstock.connectors.spark.source.pin import make_pin, spark_path
+from penstock.connectors.spark.source.pin_writer import make_pin, spark_path
 from penstock.dataflow.errors import GraphError, JobError, StoreError
 from penstock.snapshot.storage.filesystem.durable_files import sync_path
 

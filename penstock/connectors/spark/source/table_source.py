@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.spark.active_session import require_spark, spark_session
-from penstock.connectors.spark.source.pin import load_pin, make_pin, new_pin_id, remove_pin
+from penstock.connectors.spark.source.pin import load_pin, new_pin_id, remove_pin
 from penstock.connectors.spark.source.pin_reader import (
     PinReader,
     check_columns,
     find_pin,
     splits_of,
 )
+from penstock.connectors.spark.source.pin_writer import make_pin
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.source import (
     Preparation,

@@ -1,0 +1,240 @@
+"""Pin the rows of a DataFrame: link the files of its table, or have Spark write its rows.
+
+The files of a plain Parquet table on the same file system are hard-linked, which costs nothing.
+DROP or INSERT OVERWRITE remove the table's names of these files, and not the pin's. Spark writes
+the rows of all other tables. *Plain* means that the files hold exactly the rows: no filter, no
+computed or partition column, each column in each file with the type that the table has for it.
+
+A pin is created under a hidden name. Its files and its record are synced, and then it is renamed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.connectors.spark.calendars import has_old_calendar
+from penstock.connectors.spark.source.pin import Pin, load_pin, write_record
+from penstock.connectors.spark.spark_types import arrow_schema
+from penstock.dataflow.errors import StoreError
+from penstock.snapshot.storage.filesystem.durable_files import make_folders, sync_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame
+
+__all__ = ["make_pin", "spark_path"]
+
+#: Approximate size of the row groups that Spark writes, in bytes: small, so that readers can
+#: share a file.
+ROW_GROUP_BYTES = 16 << 20
+#: Settings with which Spark writes files for a pin, whatever the session's settings are. Spark's
+#: default for timestamps has nanoseconds and ranges from 1677 to 2262; the calendar is Python's.
+_WRITING = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+_SPARK_VERSION = b"org.apache.spark.version"
+
+
+def make_pin(frame: DataFrame, folder: Path, *, link: bool = True) -> Pin:
+    """Pin the rows of a DataFrame, and block until the pin is durable.
+
+    Arguments:
+        frame: the DataFrame. It is evaluated once, so it may yield other rows, or another order,
+            when it is evaluated again.
+        folder: the path of the new pin; must not exist.
+        link: whether to hard-link the table's files where possible.
+
+    Raises:
+        GraphError: if a column has a type that cannot be read.
+        StoreError: if Spark did not write into this folder.
+    """
+    schema = arrow_schema(frame.schema)
+    make_folders(folder.parent)
+    making = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    data = making / "data"
+    data.mkdir(parents=True)
+    try:
+        footers = _link_files(frame, schema, data) if link else None
+        linked = footers is not None
+        if footers is None:
+            shutil.rmtree(data)
+            footers = _write_files(frame, data)
+        _make_durable(data, footers)
+        write_record(making, linked, schema, footers)
+        making.rename(folder)
+        sync_path(folder.parent)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return load_pin(folder)
+
+
+def _make_durable(data: Path, names: dict[str, Any]) -> None:
+    for name in names:
+        sync_path(data / name)
+    sync_path(data)
+
+
+def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, Any] | None:
+    """Link the files of exactly these rows; return their footers by name, or None."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sources = _plain_files(frame)
+    if sources is None:
+        return None
+    footers = {}
+    for index, source in enumerate(sources):
+        name = f"part-{index:05d}.parquet"
+        try:
+            (data / name).hardlink_to(source)
+            footers[name] = pq.read_metadata(data / name)
+        except (OSError, pa.ArrowException):
+            # This may be another file system, one without links, a file that was just replaced,
+            # an encrypted one … Spark can read it, or reports the error.
+            return None
+        if not _is_plain(footers[name], schema):
+            return None
+    return footers
+
+
+def _plain_files(frame: DataFrame) -> list[Path] | None:
+    """Return the local Parquet files whose rows are exactly the DataFrame's, or None."""
+    plan: Any = getattr(frame, "_jdf", None)
+    if plan is None:  # the plan of a Spark Connect session is out of reach
+        return None
+    plan = plan.queryExecution().analyzed()
+    while (name := plan.getClass().getSimpleName()) in ("SubqueryAlias", "Project"):
+        if name == "Project":
+            columns = plan.projectList()
+            for index in range(columns.size()):
+                if columns.apply(index).getClass().getSimpleName() != "AttributeReference":
+                    return None
+        plan = plan.child()
+    if name != "LogicalRelation":
+        return None
+    relation = plan.relation()
+    if relation.getClass().getSimpleName() != "HadoopFsRelation":
+        return None
+    if not relation.fileFormat().getClass().getName().endswith(".parquet.ParquetFileFormat"):
+        return None
+    if not relation.partitionSchema().isEmpty():
+        return None
+    return _local_paths(frame.inputFiles())
+
+
+def _local_paths(uris: Sequence[str]) -> list[Path] | None:
+    from urllib.parse import unquote, urlsplit
+
+    paths = []
+    for uri in sorted(uris):
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc:
+            return None
+        paths.append(Path(unquote(parts.path)))
+    return paths
+
+
+def _is_plain(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
+    """Return whether a file has the columns of a schema with their types."""
+    if has_old_calendar(footer.metadata):
+        return False
+    leaves = [footer.schema.column(index) for index in range(len(footer.schema))]
+    # Old timestamps of Spark carry neither a unit nor a mark that they are instants.
+    instants = any(leaf.physical_type == "INT96" for leaf in leaves)
+    if instants and _SPARK_VERSION not in (footer.metadata or {}):
+        return False
+    found = footer.schema.to_arrow_schema()
+    return all(
+        found.get_field_index(field.name) >= 0
+        and _same_type(found.field(field.name).type, field.type, instants)
+        for field in schema
+    )
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType, instants: bool) -> bool:
+    import pyarrow.types as at
+
+    if at.is_nested(wanted):
+        return (
+            at.is_nested(found)
+            and found.id == wanted.id
+            and found.num_fields == wanted.num_fields
+            and all(
+                # Writers name the parts of lists and maps as they like.
+                (not at.is_struct(wanted) or found.field(i).name == wanted.field(i).name)
+                and _same_type(found.field(i).type, wanted.field(i).type, instants)
+                for i in range(wanted.num_fields)
+            )
+        )
+    if at.is_timestamp(wanted) and at.is_timestamp(found):
+        return (found.tz is not None or instants) == (wanted.tz is not None)
+    if at.is_duration(wanted) and at.is_int64(found):
+        return True
+    return bool(found.equals(wanted))
+
+
+def _write_files(frame: DataFrame, data: Path) -> dict[str, Any]:
+    """Have Spark write the rows; return the footers of the files by name."""
+    import pyarrow.parquet as pq
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    written = Observation()
+    columns = []
+    for field in frame.schema.fields:
+        column = f.col("`" + field.name.replace("`", "``") + "`")
+        if isinstance(field.dataType, t.VariantType):
+            column = f.to_json(column).alias(field.name)
+        columns.append(column)
+    counted = frame.select(*columns).observe(written, f.count(f.lit(1)).alias("rows"))
+    with _settings(frame, _WRITING):
+        writer = counted.write.option("parquet.block.size", ROW_GROUP_BYTES)
+        writer.option("compression", "snappy").parquet(spark_path(data))
+    names = sorted(path.name for path in data.glob("part-*")) if data.exists() else []
+    footers = {name: pq.read_metadata(data / name) for name in names}
+    rows = sum(footer.num_rows for footer in footers.values())
+    if rows != written.get["rows"]:
+        raise StoreError(
+            f"Spark wrote {written.get['rows']} rows, and {rows} are here: the job's folder must "
+            f"be on a file system that all of Spark's executors see under this path",
+            data,
+        )
+    for path in data.iterdir():
+        if path.name not in footers:
+            path.unlink()  # Hadoop's checksums and its mark of success
+    return footers
+
+
+@contextmanager
+def _settings(frame: DataFrame, settings: dict[str, str]) -> Iterator[None]:
+    """Change settings of the DataFrame's session in this block."""
+    conf = frame.sparkSession.conf
+    before = {name: conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                conf.unset(name)
+            else:
+                conf.set(name, old)
+
+
+def spark_path(path: Path) -> str:
+    """Return a local path as Spark needs it if its default file system is another.
+
+    This is not `as_uri`, because Hadoop takes the path behind the scheme literally.
+    """
+    return f"file://{path}"
