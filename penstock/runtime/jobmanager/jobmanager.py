@@ -57,7 +57,7 @@ class JobManager:
     """Runs one job.
 
     Arguments:
-        blob: the job's code, packed.
+        packed_code: the job's code, from `job_code.pack`.
         system: clock, connections, processes, threads.
         settings: how to run it.
         observe: called with each event of interest.
@@ -66,16 +66,16 @@ class JobManager:
 
     def __init__(
         self,
-        blob: bytes,
+        packed_code: bytes,
         system: System,
         settings: JobSettings,
         observe: Callable[[JobEvent], None] = lambda _: None,
         store: Callable[[Path], Store] = Store,
     ) -> None:
-        self.code = unpack(blob)
+        self.code = unpack(packed_code)
         self.plan = compile_graph(self.code.graph, self.config)
         self.metrics = JobMetrics(self.plan)
-        self._blob = blob
+        self._packed_code = packed_code
         self._system = system
         self._observe_event = observe
         self._interval = _interval(self.config, settings)
@@ -226,7 +226,7 @@ class JobManager:
             number=numbers.start,
             ordinal=self._history.restart_count,
             code=self.code,
-            packed_code=self._blob,
+            packed_code=self._packed_code,
             plan=self.plan,
             types=publisher.types.to_wire(),
             restored=restored,
