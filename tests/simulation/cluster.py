@@ -34,7 +34,7 @@ from tests.simulation.scheduler import seed_scheduler
 #: Virtual seconds after which a simulation is stuck.
 DEADLINE_SECONDS = 300.0
 #: What of an event is the same under the same seed.
-_TOLD = ("event", "number", "kind", "attempt", "cause", "reason", "duration_ms")
+_TRACED = ("event", "number", "kind", "attempt", "cause", "reason", "duration_ms")
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ class Simulation:
         if not victims:
             return
         self.outcome.kills.append((fault.target, self._phase()))
-        self._tell("kill", fault.target, *(process.name for process in victims))
+        self._trace("kill", fault.target, *(process.name for process in victims))
         for process in victims:
             process.kill()
         if fault.target == "machine" and isinstance(self.files, MemoryFileSystem):
@@ -326,13 +326,13 @@ class Simulation:
     def _observe(self, process: Process, event: dict[str, Any]) -> None:
         if process.dead:
             return
-        self._tell(*(event[key] for key in _TOLD if key in event))
+        self._trace(*(event[key] for key in _TRACED if key in event))
         if event["event"] == "workers":
             self.at("deploy")
         elif event["event"] == "running":
             self.at("running")
 
-    def _tell(self, *what: Any) -> None:
+    def _trace(self, *what: Any) -> None:
         self.outcome.trace.append((round(trio.current_time(), 6), *what))
 
 

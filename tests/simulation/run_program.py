@@ -29,11 +29,11 @@ Script = Callable[[JobManager, Machine, Events], Awaitable[None]]
 
 @dataclass
 class Ran:
-    """How a run went.
+    """The result of a run.
 
     Arguments:
-        outcome: what the JobManager returned, the error that it raised, or None if it was killed.
-        events: what it reported.
+        outcome: the result or the error of the JobManager; None if it was killed.
+        events: of the job, as a client receives them.
         crashes: exceptions of processes that were not killed.
         hung: the job did not end in time.
     """
@@ -44,7 +44,7 @@ class Ran:
     hung: bool = False
 
     def observe(self, event: JobEvent) -> None:
-        """Add an event, as a client gets it."""
+        """Add an event, as a client receives it."""
         self.events.append(event.to_wire())
 
 
