@@ -150,8 +150,8 @@ def test_an_enumerator_that_cannot_be_closed_does_not_fail_a_finished_job(
 
 def test_a_machine_that_starts_no_process_is_a_fault_of_the_environment(tmp_path: Path):
     async def script(job: Any, machine: Any, events: Any) -> None:
-        launch = job.system.launcher.launch
-        job.system.launcher.launch = failing(launch)
+        launcher = job._system.launcher
+        launcher.launch = failing(launcher.launch)
 
     def failing(launch: Any) -> Any:
         calls = []

@@ -81,12 +81,14 @@ def test_every_snapshot_is_feasible_and_terminates_in_every_interleaving(name: s
 class CopiesLate(Recording):
     """Broadcasts first, and copies its state after the next record."""
 
+    late: int | None = None
+
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.late: int | None = None
-        self._execute, self.snapshots._execute = self.snapshots._execute, self._delay  # type: ignore[method-assign]
+        self._execute = self.snapshots._execute
+        self.snapshots._execute = self._execute_late  # type: ignore[method-assign]
 
-    def _delay(self, command: Command) -> None:
+    def _execute_late(self, command: Command) -> None:
         if isinstance(command, CopyState) and self.gate.channels:
             self.late = command.number
         else:
@@ -97,7 +99,7 @@ class CopiesLate(Recording):
         progress = super().step()
         if late is not None:
             self.snapshots._kinds[late] = SnapshotKind.CHECKPOINT
-            self.snapshots._copy_state(late)
+            self._execute(CopyState(late))
         return progress
 
     def extra(self) -> int | None:
