@@ -48,10 +48,10 @@ class Admission:
         self._expected = count
 
     async def admit(self, stream: trio.abc.Stream) -> Frames | None:
-        """Return the connection after its handshake; None if that fails, and the caller closes it.
+        """Return the connection after its handshake; None if that fails.
 
         Arguments:
-            stream: a connection that was just accepted.
+            stream: a connection that was just accepted. The caller closes it.
         """
         limit = self._limit or _quarter_of_descriptors()
         if len(self._pending) >= limit + self._expected:

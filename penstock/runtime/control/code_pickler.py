@@ -60,5 +60,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _goes_elsewhere(cls: type, name: Any) -> bool:
-    """Return whether setting an attribute does something else than write it into `__dict__`."""
+    """Return whether setting an attribute does not write it into `__dict__`."""
     return type(name) is not str or hasattr(inspect.getattr_static(cls, name, None), "__set__")

@@ -38,7 +38,7 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 class ConnectionLost(JobError):
-    """A data connection between two workers has ended; often because one of them has died."""
+    """A data connection between two workers has ended; often one of them has died."""
 
     _of_class = Recoverability.ENVIRONMENT
 
@@ -106,7 +106,7 @@ def failure_message(chain: int, subtask: int, error: BaseException) -> Failed:
 
 
 def failure_of(message: Failed) -> PenstockError:
-    """Return the error that `failure_message` was given. Raise `ProtocolError` if malformed."""
+    """Return the error of a message. Raise `ProtocolError` if it is malformed."""
     with malformed("failure"):
         error = recreate(message.error)
         error.recoverability = Recoverability(message.recoverability)
@@ -122,7 +122,7 @@ def first_of(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
 
 
 def pinned(error: PenstockError) -> PenstockError:
-    """Fix the recoverability that an error has from its cause; raising it again drops the cause."""
+    """Keep the recoverability of an error when raising it again drops its cause."""
     error.recoverability = error.recoverability
     return error
 
@@ -142,7 +142,7 @@ def sentence_of(event: dict[str, Any]) -> str:
 
 
 def details_of(event: dict[str, Any]) -> str:
-    """Return what the sentence leaves out: the traceback, or the other lines of the message."""
+    """Return what the sentence leaves out: the traceback, or further lines."""
     traceback = event.get("user_traceback")
     if traceback:
         return str(traceback).rstrip()

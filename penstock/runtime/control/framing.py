@@ -95,7 +95,7 @@ class Frames:
             return bytes(view[begin : self._start])
 
     async def receive_exactly(self, count: int) -> bytes | None:
-        """Return the next `count` bytes, which are not framed; None if the stream ends before."""
+        """Return the next `count` unframed bytes; None if the stream ends before."""
         if not await self._fill(count):
             return None
         begin, self._start = self._start, self._start + count
@@ -106,7 +106,7 @@ class Frames:
         await self.stream.aclose()
 
     async def _fill(self, count: int) -> bool:
-        """Read until the buffer has `count` bytes; return False if the stream ends before any."""
+        """Read until the buffer has `count` bytes; return False at the stream's end."""
         while len(self._buffer) - self._start < count:
             if self._start:
                 del self._buffer[: self._start]
@@ -135,7 +135,7 @@ def receive_blocking(connection: socket.socket) -> bytes | None:
 
 
 def receive_exactly_blocking(connection: socket.socket, count: int) -> bytes | None:
-    """Return the next `count` bytes of a blocking socket; None if the other end closes before."""
+    """Return the next `count` bytes of a blocking socket; None if it ends before."""
     received = bytearray()
     while len(received) < count:
         chunk = connection.recv(min(count - len(received), 1 << 20))

@@ -59,7 +59,7 @@ async def client_handshake(stream: trio.abc.Stream, token: bytes) -> Frames:
 
 
 def client_handshake_blocking(connection: socket.socket, token: bytes) -> None:
-    """Do the client's part on a blocking socket. Raise `AuthenticationError` if it fails."""
+    """Do the client's part on a blocking socket. Raise `AuthenticationError`."""
     a = _required(receive_exactly_blocking(connection, NONCE))
     b = secrets.token_bytes(NONCE)
     connection.sendall(b + _proof(token, b"client", a, b))

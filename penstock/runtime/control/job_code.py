@@ -47,7 +47,7 @@ class JobCode:
 
 
 def pack(code: JobCode) -> bytes:
-    """Return the code as bytes. Raise `GraphError` that names an object that cannot be pickled."""
+    """Return the code as bytes. Raise `GraphError` for a part that cannot be pickled."""
     # Imported here, since workers never pickle and cloudpickle takes time to import.
     from penstock.runtime.control.code_pickler import dumps
 
@@ -58,7 +58,7 @@ def pack(code: JobCode) -> bytes:
 
 
 def unpack(data: bytes) -> JobCode:
-    """Return the code in `data`. Raise `JobError` if the program's modules cannot be imported."""
+    """Return the code in `data`. Raise `JobError` if modules cannot be imported."""
     import pickle
 
     try:
@@ -102,7 +102,7 @@ def _culprit(code: JobCode, error: Exception) -> str:
 
 
 def _inside(value: Any, fails: Any) -> str:
-    """Return the attribute, captured variable or global that cannot be pickled, if one is found."""
+    """Return which attribute, captured variable or global cannot be pickled."""
     places: list[tuple[str, Any]] = []
     function = getattr(value, "__func__", value)
     if isinstance(function, FunctionType):

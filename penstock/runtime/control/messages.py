@@ -208,7 +208,7 @@ class OutsideEnded:
 
 @dataclass(frozen=True)
 class EndInput:
-    """Run the end-of-input hooks of a loop's tasks for the `round`-th time: the loop is quiet."""
+    """Run the end-of-input hooks of a quiet loop for the `round`-th time."""
 
     loop: int
     round: int
@@ -298,7 +298,7 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 
 def encode(message: Message) -> bytes:
-    """Return a message as bytes. Raise `TypeError` or `OverflowError` for a value not plain."""
+    """Return a message as bytes. Raise `TypeError` or `OverflowError` if not plain."""
     values = [getattr(message, field.name) for field in fields(message)]
     return pack([_NUMBERS[type(message)], *values])
 

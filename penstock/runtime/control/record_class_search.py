@@ -28,7 +28,7 @@ MAX_ITEMS = 100
 
 
 def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
-    """Return the registered record classes, and those that the program's functions mention.
+    """Return the registered record classes, and those that functions mention.
 
     The latter are in order of their module and name, so that the table is the same on every run. A
     class that is only mentioned never stops a job: it is left out if it cannot be registered, or

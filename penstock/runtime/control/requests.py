@@ -95,7 +95,7 @@ class Order(Enum):
 
 
 def versions() -> list[str]:
-    """Return the versions of Python and Penstock; both ends need the same to exchange code."""
+    """Return the versions that both ends need to have in common to exchange code."""
     major, minor = sys.version_info[:2]
     return [f"Python {major}.{minor}", f"Penstock {VERSION}"]
 
@@ -106,7 +106,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """Return the request in `data`. Raise `Refused` if it is malformed or of other versions."""
+    """Return the request in `data`. Raise `Refused` if it cannot be read."""
     try:
         wire = _map(data)
         theirs: Any = wire.get("versions")

@@ -23,7 +23,7 @@ Encode = Callable[[RecordBatch], bytes]
 
 @dataclass(frozen=True)
 class EdgeIdentity:
-    """Identifies the edge of a log after a restart, together with the subtasks at its ends.
+    """Identifies the edge of a log after a restart, with the subtasks at its ends.
 
     Arguments:
         producer, consumer: uids of the operators.
@@ -53,7 +53,7 @@ class InFlightLog(Protocol):
     keep: bool
 
     def parts(self) -> Iterator[LogPart | None]:
-        """Return the complete log in order; None between batches that had to be encoded first."""
+        """Return the log in order; None between batches that had to be encoded first."""
 
     def release(self) -> None:
         """Free what the log holds: it is durable, or not needed any more."""
@@ -135,7 +135,7 @@ class ChannelLog:
         self._parts.append(part)
 
     def parts(self) -> Iterator[LogPart | None]:
-        """Return the complete log in order; None between batches that had to be encoded first."""
+        """Return the log in order; None between batches that had to be encoded first."""
         for part in self._parts:
             if isinstance(part, Hold):
                 yield from part.ranges()

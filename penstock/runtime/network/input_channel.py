@@ -102,7 +102,7 @@ class InputChannel:
         self._on_credit = self._on_smaller_batches = None
 
     def put(self, element: Element) -> None:
-        """Add an element at the end. Raise `ProtocolError` without a credit or after the end."""
+        """Add an element. Raise `ProtocolError` without a credit or after the end."""
         if self.ended and not isinstance(element, Barrier):
             raise self._after_end(element)
         if isinstance(element, RecordBatch | EncodedBatch):
@@ -138,7 +138,7 @@ class InputChannel:
         return element
 
     def limit_batches(self, records: int) -> None:
-        """Set how many records the task wants in a batch; senders follow with their next credit."""
+        """Set how many records the task wants in a batch, from the next credit on."""
         self.desired_records = records
 
     def limit_in_flight(self, records: int, batches: int) -> None:
@@ -149,7 +149,7 @@ class InputChannel:
             self._on_smaller_batches()
 
     def block(self) -> None:
-        """Deliver nothing until `unblock`. Elements that arrive are queued, up to the credits."""
+        """Deliver nothing until `unblock`; elements that arrive are queued."""
         if not self.blocked:
             self.blocked = True
             self._blocked_since = self._clock()

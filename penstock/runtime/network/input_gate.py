@@ -121,9 +121,9 @@ class InputGate:
         return bool(self._ready or self._ready_back or self._replay is not None)
 
     def take(self) -> tuple[InputChannel | None, Element] | None:
-        """Return the next element with its channel; None if there is none, or a replay has ended.
+        """Return the next element with its channel; None if there is none.
 
-        The end of a replay is one None of its own. The task then handles what it was notified of
+        The end of a replay is one None, too. The task then handles what it was notified of
         meanwhile, before it takes more. A barrier that has reached the gate must still be in its
         channel when the logs of its snapshot begin.
         """

@@ -56,7 +56,7 @@ class OutputChannel(ABC):
         self._last_barrier = -1
 
     def set_identity(self, edge: EdgeIdentity, target: int) -> None:
-        """Set the edge, and the subtask at its end, under which overtaken records are logged."""
+        """Set the edge and the target subtask under which records are logged."""
         self.edge, self.target = edge, target
 
     @property
@@ -102,7 +102,7 @@ class OutputChannel(ABC):
             self.seal()
 
     def _cut_full_batches(self) -> None:
-        """Make batches of `limit` records until at most one and a half times `limit` are left.
+        """Make batches of `limit` records until at most half as many more are left.
 
         Cutting copies every record, which costs as much as routing it if the records have left the
         processor's cache. For that reason a batch may be larger than the limit by half.
@@ -290,7 +290,7 @@ class RemoteOutputChannel(OutputChannel):
 
 
 def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeout: float) -> None:
-    """Seal the batches that are full, and those whose records have waited for `timeout` seconds."""
+    """Seal full batches, and those whose records have waited for `timeout` seconds."""
     now = -1.0
     for output in outputs:
         if not output.buffer:

@@ -95,7 +95,7 @@ class BroadcastPartitioner(StreamPartitioner):
 
 
 class RebalancePartitioner(StreamPartitioner):
-    """Distributes records in turns, across batches; serves rescale, too, over fewer channels."""
+    """Distributes records in turns, also across batches; rescale uses it, too."""
 
     def __init__(self, outputs: list[OutputChannel], start: int = 0) -> None:
         super().__init__(outputs)
@@ -124,7 +124,7 @@ class ShufflePartitioner(StreamPartitioner):
 
 
 class _BufferOfKey(dict[Any, RecordBuffer]):
-    """Maps each key to the buffer of its output channel; filled when a key is first looked up.
+    """Maps each key to the buffer of its output channel; filled on lookup.
 
     Its size is bounded: it is cleared when it is full. A job whose keys never repeat gains nothing
     from it.
@@ -157,10 +157,11 @@ def route_records(
 
 
 class HashPartitioner(StreamPartitioner):
-    """Distributes records by key group. The hash is computed once per key, not once per record.
+    """Distributes records by key group.
 
-    Keys that are equal share their key group whatever their types are, because `canonical` follows
-    Python's equality. So the buffer of a key can be looked up by the key alone.
+    The hash is computed once per key, and not once per record. Keys that are equal share their key
+    group whatever their types are, because `canonical` follows Python's equality. So the buffer of
+    a key can be looked up by the key alone.
 
     Arguments:
         selector: returns the key of a record.
@@ -195,7 +196,7 @@ class HashPartitioner(StreamPartitioner):
         self.iterator = None
 
     def by_column(self, layout: Sequence[tuple[Any] | None]) -> Mapping[Any, Any]:
-        """Buffer columns from now on, which the caller appends to; `route` must not be called.
+        """Buffer columns from now on, for the caller to append to, instead of `route`.
 
         Arguments:
             layout: of the columns; see `ColumnBuffer`. All buffers must be empty.
@@ -215,7 +216,7 @@ class HashPartitioner(StreamPartitioner):
         return self._pending[subtask_of_key_group(group, self._max_parallelism, self._parallelism)]
 
     def _checked_key(self, record: Any) -> Any:
-        """Return the key. Raise the selector's error, or why a key without a hash is refused."""
+        """Return the key; raise the selector's error, or why the key is refused."""
         try:
             key = self.selector(record)
         except BaseException as error:
@@ -246,7 +247,7 @@ class CustomPartitioner(StreamPartitioner):
         self._partition = partition
 
     def route(self, records: list[Any]) -> None:
-        """Append each record to the channel of its subtask. Raise `JobError` if there is none."""
+        """Append each record to its channel. Raise `JobError` if there is none."""
         outputs, count = self.outputs, len(self.outputs)
         selector, partition = self._selector, self._partition
         self.iterator = iterator = iter(records)

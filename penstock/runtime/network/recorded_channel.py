@@ -55,7 +55,7 @@ class RecordedChannel(InputChannel):
         self._entries: dict[int, RecordedEntry] = {}
 
     def report_barriers(self, listener: BarrierListener) -> None:
-        """Call `listener` with barriers as they arrive; with which ones depends on `eager`."""
+        """Call `listener` with barriers as they arrive; `eager` decides which."""
         self._on_barrier = listener
 
     def put(self, element: Element) -> None:
@@ -92,7 +92,7 @@ class RecordedChannel(InputChannel):
         return ChannelLog(number, self.edge, self.id, self._encode_entry, keep)
 
     def _log_queue(self, log: ChannelLog) -> bool:
-        """Log the elements in memory; return whether the log's barrier or a later one was met."""
+        """Log the elements in memory; return whether the log's end was found."""
         for element in self._queue:
             if isinstance(element, Barrier) and element.number >= log.number:
                 self._report_barrier(element)

@@ -30,7 +30,7 @@ __all__ = ["Hold", "Mark", "SpillQueue"]
 
 
 class _File:
-    """A segment file, with its size, its digest and the number of records of each frame."""
+    """A segment file, with its size, its digest and the records of each frame."""
 
     def __init__(self, path: Path, index: int) -> None:
         self.path, self.index = path, index
@@ -50,7 +50,7 @@ class _File:
 
 
 class Mark:
-    """A position in the queue: behind all frames that were appended before it was created.
+    """A position in the queue: behind all frames that were appended so far.
 
     Arguments:
         index: of a segment, which may be deleted already or not exist yet.
@@ -76,7 +76,7 @@ class Hold:
         self._spill = spill
 
     def ranges(self) -> list[Range]:
-        """Return the ranges of closed segments, in order. Raise `ProtocolError` before its end."""
+        """Return ranges of segments, in order. Raise `ProtocolError` if it is open."""
         return self._spill.ranges(self)
 
     def release(self) -> None:
@@ -137,7 +137,7 @@ class SpillQueue:
         return file
 
     def read(self, max_bytes: int) -> list[tuple[int, bytes, int]]:
-        """Remove and return frames, as (kind, payload, records), of about `max_bytes` in all."""
+        """Remove and return about `max_bytes` of frames: (kind, payload, records)."""
         taken: list[tuple[int, bytes, int]] = []
         size = 0
         while self.frames and size < max_bytes:
@@ -235,7 +235,7 @@ class SpillQueue:
                 file.path.unlink()
 
     def close(self) -> None:
-        """Close the files. They are not deleted: the folder is the attempt's, which removes it."""
+        """Close the files. The attempt removes them with its folder."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None

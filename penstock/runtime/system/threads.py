@@ -15,7 +15,7 @@ Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 def unlimited_threads() -> Offload:
-    """Return an `Offload` with a thread for each call; cancelled calls abandon their thread.
+    """Return an `Offload` with a thread for each call; cancelled calls abandon it.
 
     A reader of an unbounded split may block its thread until the job ends. With trio's limit of 40
     threads, a few tens of such splits would leave none for snapshots and commits.

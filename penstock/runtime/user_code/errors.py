@@ -54,7 +54,7 @@ class FailedOperator(Protocol):
 
 @contextmanager
 def calling(operator: str, problem: str) -> Iterator[None]:
-    """Turn errors of user code in this block into a `JobError` with the operator's name.
+    """Turn errors of user code in this block into `JobError`s of the operator.
 
     Arguments:
         operator: the name of the source or sink.
@@ -148,7 +148,7 @@ def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | N
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether an exception is one of user code; all are but cancellations and a Ctrl-C.
+    """Return whether an exception is user code's: any but a cancellation or Ctrl-C.
 
     User code may raise `SystemExit` (with `sys.exit`), `GeneratorExit` and `KeyboardInterrupt`. In
     a process of a job Ctrl-C raises nothing, so there a `KeyboardInterrupt` is user code's.

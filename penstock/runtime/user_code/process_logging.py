@@ -88,7 +88,7 @@ def program_logging(level: int | None) -> LoggingConfig:
 
 
 def _format_of(handler: logging.Handler) -> dict[str, Any]:
-    """Return the fields of a `LoggingConfig` for a handler's format; none if it is Penstock's."""
+    """Return the fields of a `LoggingConfig` for the format of a handler, if any."""
     formatter = handler.formatter
     # A subclass may do anything. The format that `basicConfig` chooses by itself is no choice.
     if type(formatter) is not logging.Formatter or formatter._fmt in (None, logging.BASIC_FORMAT):
@@ -179,7 +179,7 @@ class LogAttributes:
 
 
 class ProcessLogging(LogAttributes):
-    """Configures the logging of a process that runs a part of one job only; a context manager.
+    """Configures the logging of a process of one job; a context manager.
 
     Arguments:
         process: the name of the process, such as "worker 1".
