@@ -93,5 +93,5 @@ class ChainRunner:
             try:
                 partitioner.route(routed)
             except BaseException as error:
-                operator.iterator = partitioner.iterator
+                operator.follow(partitioner.iterator)
                 raise to_job_error(error, operator, routed, partitioner.place) from error
