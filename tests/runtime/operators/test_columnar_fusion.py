@@ -152,7 +152,7 @@ def test_fused_loops_route_what_operator_and_partitioner_do(
         (OperatorKind.FILTER, lambda n: (n, 1), lambda p: p[0]),
     ],
 )
-def test_all_else_stays_as_two(kind: OperatorKind, function: Any, key: Any) -> None:
+def test_other_operators_are_not_fused(kind: OperatorKind, function: Any, key: Any) -> None:
     _, outputs = outputs_of(2)
     assert fused(operator(kind, function), HashPartitioner(outputs, key, 128, 2)) is None
     assert all(type(output.pending) is RecordBuffer for output in outputs)

@@ -93,14 +93,14 @@ class _KeyedReusingAtTheEnd(KeyedProcessFunction):
             yield self._row
 
 
-def test_a_hook_may_emit_one_object_again() -> None:
+def test_a_hook_may_emit_the_same_object_again() -> None:
     keyed = operator(OperatorKind.KEYED_PROCESS, _KeyedReusingAtTheEnd())
     keyed.process(RecordBatch([("a",), ("b",)]))
     emitted = [row["n"] for rows in keyed.end_input() for row in rows]
     assert sorted(emitted) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 
-def test_a_record_may_be_changed_and_handed_on_and_one_may_come_twice() -> None:
+def test_a_record_may_be_changed_and_passed_on_and_may_be_emitted_twice() -> None:
     running = operator(OperatorKind.MAP, lambda record: record.update(seen=True) or record)
     one, other = {"n": 1}, {"n": 2}
     assert running.process(RecordBatch([one, other])) == [
@@ -113,18 +113,18 @@ def test_a_record_may_be_changed_and_handed_on_and_one_may_come_twice() -> None:
     assert same.process(RecordBatch([1, 2])) == [(1,), (1,), (2,), (2,)]
 
 
-def test_map_gives_one_record_for_each() -> None:
+def test_map_emits_one_record_for_each() -> None:
     assert operator(OperatorKind.MAP, lambda n: n + 1).process(RecordBatch([1, 2])) == [2, 3]
 
 
-def test_flat_map_gives_all_in_order_and_takes_any_iterable() -> None:
+def test_flat_map_emits_the_items_of_any_iterable_in_order() -> None:
     assert operator(OperatorKind.FLAT_MAP, range).process(RecordBatch([2, 0, 3])) == [0, 1, 0, 1, 2]
     assert operator(OperatorKind.FLAT_MAP, lambda n: (x for x in [n])).process(
         RecordBatch([1])
     ) == [1]
 
 
-def test_filter_keeps_what_is_true() -> None:
+def test_filter_emits_records_for_which_the_function_is_true() -> None:
     assert operator(OperatorKind.FILTER, lambda n: n % 2).process(RecordBatch([1, 2, 3])) == [1, 3]
 
 
@@ -186,7 +186,7 @@ def test_reduce_emits_the_running_value_of_each_key_over_batches() -> None:
     assert running.process(RecordBatch([("a", 10)])) == [("a", 13)]
 
 
-def test_none_is_a_value_as_any_other_to_reduce() -> None:
+def test_reduce_treats_none_like_any_other_value() -> None:
     seen: list[tuple[Any, Any]] = []
     running = operator(
         OperatorKind.KEYED_REDUCE, lambda a, b: seen.append((a, b)), key=lambda record: "the key"
@@ -198,7 +198,7 @@ def test_none_is_a_value_as_any_other_to_reduce() -> None:
     assert seen == [(1, 2), (None, 3), (None, 4)]
 
 
-def test_reduce_goes_on_after_its_state_was_captured() -> None:
+def test_reduce_continues_after_its_state_was_captured() -> None:
     running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: (a[0], a[1] + b[1]))
     running.process(RecordBatch([("a", 1)]))
     assert running.context.backend is not None
@@ -268,7 +268,7 @@ def test_state_on_a_stream_without_keys_is_refused() -> None:
 # ---- mutable values
 
 
-def test_what_reduce_emitted_does_not_change_with_its_state() -> None:
+def test_records_that_reduce_emitted_do_not_change_with_its_state() -> None:
     def extend(a: list[Any], b: list[Any]) -> list[Any]:
         a.append(b[1])
         return a
@@ -283,7 +283,7 @@ def test_what_reduce_emitted_does_not_change_with_its_state() -> None:
 
 @pytest.mark.parametrize("wrap", [lambda items: items, lambda items: ("a", items)])
 @pytest.mark.parametrize("kind", [list, set, dict, bytearray])
-def test_whatever_has_no_hash_is_copied_when_reduce_emits_it(kind: Any, wrap: Any) -> None:
+def test_a_record_without_a_hash_is_copied_when_reduce_emits_it(kind: Any, wrap: Any) -> None:
     mutable = kind()
     running = operator(OperatorKind.KEYED_REDUCE, lambda a, b: wrap(mutable), lambda record: "a")
     _, emitted = running.process(RecordBatch([("a", 1), ("a", 2)]))
@@ -300,7 +300,7 @@ class Tally:
     count: int
 
 
-def test_what_has_a_hash_and_can_change_is_copied_too() -> None:
+def test_a_mutable_record_with_a_hash_is_copied_too() -> None:
     def count(tally: Tally, _: Tally) -> Tally:
         tally.count += 1
         return tally
@@ -311,7 +311,7 @@ def test_what_has_a_hash_and_can_change_is_copied_too() -> None:
     assert [tally.count for tally in emitted] == [1, 2, 3]
 
 
-def test_what_a_keyed_process_function_emitted_does_not_change_with_its_state() -> None:
+def test_records_that_a_keyed_process_function_emitted_do_not_change_with_its_state() -> None:
     class Collects(Running):
         def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
             items = self.total.value() or []
@@ -338,7 +338,7 @@ def test_what_a_keyed_process_function_emitted_does_not_change_with_its_state() 
     ],
 )
 @pytest.mark.parametrize("place", [1, 2, 3])
-def test_an_error_names_the_operator_and_the_very_record(
+def test_an_error_names_the_operator_and_the_record(
     kind: OperatorKind, function: Any, place: int
 ) -> None:
     records = [("a", 1)] * 4
@@ -367,7 +367,7 @@ def test_an_error_in_a_lazy_iterable_names_the_record() -> None:
     assert failing(operator(OperatorKind.FLAT_MAP, words), ["a", "b"]).record == "'a'"
 
 
-def test_long_records_are_shortened_and_broken_ones_told() -> None:
+def test_long_records_are_shortened_and_a_failing_repr_is_reported() -> None:
     def fail(_: Any) -> Any:
         raise ValueError
 
@@ -552,7 +552,7 @@ def test_a_task_whose_output_waits_takes_no_more_input() -> None:
     assert (len(target), output.waiting, len(channel)) == (1, 1, 1)
 
 
-def test_all_functions_are_closed_whatever_one_raises() -> None:
+def test_all_functions_are_closed_even_if_one_raises() -> None:
     closed: list[str] = []
 
     class Closes(MapFunction):

@@ -26,40 +26,40 @@ class Later(SourceReader):
         return Read([], 0, wait_seconds=self.seconds)
 
 
-def feed_at(now, reader):
-    feed = SequentialSourceInput(reader, lambda: now[0], lambda: None, lambda: None)
-    feed.assign(Split("only"), None)
-    feed.no_more()
-    return feed
+def input_at(now, reader):
+    source = SequentialSourceInput(reader, lambda: now[0], lambda: None, lambda: None)
+    source.assign(Split("only"), None)
+    source.no_more()
+    return source
 
 
-def test_a_time_that_comes_before_it_is_asked_for_is_not_slept_through():
+def test_a_due_time_that_passes_before_it_is_asked_for_is_still_returned():
     now = [100.0]
-    feed = feed_at(now, Later(0.001))
-    assert feed.read(10) == []
-    assert feed.wake_at == 100.001
-    assert feed.read(10) is None
+    source = input_at(now, Later(0.001))
+    assert source.read(10) == []
+    assert source.wake_at == 100.001
+    assert source.read(10) is None
     # The clock goes on between the read and the question.
     now[0] = 100.002
-    assert feed.wake_at == 100.001
+    assert source.wake_at == 100.001
 
 
 def test_a_reader_that_is_read_in_a_thread_does_not_wake_the_task_by_the_clock():
     now = [100.0]
     reader = Later(0.001)
     reader.blocking = True
-    feed = feed_at(now, reader)
-    assert feed.read(10) is None
-    assert feed.wake_at is None
+    source = input_at(now, reader)
+    assert source.read(10) is None
+    assert source.wake_at is None
 
 
 def test_there_is_no_time_to_wake_at_without_a_split_or_a_wait():
     now = [100.0]
-    feed = SequentialSourceInput(Later(0.0), lambda: now[0], lambda: None, lambda: None)
-    assert feed.wake_at is None
-    feed.assign(Split("only"), None)
-    assert feed.read(10) == []
-    assert feed.wake_at is None
+    source = SequentialSourceInput(Later(0.0), lambda: now[0], lambda: None, lambda: None)
+    assert source.wake_at is None
+    source.assign(Split("only"), None)
+    assert source.read(10) == []
+    assert source.wake_at is None
 
 
 # ---- splits and positions
@@ -87,7 +87,7 @@ class Reader(SourceReader):
 class Fed:
     def __init__(self, reader: Reader) -> None:
         self.clock, self.asked, self.woken = Clock(), 0, 0
-        self.feed = SequentialSourceInput(reader, self.clock, self._ask, self._wake)
+        self.source = SequentialSourceInput(reader, self.clock, self._ask, self._wake)
 
     def _ask(self) -> None:
         self.asked += 1
@@ -96,51 +96,51 @@ class Fed:
         self.woken += 1
 
 
-def test_a_feed_asks_for_a_split_and_one_ahead_but_once() -> None:
+def test_a_source_input_requests_a_split_and_one_ahead_only_once() -> None:
     fed = Fed(Reader())
-    assert fed.feed.read(10) is None
-    assert fed.feed.read(10) is None
+    assert fed.source.read(10) is None
+    assert fed.source.read(10) is None
     assert fed.asked == 1
-    fed.feed.assign(Split("a", 3), None)
-    assert fed.feed.read(10) == [0, 1]
+    fed.source.assign(Split("a", 3), None)
+    assert fed.source.read(10) == [0, 1]
     assert fed.asked == 2
-    fed.feed.assign(Split("b", 1), None)
-    assert fed.feed.read(10) == [2]
-    assert fed.feed.read(10) == [0]
-    fed.feed.no_more()
-    assert fed.feed.ended
+    fed.source.assign(Split("b", 1), None)
+    assert fed.source.read(10) == [2]
+    assert fed.source.read(10) == [0]
+    fed.source.no_more()
+    assert fed.source.ended
     assert fed.asked == 3
 
 
-def test_a_snapshot_of_a_feed_has_the_position_after_the_last_emitted_batch() -> None:
+def test_a_snapshot_has_the_position_after_the_last_emitted_batch() -> None:
     fed = Fed(Reader())
-    fed.feed.assign(Split("a", 5), None)
-    fed.feed.assign(Split("b", 2), None)
-    fed.feed.read(10)
-    assert fed.feed.snapshot() == [["a", 5, 2], ["b", 2, None]]
+    fed.source.assign(Split("a", 5), None)
+    fed.source.assign(Split("b", 2), None)
+    fed.source.read(10)
+    assert fed.source.snapshot() == [["a", 5, 2], ["b", 2, None]]
     reader = Reader()
     again = Fed(reader)
-    again.feed.restore(fed.feed.snapshot())
-    again.feed.no_more()
+    again.source.restore(fed.source.snapshot())
+    again.source.no_more()
     rest = []
-    while not again.feed.ended:
-        rest.append(again.feed.read(10))
+    while not again.source.ended:
+        rest.append(again.source.read(10))
     assert rest == [[2, 3], [4], [0, 1]]
     assert reader.opened == [("a", 2), ("b", None)]
 
 
-def test_a_feed_waits_until_its_reader_has_something_again() -> None:
+def test_a_source_input_waits_until_its_reader_has_records_again() -> None:
     fed = Fed(Reader(wait_seconds=1.0))
-    fed.feed.assign(Split("a", 5), None)
-    assert fed.feed.read(10) == [0, 1]
-    assert fed.feed.wake_at == 1.0
-    assert fed.feed.read(10) is None
+    fed.source.assign(Split("a", 5), None)
+    assert fed.source.read(10) == [0, 1]
+    assert fed.source.wake_at == 1.0
+    assert fed.source.read(10) is None
     fed.clock.now = 1.0
-    assert fed.feed.read(10) == [2, 3]
-    assert fed.feed.wake_at == 2.0
+    assert fed.source.read(10) == [2, 3]
+    assert fed.source.wake_at == 2.0
 
 
-def test_what_a_thread_has_read_ahead_does_not_count_as_emitted() -> None:
+def test_records_that_a_thread_has_read_ahead_do_not_count_as_emitted() -> None:
     async def main() -> None:
         fed = Fed(Reader(blocking=True))
         signal = trio.Event()
@@ -149,7 +149,7 @@ def test_what_a_thread_has_read_ahead_does_not_count_as_emitted() -> None:
             nonlocal signal
             signal.set()
 
-        fed.feed = SequentialSourceInput(fed.feed._current._reader, fed.clock, fed._ask, wake)
+        fed.source = SequentialSourceInput(fed.source._current._reader, fed.clock, fed._ask, wake)
 
         async def offload(function: Callable[[], Read]) -> Read:
             await trio.lowlevel.checkpoint()
@@ -162,18 +162,18 @@ def test_what_a_thread_has_read_ahead_does_not_count_as_emitted() -> None:
                 signal = trio.Event()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(fed.feed.pump, offload, wait)
+            nursery.start_soon(fed.source.pump, offload, wait)
             await trio.testing.wait_all_tasks_blocked()
-            fed.feed.assign(Split("a", 3), None)
+            fed.source.assign(Split("a", 3), None)
             # The pump looked before there was a split; beginning one must wake it.
-            assert fed.feed.read(10) is None
+            assert fed.source.read(10) is None
             await trio.testing.wait_all_tasks_blocked()
-            assert fed.feed.snapshot() == [["a", 3, None]]
-            assert fed.feed.read(10) == [0, 1]
+            assert fed.source.snapshot() == [["a", 3, None]]
+            assert fed.source.read(10) == [0, 1]
             await trio.testing.wait_all_tasks_blocked()
-            assert fed.feed.snapshot() == [["a", 3, 2]]
-            assert fed.feed.read(10) == [2]
-            assert fed.feed.snapshot() == []
+            assert fed.source.snapshot() == [["a", 3, 2]]
+            assert fed.source.read(10) == [2]
+            assert fed.source.snapshot() == []
             nursery.cancel_scope.cancel()
 
     trio.run(main)

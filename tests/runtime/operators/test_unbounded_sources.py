@@ -1,6 +1,6 @@
 """Sources whose splits never end: every split is read, at any parallelism.
 
-Method: the split dealer and the feed of a task by themselves, and whole jobs on the simulated
+Method: the split assigner and the source input of a task alone, and whole jobs on the simulated
 cluster. A record is (split, index), so the output shows which splits were read, and how far.
 """
 
@@ -118,12 +118,12 @@ def test_the_splits_of_a_bounded_source_go_to_the_task_that_asks() -> None:
 
 
 class Fed:
-    """A feed with a clock of its own."""
+    """A source input with a clock of its own."""
 
     def __init__(self, source: Endless) -> None:
         self.source = source
         self.now, self.asked, self.readers = 0.0, 0, list[SourceReader]()
-        self.feed = MultiplexedSourceInput(self._create, lambda: self.now, self._ask, lambda: None)
+        self.input = MultiplexedSourceInput(self._create, lambda: self.now, self._ask, lambda: None)
 
     def _create(self) -> SourceReader:
         reader = self.source.create_reader(ReaderContext("uid", 0, 1))
@@ -136,43 +136,43 @@ class Fed:
 
 def test_a_task_reads_all_its_endless_splits_in_turn() -> None:
     fed = Fed(Endless(3))
-    feed = fed.feed
-    assert feed.read(10) is None
+    source_input = fed.input
+    assert source_input.read(10) is None
     assert fed.asked == 1
     for number in range(3):
-        feed.assign(Split(str(number), number), None)
-    assert [feed.read(10) for _ in range(3)] == [[(0, 0)], [(1, 0)], [(2, 0)]]
+        source_input.assign(Split(str(number), number), None)
+    assert [source_input.read(10) for _ in range(3)] == [[(0, 0)], [(1, 0)], [(2, 0)]]
     assert fed.asked == 2  # one question at a time
-    assert feed.read(10) is None
-    assert feed.wake_at == 0.01
+    assert source_input.read(10) is None
+    assert source_input.wake_at == 0.01
     fed.now = 0.01
-    assert feed.read(10) == [(0, 1)]
-    assert feed.snapshot() == [["1", 1, 1], ["2", 2, 1], ["0", 0, 2]]
-    feed.no_more()
-    assert not feed.ended
-    again = Fed(Endless(3)).feed
-    again.restore(feed.snapshot())
+    assert source_input.read(10) == [(0, 1)]
+    assert source_input.snapshot() == [["1", 1, 1], ["2", 2, 1], ["0", 0, 2]]
+    source_input.no_more()
+    assert not source_input.ended
+    again = Fed(Endless(3)).input
+    again.restore(source_input.snapshot())
     assert [again.read(10) for _ in range(3)] == [[(1, 1)], [(2, 1)], [(0, 2)]]
-    feed.close()
+    source_input.close()
     assert [reader.closed for reader in fed.readers] == [True] * 3
 
 
 def test_a_split_that_ends_after_all_is_closed() -> None:
     fed = Fed(Endless(2, length=1))
-    feed = fed.feed
-    feed.assign(Split("0", 0), None)
-    feed.assign(Split("1", 1), None)
-    feed.no_more()
-    assert feed.read(10) == [(0, 0)]
+    source_input = fed.input
+    source_input.assign(Split("0", 0), None)
+    source_input.assign(Split("1", 1), None)
+    source_input.no_more()
+    assert source_input.read(10) == [(0, 0)]
     assert [reader.closed for reader in fed.readers] == [True, False]
-    assert [entry[0] for entry in feed.snapshot()] == ["1"]
-    assert not feed.ended
+    assert [entry[0] for entry in source_input.snapshot()] == ["1"]
+    assert not source_input.ended
 
 
-def test_all_readers_are_closed_whatever_one_of_them_raises() -> None:
+def test_all_readers_are_closed_even_if_one_of_them_raises() -> None:
     fed = Fed(Endless(3))
     for number in range(3):
-        fed.feed.assign(Split(str(number), number), None)
+        fed.input.assign(Split(str(number), number), None)
 
     def fail() -> None:
         raise OSError("the connection is gone")
@@ -180,7 +180,7 @@ def test_all_readers_are_closed_whatever_one_of_them_raises() -> None:
     for place in (0, 2):
         fed.readers[place].close = fail  # type: ignore[method-assign]
     with pytest.raises(OSError, match="the connection is gone"):
-        fed.feed.close()
+        fed.input.close()
     assert fed.readers[1].closed  # type: ignore[attr-defined]
 
 
@@ -210,7 +210,7 @@ def splits_of(ledger: Ledger) -> Counter[int]:
 
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("parallelisms", [(2, 3), (3, 2), (2, 1, 4)])
-def test_every_endless_split_is_read_whatever_the_parallelism(
+def test_every_endless_split_is_read_at_any_parallelism(
     tmp_path: Path, blocking: bool, parallelisms: tuple[int, ...]
 ) -> None:
     # Each run is stopped when all splits have gone on; it would hang if one were not read.
@@ -235,7 +235,7 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
         signal = Signal()
         never = trio.Event()
         source = Endless(2, blocking=True)
-        feed = MultiplexedSourceInput(
+        source_input = MultiplexedSourceInput(
             lambda: source.create_reader(ReaderContext("uid", 0, 1)),
             trio.current_time,
             lambda: None,
@@ -249,12 +249,12 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
             return read
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(feed.pump, offload, signal.wait_for)
-            feed.assign(Split("0", 0), None)
-            feed.assign(Split("1", 1), None)
+            nursery.start_soon(source_input.pump, offload, signal.wait_for)
+            source_input.assign(Split("0", 0), None)
+            source_input.assign(Split("1", 1), None)
             records = []
             while len(records) < 3:
-                records += feed.read(10) or []
+                records += source_input.read(10) or []
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
         assert records == [(1, 0), (1, 1), (1, 2)]

@@ -13,7 +13,7 @@ def paced(seconds_per_record: float) -> BatchSizer:
     return sizer
 
 
-def test_slices_grow_by_doubling_until_they_take_as_long_as_they_should() -> None:
+def test_slices_grow_by_doubling_until_they_have_the_wanted_duration() -> None:
     sizer, sizes = BatchSizer(), []
     for _ in range(6):
         sizes.append(sizer.slice)
@@ -21,7 +21,7 @@ def test_slices_grow_by_doubling_until_they_take_as_long_as_they_should() -> Non
     assert sizes == [1, 2, 4, 8, 16, 20]
 
 
-def test_a_slice_that_was_not_full_is_no_reason_for_larger_ones() -> None:
+def test_slices_do_not_grow_after_a_slice_that_was_not_full() -> None:
     sizer = BatchSizer()
     sizer.took(1, 1e-5)
     assert sizer.slice == 2
@@ -29,7 +29,7 @@ def test_a_slice_that_was_not_full_is_no_reason_for_larger_ones() -> None:
     assert sizer.slice == 2
 
 
-def test_one_interruption_halves_and_no_more() -> None:
+def test_one_interruption_only_halves_the_size() -> None:
     sizer = paced(1e-6)
     slice, batch = sizer.slice, sizer.batch
     sizer.took(sizer.slice, 5 * SLICE_SECONDS)
@@ -38,7 +38,7 @@ def test_one_interruption_halves_and_no_more() -> None:
     assert sizer.slice >= slice - 1
 
 
-def test_a_function_that_becomes_a_few_times_slower_gets_what_fits_after_some_halves() -> None:
+def test_slices_of_a_function_that_becomes_somewhat_slower_are_halved_until_they_fit() -> None:
     sizer = paced(1e-6)
     for _ in range(3):
         sizer.took(sizer.slice, sizer.slice * 5e-6)
@@ -46,7 +46,7 @@ def test_a_function_that_becomes_a_few_times_slower_gets_what_fits_after_some_ha
     assert sizer.batch == paced(5e-6).batch
 
 
-def test_a_function_that_becomes_much_slower_gets_what_fits_at_once() -> None:
+def test_slices_of_a_function_that_becomes_much_slower_fit_at_once() -> None:
     sizer = paced(1e-6)
     sizer.took(sizer.slice, sizer.slice * 1e-3)
     assert (sizer.slice, sizer.batch) == (1, 1)
@@ -70,7 +70,7 @@ def test_senders_follow_after_a_millisecond_and_not_after_each_short_slice() -> 
     assert 9 <= sum(followed) <= 11
 
 
-def test_after_a_long_wait_a_quick_task_is_soon_at_full_size() -> None:
+def test_sizes_of_a_fast_task_grow_soon_after_a_long_wait() -> None:
     sizer = paced(1e-6)
     sizer.waited(10.0)
     assert sizer.slice == 1

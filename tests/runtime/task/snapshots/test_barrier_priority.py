@@ -67,7 +67,7 @@ def test_a_source_yields_shortly_before_a_barrier_is_due(tasks):
     assert not yields(priority, tasks[1]) and not yields(priority, tasks[2])
 
 
-def test_a_task_that_has_made_its_cut_yields_to_those_that_have_not(tasks):
+def test_a_task_that_has_captured_its_state_yields_to_tasks_that_have_not(tasks):
     priority = BarrierPriority(tasks, lambda: 0.0)
     tasks[0].last_snapshot = tasks[1].last_snapshot = 1
     assert yields(priority, tasks[0]) and yields(priority, tasks[1])
@@ -85,7 +85,7 @@ def test_a_task_yields_only_to_tasks_that_have_something_to_do(tasks):
     assert yields(priority, tasks[0])
 
 
-def test_an_aborted_snapshot_does_not_let_tasks_yield_to_those_without_its_cut(tasks):
+def test_tasks_do_not_yield_for_an_aborted_snapshot(tasks):
     now = 0.0
     priority = BarrierPriority(tasks, lambda: now)
     tasks[0].last_snapshot = 1
@@ -111,7 +111,7 @@ def test_a_task_sends_its_records_before_it_yields(tasks):
     assert [task.flushes for task in tasks] == [1, 0, 0]
 
 
-def test_a_task_goes_on_when_the_others_start_to_wait(tasks):
+def test_a_task_continues_when_the_others_start_to_wait(tasks):
     async def main() -> None:
         priority = BarrierPriority(tasks, trio.current_time)
         tasks[0].last_snapshot = 1
@@ -127,7 +127,7 @@ def test_a_task_goes_on_when_the_others_start_to_wait(tasks):
     run(main)
 
 
-def test_a_task_goes_on_when_the_last_of_the_others_has_made_its_cut(tasks):
+def test_a_task_continues_when_the_last_of_the_others_has_captured_its_state(tasks):
     async def main() -> None:
         priority = BarrierPriority(tasks, trio.current_time)
         tasks[0].last_snapshot = tasks[1].last_snapshot = 1

@@ -80,7 +80,7 @@ class BrokenCapture:
         yield
 
 
-def test_cuts_are_acknowledged_in_order_with_their_small_values() -> None:
+def test_snapshots_are_acknowledged_in_order_with_their_small_values() -> None:
     p = Persisted()
     p.cut(1, small={"source": [["a", None, 3]]}, blocked_seconds=[0.5, 0.0])
     p.cut(2, small={"source": []})
@@ -103,7 +103,7 @@ def test_staged_output_is_in_every_acknowledgement_until_a_snapshot_is_complete(
     assert p.committables() == [["one"], ["one", "two"], ["two", "three"]]
 
 
-def test_what_an_aborted_snapshot_staged_belongs_to_the_next() -> None:
+def test_output_that_an_aborted_snapshot_staged_is_in_the_next() -> None:
     p = Persisted()
     p.cut(1, lambda: ["one"])
     p.checkpoint_writer.abort(1)
@@ -114,7 +114,7 @@ def test_what_an_aborted_snapshot_staged_belongs_to_the_next() -> None:
     assert p.committables() == [["one", "two"]]
 
 
-def test_what_a_declined_snapshot_staged_belongs_to_the_next() -> None:
+def test_output_that_a_declined_snapshot_staged_is_in_the_next() -> None:
     p = Persisted()
     p.cut(1, lambda: ["one"], captures={"op": BrokenCapture()})
     p.work()
@@ -145,7 +145,7 @@ def test_output_that_cannot_be_staged_fails_the_task_since_it_is_lost() -> None:
     assert not p.reports.acknowledged
 
 
-def test_committables_carry_where_they_come_from() -> None:
+def test_committables_name_their_origin() -> None:
     p = Persisted()
     p.cut(7, lambda: ["x"])
     p.work()

@@ -293,7 +293,7 @@ def overtaken(output: OutputChannel, number: int) -> list[list[Any]]:
     return [batch.rows() for batch in output.overtake(Barrier(number, urgent=True))]
 
 
-def test_a_barrier_gets_ahead_of_what_is_sealed_and_what_is_not(stage: Stage) -> None:
+def test_a_barrier_overtakes_sealed_and_unsealed_records(stage: Stage) -> None:
     out = output(stage)
     stage.fill()
     out.buffer.extend([1, 2])
@@ -307,7 +307,7 @@ def test_a_barrier_gets_ahead_of_what_is_sealed_and_what_is_not(stage: Stage) ->
     assert stage.sent() == [("urgent", 1), [1, 2], "end"]
 
 
-def test_a_barrier_that_waits_in_an_output_channel_gets_ahead_of_what_was_before_it_alone(
+def test_a_barrier_that_waits_in_an_output_overtakes_only_records_before_it(
     stage: Stage,
 ) -> None:
     out = output(stage)
@@ -332,7 +332,7 @@ def test_a_barrier_that_has_been_sent_overtakes_nothing(stage: Stage) -> None:
 # ---- a task
 
 
-def test_what_is_in_hand_and_in_channels_is_logged_and_goes_on(stage: Stage) -> None:
+def test_records_in_processing_and_in_channels_are_logged_and_processed(stage: Stage) -> None:
     first, second = stage.inputs
     stage.fill()
     first.put(RecordBatch([1, 2, 3, 4, 5]))
@@ -371,7 +371,7 @@ def test_a_record_is_not_sent_twice_by_a_task_whose_barrier_overtook_it(stage: S
     assert [record for batch in sent for record in batch] == ["before", *range(10)]
 
 
-def test_a_source_logs_what_it_has_read_and_not_processed_as_its_own(tmp_path: Path) -> None:
+def test_a_source_logs_records_that_it_has_read_and_not_processed(tmp_path: Path) -> None:
     stage = Stage(tmp_path, source=True)
     stage.fill()
     stage.task.assign(Split("s"), None)
@@ -412,7 +412,7 @@ def test_a_split_is_either_in_the_snapshot_of_the_enumerator_or_in_that_of_the_r
     assert splits == ["dealt before", "dealt afterwards"]
 
 
-def test_a_cut_during_a_replay_logs_what_is_left_of_it_again(stage: Stage) -> None:
+def test_a_snapshot_during_a_replay_logs_the_rest_of_it_again(stage: Stage) -> None:
     first, second = stage.inputs
     batches: list[tuple[InputChannel | None, RecordBatch]] = [
         (second, RecordBatch([0, 1, 2, 3])),
@@ -433,7 +433,7 @@ def test_a_cut_during_a_replay_logs_what_is_left_of_it_again(stage: Stage) -> No
     assert [record for batch in sent for record in batch] == list(range(7))
 
 
-def test_a_cut_waits_for_a_replay_that_is_too_large_to_be_logged_again(stage: Stage) -> None:
+def test_a_snapshot_waits_for_a_replay_that_is_too_large_to_be_logged_again(stage: Stage) -> None:
     first, second = stage.inputs
     stage.task.gate.replay(
         iter([(first, RecordBatch([1])), (first, RecordBatch([2]))]), REPLAY_BYTES + 1
@@ -450,7 +450,7 @@ def test_a_cut_waits_for_a_replay_that_is_too_large_to_be_logged_again(stage: St
     assert stage.drain() == [[9]]
 
 
-def test_a_cut_waits_for_end_of_input_hooks_and_is_made_behind_them(tmp_path: Path) -> None:
+def test_a_snapshot_waits_for_end_of_input_hooks(tmp_path: Path) -> None:
     stage = Stage(tmp_path, hooks=True)
     for channel in stage.inputs:
         channel.put(EndOfInput())
@@ -497,7 +497,7 @@ def test_a_task_that_keeps_up_aligns_and_logs_nothing(tmp_path: Path) -> None:
     assert stage.acknowledged[-1].aligned_seconds == 0.5
 
 
-def test_a_task_that_has_aligned_for_too_long_makes_its_cut_at_once(tmp_path: Path) -> None:
+def test_a_task_that_has_aligned_for_too_long_captures_its_state_at_once(tmp_path: Path) -> None:
     stage = Stage(tmp_path, timeout=1.0)
     first, second = stage.inputs
     first.put(Barrier(1))
@@ -512,7 +512,7 @@ def test_a_task_that_has_aligned_for_too_long_makes_its_cut_at_once(tmp_path: Pa
     assert stage.logs() == {("here", 0): [("up", 0, 1, [2])]}
 
 
-def test_an_aligned_barrier_that_finds_no_room_overtakes_when_the_time_is_over(
+def test_an_aligned_barrier_without_room_overtakes_after_the_timeout(
     tmp_path: Path,
 ) -> None:
     stage = Stage(tmp_path, timeout=1.0)
@@ -530,7 +530,7 @@ def test_an_aligned_barrier_that_finds_no_room_overtakes_when_the_time_is_over(
     assert stage.logs() == {("down", 1): [("here", 0, 0, [1, 1])]}
 
 
-def test_the_time_of_an_alignment_is_not_counted_on_after_the_cut(stage: Stage) -> None:
+def test_the_time_of_an_alignment_ends_with_the_capture(stage: Stage) -> None:
     first, second = stage.inputs
     first.put(Barrier(1))
     second.put(Barrier(1))
@@ -541,7 +541,7 @@ def test_the_time_of_an_alignment_is_not_counted_on_after_the_cut(stage: Stage) 
     assert [item.aligned_seconds for item in stage.acknowledged] == [0.0, 0.0]
 
 
-def test_barriers_are_relayed_one_after_the_other_and_not_from_within() -> None:
+def test_barriers_are_relayed_one_after_the_other_and_not_recursively() -> None:
     relay, heard, depth = BarrierRelay(), [], [0]
 
     def hear(n: int) -> None:

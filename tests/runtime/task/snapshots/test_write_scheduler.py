@@ -69,7 +69,7 @@ def between(order: list[str]) -> list[int]:
         pytest.param(999, MAX_WAIT_SECONDS * 0.3, 4, id="not for longer than that"),
     ],
 )
-def test_records_go_before_the_next_slice_but_not_for_ever(
+def test_records_go_before_the_next_slice_for_a_limited_time(
     turn: int, records: int, record_seconds: float, had: int
 ):
     del turn
@@ -78,7 +78,7 @@ def test_records_go_before_the_next_slice_but_not_for_ever(
 
 
 @pytest.mark.parametrize("turn", range(10))
-def test_slices_of_several_writers_do_not_come_one_right_after_the_other(turn: int):
+def test_records_are_processed_between_the_slices_of_several_writers(turn: int):
     del turn
     process = Process(9_999, MAX_WAIT_SECONDS * 0.3, MAX_WAIT_SECONDS)
     order = process.run(a=20, b=20, c=20)
@@ -89,7 +89,7 @@ def test_slices_of_several_writers_do_not_come_one_right_after_the_other(turn: i
     assert slices == slices[:3] * 20
 
 
-def test_a_writer_that_is_cancelled_holds_up_nobody():
+def test_a_cancelled_writer_does_not_delay_others():
     process = Process(0)
 
     async def main() -> None:
@@ -103,7 +103,7 @@ def test_a_writer_that_is_cancelled_holds_up_nobody():
     assert process.order.count("a") == process.order.count("c") == 50
 
 
-def test_nothing_is_quiet_while_somebody_is_in_the_midst_of_writing():
+def test_the_worker_is_not_quiet_while_a_writer_is_between_two_slices():
     process = Process(0)
     seen: list[bool] = []
 
