@@ -18,7 +18,7 @@ _LAYOUT = 1  # of the job's folder; on disk, never change what 1 means
 
 
 class JobIdentity:
-    """The files that say whose folder it is: `job`, or the snapshots if that is missing.
+    """The owner of a folder: recorded in the file `job`, or else in the snapshots.
 
     Arguments:
         files: the file system.

@@ -39,7 +39,7 @@ from penstock.snapshot.metadata.schema import RecordSchema
 from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.processes import Machine
 from tests.simulation.run_program import program, run_program
-from tests.snapshot.metadata.test_manifest import GOLDEN_2
+from tests.snapshot.metadata.test_manifest_format import GOLDEN_2
 
 T = TypeVar("T")
 
