@@ -1,5 +1,7 @@
-"""The JobManager, the worker processes, channels and operators at work. trio lives here.
+"""Run jobs: the JobManager, its workers, channels and operators. Only this package uses trio.
 
-Not the protocols (`penstock.snapshot`), which are pure and are driven from here. Start reading at
-`task.py` (how records flow), then `taskmanager.py`, `attempt.py` and `jobmanager.py`.
+The snapshot protocols (`penstock.snapshot`) are pure, and are driven from here. Start reading at
+`task/task.py`, which shows how records flow. Then read `taskmanager/taskmanager.py` and
+`jobmanager/jobmanager.py`. Each folder uses only folders that stand below it; the order is in
+pyproject.toml.
 """
