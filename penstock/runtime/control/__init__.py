@@ -1,5 +1,5 @@
-"""The control plane: messages, authenticated connections, errors, and the job's code.
+"""The control plane: messages, connections, errors and the job's code.
 
-Records take another path (`penstock.runtime.network`), and decisions are made elsewhere
-(`penstock.runtime.jobmanager`). Start reading at `messages.py`.
+Connections are authenticated. Records are sent by `penstock.runtime.network`, and
+`penstock.runtime.jobmanager` makes the decisions. Start reading at `messages.py`.
 """

@@ -1,9 +1,9 @@
-"""Admission of connections: peers without the token must not use up a process's descriptors.
+"""Limit the file descriptors that connections without the token can use up.
 
 The job service, JobManagers and workers accept connections through an `Admission`. A connection
-has `HANDSHAKE_SECONDS` to complete the handshake, and the number of pending handshakes is limited:
-the oldest one is closed for a new one. A peer that knows the token needs a few milliseconds, so it
-is admitted however many other connections are opened.
+must complete the handshake within `HANDSHAKE_SECONDS`. The number of pending handshakes is limited:
+at the limit, a new connection closes the oldest pending one. A peer that knows the token needs only
+a few milliseconds. So it is admitted, even while a peer without the token opens many connections.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from penstock.runtime.control.handshake import server_handshake
 
 __all__ = ["HANDSHAKE_SECONDS", "Admission"]
 
-#: The time within which a connection must complete the handshake.
+#: The time within which a connection must complete the handshake, in seconds.
 HANDSHAKE_SECONDS = 10.0
-#: The number of steps in which that time is counted; see `_expire`.
+#: The number of parts into which `_expire` divides `HANDSHAKE_SECONDS`.
 STEPS = 10
-#: The limits of the number of pending handshakes.
+#: The lowest and the highest default for the maximum number of pending handshakes.
 MIN_PENDING, MAX_PENDING = 16, 256
 
 
 class Admission:
-    """Does the handshakes of one listener's connections.
+    """Does the server's part of the handshake for the connections of one listener.
 
     Arguments:
         token: the secret that both ends know.
-        limit: the maximum number of pending handshakes; None takes a quarter of the descriptors
-            that this process may have.
+        limit: the maximum number of pending handshakes. None means a quarter of the file
+            descriptors that this process may open, between `MIN_PENDING` and `MAX_PENDING`.
     """
 
     def __init__(self, token: bytes, limit: int | None = None) -> None:
@@ -44,14 +44,14 @@ class Admission:
         self._pending: deque[trio.CancelScope] = deque()
 
     def expect(self, count: int) -> None:
-        """Raise the limit by `count` processes of the job that may all connect at once."""
+        """Raise the limit by `count`, for connections that workers may open at once."""
         self._expected = count
 
     async def admit(self, stream: trio.abc.Stream) -> Frames | None:
-        """Return the connection after its handshake; None if that fails.
+        """Return the connection after its handshake, or None if the handshake fails.
 
         Arguments:
-            stream: a connection that was just accepted. The caller closes it.
+            stream: a new connection, on which nothing was read. The caller closes it.
         """
         limit = self._limit or _quarter_of_descriptors()
         if len(self._pending) >= limit + self._expected:
@@ -61,7 +61,7 @@ class Admission:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_expire, scope)
-                # A peer without the token may do anything; that is no failure of this process.
+                # An error that a peer without the token causes must not end this process.
                 with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                     frames = await server_handshake(stream, self._token)
                 nursery.cancel_scope.cancel()
@@ -72,10 +72,11 @@ class Admission:
 
 
 async def _expire(scope: trio.CancelScope) -> None:
-    """Cancel a handshake when its time is over.
+    """Cancel a handshake after `HANDSHAKE_SECONDS`.
 
-    A user function may hold the event loop, such as an `open` that loads a model, and then no
-    answer is read. That time does not count: it makes only one of the steps longer.
+    A user function may block the event loop, such as an `open` that loads a model. Meanwhile the
+    answer of the peer cannot be read. Such a time delays only one of the `STEPS` sleeps, so it
+    counts for at most one of them.
     """
     for _ in range(STEPS):
         await trio.sleep(HANDSHAKE_SECONDS / STEPS)

@@ -1,12 +1,12 @@
-"""Pickle the job's code so that attribute access is as fast after unpickling as before.
+"""Pickle the job's code so that unpickled objects have fast attribute access.
 
 Unpickling writes an object's attributes into its `__dict__`. In CPython 3.11 the interpreter does
 not specialise attribute access for a dictionary that was filled in this way. A method of a line or
-two then takes twice as long as on an object whose `__init__` has set the attributes. A user's
-function is such an object in each worker, and is called for each record. Here the attributes are
-set one by one, as `__init__` does.
+two then takes twice as long as on an object whose `__init__` has set the attributes. In a worker,
+each function object of the user was unpickled, and is called for each record. So this pickler
+makes unpickling set the attributes one by one, as `__init__` does.
 
-Everything else about pickling is left to cloudpickle.
+cloudpickle does everything else.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ import cloudpickle
 __all__ = ["dumps"]
 
 _NEW: Any = copyreg.__newobj__  # type: ignore[attr-defined]
-#: Py_TPFLAGS_HEAPTYPE. Functions do not have it; their `__dict__` is not for attributes.
+#: The flag Py_TPFLAGS_HEAPTYPE, which classes of a `class` statement have. The class of functions
+#: does not have it.
 _MADE_BY_CLASS_STATEMENT = 1 << 9
 
 
 def dumps(value: Any) -> bytes:
-    """Return a value as bytes, for `pickle.load`. Raise the errors of cloudpickle."""
+    """Return a value as bytes, for `pickle.load`.
+
+    Raise the errors of cloudpickle if the value cannot be pickled.
+    """
     with io.BytesIO() as file:
         _Pickler(file).dump(value)
         return file.getvalue()
@@ -34,7 +38,7 @@ def dumps(value: Any) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
-        """Return how to unpickle a value; called for all types but built-in ones."""
+        """Return the instructions to unpickle a value of a type that is not built in."""
         reduced = super().reducer_override(value)
         if reduced is not NotImplemented or not self._is_ordinary(type(value)):
             return reduced
@@ -44,11 +48,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         state = made[2]
         if type(state) is not dict or any(_goes_elsewhere(type(value), name) for name in state):
             return made
-        # Of a pair, the first goes into `__dict__`, and the second are attributes to be set.
+        # The state is a pair: pickle writes the first part into `__dict__`, and sets each item of
+        # the second part as an attribute.
         return (*made[:2], (None, state), *made[3:])
 
     def _is_ordinary(self, cls: Any) -> bool:
-        """Return whether the class leaves pickling and setting attributes to `object`."""
+        """Return whether a class inherits pickling and attribute assignment from `object`."""
         return (
             bool(cls.__flags__ & _MADE_BY_CLASS_STATEMENT)
             and cls not in self.dispatch_table
@@ -60,5 +65,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _goes_elsewhere(cls: type, name: Any) -> bool:
-    """Return whether setting an attribute does not write it into `__dict__`."""
+    """Return whether setting an attribute writes it to another place than `__dict__`."""
     return type(name) is not str or hasattr(inspect.getattr_static(cls, name, None), "__set__")

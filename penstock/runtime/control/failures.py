@@ -1,7 +1,7 @@
-"""Errors on their way between processes and to people: as plain values, and in one sentence.
+"""Turn errors into plain values for other processes, and into text for people.
 
-`describe` and `recreate` are the only codec of errors. Workers send failures to the JobManager
-with it, and the JobManager sends them to its client.
+Errors are sent to other processes only as `describe` returns them, and the receiver calls
+`recreate`. Workers send failures to the JobManager in this way, and the JobManager to its client.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 class ConnectionLost(JobError):
-    """A data connection between two workers has ended; often one of them has died."""
+    """A data connection between two workers has ended: often one of them has died."""
 
     _of_class = Recoverability.ENVIRONMENT
 
 
-#: The errors that have a message only, and those that have the fields of a `JobError`.
+#: The classes of errors that are sent with their message only, keyed by name.
 _FAMILIES: dict[str, type[PenstockError]] = {
     "GraphError": GraphError,
     "StoreError": StoreError,
     "ProtocolError": ProtocolError,
 }
+#: The classes of errors that are sent with the fields of a `JobError`, keyed by name.
 _JOB_ERRORS: dict[str, type[JobError]] = {"JobError": JobError, "ConnectionLost": ConnectionLost}
-#: Longer records are cut in a sentence.
+#: The maximum length of a record in a sentence, in characters. A longer record is cut.
 MAX_RECORD = 100
 
 
 def describe(error: PenstockError) -> dict[str, Any]:
-    """Return an error as plain values, for the other end of a connection."""
+    """Return an error as plain values, to be sent over a connection."""
     names = [cls.__name__ for cls in type(error).__mro__]
     if isinstance(error, JobError):
         texts = {
@@ -71,12 +72,12 @@ def describe(error: PenstockError) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Return a text with its lone surrogates escaped, so that every stream takes it."""
+    """Escape the lone surrogates of a text, so that every stream can encode it."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def recreate(described: dict[str, Any]) -> PenstockError:
-    """Return the error that `describe` was given."""
+    """Return an error equal to the error from which `describe` made these values."""
     family = _FAMILIES.get(described["family"])
     if family is not None:
         return family(described["message"])
@@ -92,21 +93,25 @@ def failure_message(chain: int, subtask: int, error: BaseException) -> Failed:
     """Return the message for the failure of a task.
 
     Arguments:
-        chain: of the task; -1 for a failure of the worker itself.
-        subtask: of the task.
-        error: any exception. One that is not Penstock's own is a `ProtocolError` for the receiver.
+        chain: the index of the task's chain; -1 for a failure of the worker itself.
+        subtask: the index of the subtask.
+        error: any exception. If its class is not one of Penstock's, the receiver raises a
+            `ProtocolError` instead.
     """
     if isinstance(error, PenstockError) and not isinstance(error, ProtocolError):
         described = describe(error)
     else:
-        # No user code is in its traceback, but the traceback is needed to correct the bug.
+        # This is a bug of the engine. Its traceback has no user code, but helps to find the bug.
         text = "".join(traceback.format_exception(error))
         described = {"family": "ProtocolError", "message": printable(f"{text}\n{error}")}
     return Failed(chain, subtask, described, recoverability_of(error).value)
 
 
 def failure_of(message: Failed) -> PenstockError:
-    """Return the error of a message. Raise `ProtocolError` if it is malformed."""
+    """Return the error that a message reports.
+
+    Raise `ProtocolError` if the message is malformed.
+    """
     with malformed("failure"):
         error = recreate(message.error)
         error.recoverability = Recoverability(message.recoverability)
@@ -114,7 +119,7 @@ def failure_of(message: Failed) -> PenstockError:
 
 
 def first_of(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
-    """Return the first error of a group, or of the groups in it."""
+    """Return the first error of a group, which may contain other groups."""
     error: BaseExceptionGroup[ErrorT] | ErrorT = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -122,15 +127,19 @@ def first_of(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
 
 
 def pinned(error: PenstockError) -> PenstockError:
-    """Keep the recoverability of an error when raising it again drops its cause."""
+    """Return an error after fixing its recoverability.
+
+    Otherwise the recoverability is derived from the cause of the error, and the cause is lost when
+    the caller raises the error again.
+    """
     error.recoverability = error.recoverability
     return error
 
 
 def sentence_of(event: dict[str, Any]) -> str:
-    """Return what happened, where and at which record, in one line."""
+    """Return one line with the message of a failure, its operator and its record."""
     lines = event["message"].strip().splitlines() or ["no message"]
-    # The traceback of an error of the engine comes before its message.
+    # In an error of the engine, the traceback comes before the message.
     sentence: str = lines[-1] if lines[0].startswith("Traceback") else lines[0]
     operator, record = event.get("operator"), event.get("record")
     if operator and operator not in sentence:
@@ -142,7 +151,10 @@ def sentence_of(event: dict[str, Any]) -> str:
 
 
 def details_of(event: dict[str, Any]) -> str:
-    """Return what the sentence leaves out: the traceback, or further lines."""
+    """Return the details of a failure that are not in its sentence.
+
+    These are the traceback, or all lines of the message after the first.
+    """
     traceback = event.get("user_traceback")
     if traceback:
         return str(traceback).rstrip()

@@ -1,6 +1,6 @@
-"""Frames on a stream: `length (4 bytes, big-endian) · payload`.
+"""Send and receive frames on a stream: `length (4 bytes, big-endian) · payload`.
 
-Handshakes, which come first on every connection, are in `handshake.py`.
+Every connection begins with a handshake, which is in `handshake.py`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = [
     "send_blocking",
 ]
 
-#: A larger frame comes from a bug or an attack.
+#: The maximum length of a frame, in bytes. A larger frame comes from a bug or an attack.
 MAX_FRAME = 1 << 30
 _LENGTH = struct.Struct(">I")
 
 
 class Frames:
-    """Frames over a trio stream.
+    """Sends and receives frames over a trio stream.
 
     Arguments:
-        stream: an open stream; owned by this object from now on.
+        stream: an open stream. This object owns it and closes it.
     """
 
     CHUNK = 256 * 1024
@@ -40,7 +40,8 @@ class Frames:
         self.stream = stream
         self._buffer = bytearray()
         self._start = 0
-        # Streams that are not sockets, as in a simulation, can only be written to by awaiting.
+        # Only a socket has a file descriptor. `send_now` writes nothing to other streams, such as
+        # those of a simulation.
         self._fileno: Callable[[], int] | None = None
         if isinstance(stream, trio.SocketStream):
             self._fileno = stream.socket.fileno
@@ -50,20 +51,22 @@ class Frames:
         await self.stream.send_all(_LENGTH.pack(len(payload)) + payload)
 
     def send_now(self, *parts: bytes) -> bytes | None:
-        """Write one frame made of `parts` without waiting, as far as the kernel takes it.
+        """Write one frame made of `parts`, without waiting.
 
-        No other task may be sending. Raise `OSError` if the stream is closed or broken.
+        The kernel may accept only a part of the frame. No other trio task may be sending. Raise
+        `OSError` if the stream is closed or broken.
 
         Returns:
-            The rest of the frame, to be sent with `send_rest` before anything else; None if the
-            frame was written completely.
+            The bytes that the kernel did not accept, or None if it accepted the whole frame. The
+            caller must send them with `send_rest` before any other frame.
         """
         size = sum(map(len, parts))
         frame = [_LENGTH.pack(size), *parts]
         written = 0
         if self._fileno is not None:
             try:
-                # Ask each time: once the socket is closed, its number may be another file's.
+                # Ask the socket for its descriptor at each call: after the socket is closed, the
+                # kernel may give the same number to another file.
                 written = os.writev(self._fileno(), frame)
             except BlockingIOError:
                 written = 0
@@ -72,15 +75,16 @@ class Frames:
         return b"".join(frame)[written:]
 
     async def send_rest(self, rest: bytes) -> None:
-        """Send the bytes that `send_now` has returned."""
+        """Send the part of a frame that `send_now` could not write."""
         await self.stream.send_all(rest)
 
     async def receive(self) -> bytes | None:
-        """Return the next frame; None if the other end has closed between two frames.
+        """Return the next frame, or None if the other end has closed between two frames.
 
         Raises:
-            trio.BrokenResourceError: if it has closed within a frame, as a killed process does.
-            ProtocolError: if the length is impossible.
+            trio.BrokenResourceError: if the connection ends within a frame, for example because
+                the other process was killed.
+            ProtocolError: if the length of the frame is above `MAX_FRAME`.
         """
         if not await self._fill(_LENGTH.size):
             return None
@@ -95,7 +99,7 @@ class Frames:
             return bytes(view[begin : self._start])
 
     async def receive_exactly(self, count: int) -> bytes | None:
-        """Return the next `count` unframed bytes; None if the stream ends before."""
+        """Return the next `count` bytes, which are in no frame; None at the stream's end."""
         if not await self._fill(count):
             return None
         begin, self._start = self._start, self._start + count
@@ -106,7 +110,7 @@ class Frames:
         await self.stream.aclose()
 
     async def _fill(self, count: int) -> bool:
-        """Read until the buffer has `count` bytes; return False at the stream's end."""
+        """Read until the buffer has `count` bytes, or return False at the stream's end."""
         while len(self._buffer) - self._start < count:
             if self._start:
                 del self._buffer[: self._start]
@@ -126,7 +130,7 @@ def send_blocking(connection: socket.socket, payload: bytes) -> None:
 
 
 def receive_blocking(connection: socket.socket) -> bytes | None:
-    """Return the next frame of a blocking socket; None if the other end has closed."""
+    """Return the next frame of a blocking socket, or None if the connection has ended."""
     try:
         header = receive_exactly_blocking(connection, _LENGTH.size)
         return header and receive_exactly_blocking(connection, *_LENGTH.unpack(header))
@@ -135,7 +139,7 @@ def receive_blocking(connection: socket.socket) -> bytes | None:
 
 
 def receive_exactly_blocking(connection: socket.socket, count: int) -> bytes | None:
-    """Return the next `count` bytes of a blocking socket; None if it ends before."""
+    """Return the next `count` bytes of a blocking socket; None if it ends before them."""
     received = bytearray()
     while len(received) < count:
         chunk = connection.recv(min(count - len(received), 1 << 20))

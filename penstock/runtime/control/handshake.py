@@ -1,11 +1,13 @@
-"""The mutual proof, at the start of every connection, that both ends know the job's token.
+"""Let both ends of a connection prove that they know the job's token.
+
+Every connection begins with this handshake:
 
     server → client   nonce a (32 bytes)
     client → server   nonce b (32 bytes) · HMAC(token, "client" · a · b)
     server → client   HMAC(token, "server" · a · b)
 
-Nothing else is read before the handshake has succeeded. Its messages are of fixed length and are
-not decoded, so a peer without the token causes no more work than one comparison.
+The server reads nothing else before the handshake has succeeded. The messages of the handshake have
+a fixed length and are not decoded. So a peer without the token causes only one comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ DIGEST = 32
 
 
 class AuthenticationError(PenstockError):
-    """The other end does not know the token of this job."""
+    """The other end of a connection does not know the token of this job."""
 
 
 async def server_handshake(stream: trio.abc.Stream, token: bytes) -> Frames:
@@ -59,7 +61,10 @@ async def client_handshake(stream: trio.abc.Stream, token: bytes) -> Frames:
 
 
 def client_handshake_blocking(connection: socket.socket, token: bytes) -> None:
-    """Do the client's part on a blocking socket. Raise `AuthenticationError`."""
+    """Do the client's part of the handshake on a blocking socket.
+
+    Raise `AuthenticationError` if it fails.
+    """
     a = _required(receive_exactly_blocking(connection, NONCE))
     b = secrets.token_bytes(NONCE)
     connection.sendall(b + _proof(token, b"client", a, b))
@@ -67,7 +72,7 @@ def client_handshake_blocking(connection: socket.socket, token: bytes) -> None:
 
 
 def _proof(token: bytes, role: bytes, a: bytes, b: bytes) -> bytes:
-    """Return the digest by which a role proves that it knows the token."""
+    """Return the digest by which a client or server proves that it knows the token."""
     return hmac.digest(token, role + a + b, hashlib.sha256)
 
 

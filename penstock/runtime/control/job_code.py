@@ -1,8 +1,8 @@
-"""The job's code on its way to the workers: the plan, the functions, the record classes.
+"""Pack the job's code for its workers: the functions and the record classes.
 
-Only code is pickled (with cloudpickle), only from a job to its own processes, and only over an
-authenticated connection. Records and state are never pickled. A function that cannot be pickled is
-found before the job starts, and the error names it.
+Code is pickled with cloudpickle. It is sent only to the job's own processes, over authenticated
+connections. Records and state are never pickled. If a function cannot be pickled, an error names
+the function before the job starts.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ __all__ = ["JobCode", "pack", "unpack"]
 
 @dataclass
 class JobCode:
-    """All that a process of the job needs to know of the program.
+    """The parts of a program that the processes of its job need.
 
     Arguments:
         graph: the job graph, with the user's functions.
-        plan: the compiled graph. It is sent apart from the code, and set by the receiver.
+        plan: the execution graph. It is sent separately, and the receiver sets it.
         config: the job's settings.
-        types: the table of record classes.
-        search_path, folder: where the program's own modules are found.
+        types: the record classes, in the order of their numbers.
+        search_path: the `sys.path` of the program.
+        folder: the working directory of the program.
         logging: the logging configuration of the program.
     """
 
@@ -48,7 +49,7 @@ class JobCode:
 
 def pack(code: JobCode) -> bytes:
     """Return the code as bytes. Raise `GraphError` for a part that cannot be pickled."""
-    # Imported here, since workers never pickle and cloudpickle takes time to import.
+    # The import is local, because cloudpickle takes time to import and workers do not need it.
     from penstock.runtime.control.code_pickler import dumps
 
     try:
@@ -58,13 +59,16 @@ def pack(code: JobCode) -> bytes:
 
 
 def unpack(data: bytes) -> JobCode:
-    """Return the code in `data`. Raise `JobError` if modules cannot be imported."""
+    """Return the code in `data`.
+
+    Raise `JobError` if it cannot be unpickled, for example because a module cannot be imported.
+    """
     import pickle
 
     try:
         code = pickle.load(io.BytesIO(data))
     except PenstockError:
-        raise  # a module that is imported here executes a job
+        raise  # unpickling has imported a module of the program that calls `execute()`
     except Exception as error:
         raise JobError(
             f"the job's code cannot be loaded in a worker: {type(error).__name__}: {error}\n"
@@ -75,7 +79,7 @@ def unpack(data: bytes) -> JobCode:
 
 
 def _culprit(code: JobCode, error: Exception) -> str:
-    """Return which function of which operator cannot be pickled, and which part of it."""
+    """Return an error message that names the operator whose function cannot be pickled."""
     from penstock.runtime.control.code_pickler import dumps
 
     def fails(value: Any) -> Exception | None:
@@ -102,7 +106,11 @@ def _culprit(code: JobCode, error: Exception) -> str:
 
 
 def _inside(value: Any, fails: Any) -> str:
-    """Return which attribute, captured variable or global cannot be pickled."""
+    """Return a text that names the part of a function that cannot be pickled.
+
+    The part is an attribute, a captured variable or a global. The text is empty if all of them can
+    be pickled.
+    """
     places: list[tuple[str, Any]] = []
     function = getattr(value, "__func__", value)
     if isinstance(function, FunctionType):

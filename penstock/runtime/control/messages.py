@@ -1,7 +1,8 @@
-"""The messages between the JobManager and TaskManagers: a closed set of frozen dataclasses.
+"""The messages between the JobManager and its TaskManagers, as frozen dataclasses.
 
-On the wire a message is a msgpack list of its number and its fields, so that nothing is looked up
-by a name that came over a connection. A task is identified by chain and subtask.
+A message is sent as a msgpack list: the number of its class, and then its fields. The receiver
+finds the class by that number, and never by a name from the connection. A message identifies a task
+by the index of its chain and of its subtask.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hello:
-    """A worker has connected; data connections to it are opened to `address`."""
+    """Reports that a worker has connected, and listens at `address` for data connections."""
 
     worker: int
     attempt: int
@@ -52,20 +53,22 @@ class Hello:
 
 @dataclass(frozen=True)
 class Deploy:
-    """Deploy the tasks of a worker.
+    """Orders a worker to deploy its tasks.
 
     Arguments:
-        attempt: the number of the execution attempt; no earlier attempt of the job had it.
+        attempt: the number of the execution attempt. No earlier attempt of the job had it.
         ordinal: the number of restarts of this run.
         code: the job's functions, pickled; see `job_code.py`.
-        plan: the execution graph, pickled. It is made by the JobManager and holds no user code.
-        types: `RecordSchema.to_wire` of each record class, in the order of the snapshots.
-        addresses: of each worker, for data connections.
-        handles: for each task "chain:subtask", the operator handles to restore, each with the
-            folder of its snapshot, and whether the operator's parallelism has changed.
-        lineage: of the snapshots of this run.
-        root: the job's folder.
-        keep: whether snapshots keep state.
+        plan: the execution graph, pickled. The JobManager has compiled it; it has no user code.
+        types: the schema of each record class as `RecordSchema.to_wire` returns it, in the order
+            in which snapshots number the classes.
+        addresses: the address of each worker, for data connections.
+        handles: a list of [folder, handle, rescaled] for each task "chain:subtask". The task
+            restores each operator handle from the snapshot in that folder. `rescaled` is whether
+            the parallelism of the operator has changed.
+        lineage: the lineage of the snapshots of this run.
+        root: the path of the job's folder.
+        keep: whether snapshots hold state.
     """
 
     attempt: int
@@ -82,19 +85,19 @@ class Deploy:
 
 @dataclass(frozen=True)
 class Ready:
-    """All tasks of the worker are open and its channels connected."""
+    """Reports that all tasks of a worker are open, and all its channels connected."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start the tasks: all workers are ready."""
+    """Orders a worker to start its tasks. It is sent when all workers are ready."""
 
 
 @dataclass(frozen=True)
 class SplitWanted:
-    """A source task wants a split."""
+    """Requests a split for a source task."""
 
     chain: int
     subtask: int
@@ -102,7 +105,10 @@ class SplitWanted:
 
 @dataclass(frozen=True)
 class SplitAssigned:
-    """A split for a source task, to be read from `position`; None is its start."""
+    """Assigns a split to a source task.
+
+    The task reads the split from `position`, or from its start if `position` is None.
+    """
 
     chain: int
     subtask: int
@@ -113,7 +119,7 @@ class SplitAssigned:
 
 @dataclass(frozen=True)
 class NoMoreSplits:
-    """There are no more splits for a source task."""
+    """Notifies a source task that it will get no more splits."""
 
     chain: int
     subtask: int
@@ -121,7 +127,7 @@ class NoMoreSplits:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Prepare for snapshot `number`, which is due in `seconds`."""
+    """Orders the tasks to prepare for snapshot `number`, which is due in `seconds`."""
 
     number: int
     seconds: float
@@ -129,7 +135,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Inject:
-    """Emit barrier `number` from all sources of the worker."""
+    """Orders all sources of a worker to emit the barrier of snapshot `number`."""
 
     number: int
     kind: str
@@ -137,31 +143,32 @@ class Inject:
 
 @dataclass(frozen=True)
 class Abort:
-    """Snapshot `number` was aborted."""
+    """Notifies the tasks that snapshot `number` was aborted."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Complete:
-    """Snapshot `number` is complete."""
+    """Notifies the tasks that snapshot `number` is complete."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Acknowledge:
-    """A task's part of snapshot `number` is durable.
+    """Reports that a task's part of snapshot `number` is durable.
 
     Arguments:
-        handles: `OperatorHandle.to_wire` of each operator.
+        handles: the handle of each operator, as `OperatorHandle.to_wire` returns it.
         committables: (lineage, uid, subtask, snapshot, attempt, payload) of each committable.
-        new, linked: the bytes that were written, and those that were linked.
+        new, linked: the bytes that were newly written, and the bytes linked from earlier
+            snapshots.
         aligned_seconds, write_seconds: the duration of the alignment and of the writing.
-        blocked_seconds: for how long each input channel was blocked.
-        log_records, log_bytes: the size of the logs of records in flight.
-        loop: the fields of the task's `LoopStatus`; None if it is not in a loop.
-        types: the indices of the record classes of which the worker has encoded instances.
+        blocked_seconds: for each input channel, the time for which it was blocked.
+        log_records, log_bytes: the size of the task's in-flight logs.
+        loop: the fields of the task's `LoopStatus`; None if the task is not in a loop.
+        types: the indices of the record classes whose instances the worker has encoded.
     """
 
     chain: int
@@ -182,7 +189,7 @@ class Acknowledge:
 
 @dataclass(frozen=True)
 class Decline:
-    """A task cannot take part in snapshot `number`."""
+    """Reports that a task cannot take part in snapshot `number`."""
 
     chain: int
     subtask: int
@@ -192,7 +199,7 @@ class Decline:
 
 @dataclass(frozen=True)
 class InputEnded:
-    """A task has processed all of its input."""
+    """Reports that a task has processed all of its input."""
 
     chain: int
     subtask: int
@@ -200,7 +207,7 @@ class InputEnded:
 
 @dataclass(frozen=True)
 class OutsideEnded:
-    """A task has processed all input from outside of its loop."""
+    """Reports that a task of a loop has processed all input from outside of the loop."""
 
     chain: int
     subtask: int
@@ -208,7 +215,10 @@ class OutsideEnded:
 
 @dataclass(frozen=True)
 class EndInput:
-    """Run the end-of-input hooks of a quiet loop for the `round`-th time."""
+    """Orders the tasks of a loop to run their end-of-input hooks in round `round`.
+
+    It is sent when no records are left in the loop.
+    """
 
     loop: int
     round: int
@@ -216,14 +226,14 @@ class EndInput:
 
 @dataclass(frozen=True)
 class CloseLoop:
-    """Pass the end of input on from the tasks of a loop: the loop has ended."""
+    """Orders the tasks of a loop that has ended to send the end of input downstream."""
 
     loop: int
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A task has failed, or the worker itself if `chain` is -1.
+    """Reports that a task has failed, or that the worker itself has, if `chain` is -1.
 
     Arguments:
         error: the error as plain values; see `penstock.runtime.control.failures.describe`.
@@ -238,15 +248,16 @@ class Failed:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The metrics of a worker.
+    """Reports the metrics of a worker.
 
     Arguments:
         operators: [uid, subtask, records in, records out] of each operator.
-        tasks: [chain, subtask, busy seconds, blocked seconds, queued elements, last snapshot for
-            which it has copied its state] of each task.
-        back_edges: [link, source, target, queued records, bytes on disk, most bytes on disk] of
-            each back-edge.
-        rss, peak: the resident memory in bytes, now and at most.
+        tasks: [chain, subtask, busy seconds, blocked seconds, queued elements, captured] of each
+            task. `captured` is the number of the last snapshot for which the task has captured
+            its state.
+        back_edges: [link, source, target, queued records, bytes on disk, maximum bytes on disk]
+            of each channel of a back-edge.
+        rss, peak: the resident memory of the worker now, and its maximum, in bytes.
     """
 
     worker: int
@@ -259,7 +270,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The worker's process is alive; a thread of its own sends this."""
+    """Reports that a worker's process is alive. A thread of the worker sends it."""
 
     worker: int
     attempt: int
@@ -267,7 +278,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Shutdown:
-    """End the worker."""
+    """Orders a worker to end."""
 
 
 Message = (
@@ -298,7 +309,12 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 
 def encode(message: Message) -> bytes:
-    """Return a message as bytes. Raise `TypeError` or `OverflowError` if not plain."""
+    """Return a message as bytes.
+
+    Raises:
+        TypeError: if a field has a value of a type that cannot be sent.
+        OverflowError: if an integer needs more than 64 bits.
+    """
     values = [getattr(message, field.name) for field in fields(message)]
     return pack([_NUMBERS[type(message)], *values])
 

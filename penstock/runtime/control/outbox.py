@@ -1,4 +1,4 @@
-"""Frames that wait to be written to one connection."""
+"""Queue frames that wait to be written to one connection."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """Queues frames without waiting; `write` sends them in order.
+    """Queues frames without waiting, and writes them to a connection in order.
 
-    Frames may be put before there is a connection. When the connection is gone they are dropped:
-    the reader of the connection notices its end, too, and decides what follows from it.
+    Frames may be queued before there is a connection. When the connection has ended, the outbox
+    drops its frames. The reader of the same connection also notices the end, and handles it.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[bytes] = deque()
         self._signal = Signal()
         self._flushed = trio.Event()
-        #: Set when the connection is gone.
+        #: Whether the connection has ended.
         self.closed = False
 
     def __len__(self) -> int:
-        """Return the number of frames that are not completely written."""
+        """Return the number of frames that are not completely written yet."""
         return len(self._waiting)
 
     def put(self, frame: bytes) -> None:
-        """Queue a frame."""
+        """Queue a frame, or drop it if the connection has ended."""
         if not self.closed:
             self._waiting.append(frame)
             self._signal.set()
 
     async def write(self, connection: Frames) -> None:
-        """Write frames until cancelled, or until the connection is gone."""
+        """Write queued frames until the connection has ended, or the caller is cancelled."""
         try:
             while True:
                 while self._waiting:
@@ -51,7 +51,7 @@ class Outbox:
             self._flushed.set()
 
     async def flush(self) -> None:
-        """Wait until all frames are written, or the connection is gone."""
+        """Wait until all frames are written, or the connection has ended."""
         while self._waiting:
             self._flushed = trio.Event()
             await self._flushed.wait()

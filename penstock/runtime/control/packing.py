@@ -1,8 +1,8 @@
-"""Values on control connections, packed with msgpack; strict in both directions.
+"""Pack the values on control connections with msgpack, and check them strictly.
 
-`pack` refuses values that would arrive as other ones: tuples, subclasses of the plain types, and
-whole numbers beyond 64 bits. `unpack` and `build` check what arrives: whatever is wrong with it
-is a `ProtocolError`.
+`pack` refuses values that would differ after unpacking: tuples, subclasses of the plain types, and
+integers of more than 64 bits. `unpack` and `build` check received values. They raise a
+`ProtocolError` if a value is malformed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ pack = pack_plain
 
 
 def pack_event(event: dict[str, Any]) -> bytes:
-    """Return an event of a job as bytes; nothing in it is kept for later."""
+    """Return an event of a job as bytes.
+
+    It does not check the values strictly, since events are not stored.
+    """
     packed: bytes = msgpack.packb(event, unicode_errors="surrogatepass")
     return packed
 
 
 def unpack(data: bytes, what: str = "frame") -> Any:
-    """Return the value in `data`. Raises `ProtocolError` if there is none."""
+    """Return the value in `data`. Raise `ProtocolError` if it is malformed."""
     with malformed(what):
         return unpack_plain(data)
 
 
 def unpack_event(data: bytes) -> dict[str, Any]:
-    """Return the event of a job in `data`. Raises `ProtocolError` if it is none."""
+    """Return the event of a job in `data`. Raise `ProtocolError` if it is malformed."""
     event = unpack(data)
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         raise ProtocolError(f"malformed event: {data[:40]!r}")
@@ -47,7 +50,10 @@ def unpack_event(data: bytes) -> dict[str, Any]:
 
 
 def build(cls: type[T], values: Any) -> T:
-    """Return a dataclass of field values; `ProtocolError` if they are not of the fields' types."""
+    """Return an instance of a dataclass with these field values, in order.
+
+    Raise `ProtocolError` if their number is wrong, or a value has not the type of its field.
+    """
     if not isinstance(values, list):
         raise ProtocolError(f"malformed {cls.__name__}: it is a {type(values).__name__}")
     names = _names(cls)
@@ -62,7 +68,11 @@ def build(cls: type[T], values: Any) -> T:
 
 
 def build_from_map(cls: type[T], values: Mapping[Any, Any]) -> T:
-    """Return a dataclass of named values. Raises `ProtocolError` as `build`; others are ignored."""
+    """Return an instance of a dataclass with these field values, keyed by name.
+
+    Names that are not fields are ignored. Raise `ProtocolError` if a field is missing, or if a
+    value has not the type of its field.
+    """
     names = _names(cls)
     missing = [name for name in names if name not in values]
     if missing:
@@ -72,7 +82,7 @@ def build_from_map(cls: type[T], values: Mapping[Any, Any]) -> T:
 
 @contextmanager
 def malformed(what: str) -> Iterator[None]:
-    """Turn what looking into received values raises into a `ProtocolError`."""
+    """Raise a `ProtocolError` for errors in this block, which reads received values."""
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError) as error:
@@ -80,5 +90,5 @@ def malformed(what: str) -> Iterator[None]:
 
 
 def _names(cls: Any) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields, in order."""
+    """Return the names of the fields of a dataclass, in order."""
     return tuple(field.name for field in fields(cls))

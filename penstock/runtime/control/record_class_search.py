@@ -1,7 +1,7 @@
 """Find the record classes that the functions of a program mention.
 
-A function mentions a class by its globals, its closure and its annotations. Record classes are
-dataclasses, named tuples and enums.
+A function mentions a class if the class is in its globals, its closure or its annotations. Record
+classes are dataclasses, named tuples and enums.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from penstock.runtime.serialization.record_schemas import name_of
 
 __all__ = ["global_names", "record_classes"]
 
-#: How deep values inside of values are searched.
+#: The maximum number of levels at which values inside other values are searched.
 MAX_DEPTH = 6
-#: How many items of a list or tuple are searched.
+#: The maximum number of items of a list or tuple that are searched.
 MAX_ITEMS = 100
 
 
 def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
-    """Return the registered record classes, and those that functions mention.
+    """Return the registered record classes, and the classes that functions mention.
 
-    The latter are in order of their module and name, so that the table is the same on every run. A
+    The mentioned classes are sorted by module and name, so that each run has the same list. A
     class that is only mentioned never stops a job: it is left out if it cannot be registered, or
-    if its name stands for another class as well.
+    if another class has the same name.
     """
     found = list(dict.fromkeys(registered))
     search = _Search()
@@ -50,7 +50,7 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
 
 
 class _Search:
-    """Visits values, and the values in them, for record classes."""
+    """Collects the record classes that values, and the values inside them, mention."""
 
     def __init__(self) -> None:
         self.found: set[type] = set()
@@ -100,7 +100,7 @@ class _Search:
 
 
 def global_names(code: Any) -> set[str]:
-    """Return all global names that a code object and the ones inside it use."""
+    """Return all global names that a code object and its nested code objects use."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if hasattr(constant, "co_names"):

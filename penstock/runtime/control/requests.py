@@ -1,7 +1,8 @@
-"""Requests to the job service and to a JobManager process: typed, and checked when decoded.
+"""The requests to the job service and to a JobManager process.
 
-On the wire they are maps of msgpack. A client of another version then gets an error about the
-versions, and not about fields.
+Requests are sent as msgpack maps, and the types of their fields are checked when they are decoded.
+The versions are compared first. So a client of another version gets an error about the versions,
+and not about fields.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ __all__ = [
 
 
 class Refused(PenstockError):
-    """A request is refused; the message is for its sender."""
+    """The job service refuses a request; the sender receives the message."""
 
 
 @dataclass(frozen=True)
 class Submit:
-    """Run a job, and send its events until its end.
+    """Requests to run a job, and to receive its events until it ends.
 
     Arguments:
-        name: of the job.
+        name: the name of the job.
         folder: the working directory of its JobManager process.
-        job: the first frame for that process, from `encode_job`.
+        job: the first frame to send to that process, from `encode_job`.
     """
 
     name: str
@@ -54,12 +55,12 @@ class Submit:
 
 @dataclass(frozen=True)
 class ListJobs:
-    """Send the records of all jobs."""
+    """Requests the `JobRecord`s of all jobs."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Stop a job, or kill it."""
+    """Requests to stop a job with a last snapshot, or to kill it if `now` is true."""
 
     id: str
     now: bool
@@ -75,8 +76,8 @@ class JobRequest:
     """The job that a JobManager process runs.
 
     Arguments:
-        code: the job's code, packed.
-        search_path: `sys.path` of the program.
+        code: the job's code, as `job_code.pack` returns it.
+        search_path: the `sys.path` of the program.
         host: the address to listen on with TCP; None uses Unix sockets.
         options: the fields of `JobSettings`.
     """
@@ -88,14 +89,14 @@ class JobRequest:
 
 
 class Order(Enum):
-    """An order of a client to a running job."""
+    """An order that a client sends to a running job."""
 
     STOP = "stop"
     SAVEPOINT = "savepoint"
 
 
 def versions() -> list[str]:
-    """Return the versions that both ends need to have in common to exchange code."""
+    """Return the versions of Python and Penstock, which must be equal at both ends."""
     major, minor = sys.version_info[:2]
     return [f"Python {major}.{minor}", f"Penstock {VERSION}"]
 
@@ -106,7 +107,11 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """Return the request in `data`. Raise `Refused` if it cannot be read."""
+    """Return the request in `data`.
+
+    Raises:
+        Refused: if the request is malformed, or comes from another version of Python or Penstock.
+    """
     try:
         wire = _map(data)
         theirs: Any = wire.get("versions")
@@ -128,7 +133,10 @@ def encode_job(request: JobRequest) -> bytes:
 
 
 def decode_job(data: bytes) -> JobRequest:
-    """Return the job in the first frame of a client. Raise `ProtocolError`."""
+    """Return the job in the first frame of a client.
+
+    Raise `ProtocolError` if the frame is malformed.
+    """
     return build_from_map(JobRequest, _map(data))
 
 
@@ -138,7 +146,10 @@ def encode_order(order: Order) -> bytes:
 
 
 def decode_order(data: bytes) -> Order:
-    """Return the order of a client to a running job. Raises `ProtocolError`."""
+    """Return the order of a client to a running job.
+
+    Raise `ProtocolError` if the frame is malformed.
+    """
     try:
         return Order(_map(data).get("do"))
     except ValueError as error:

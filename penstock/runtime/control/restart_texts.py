@@ -1,4 +1,4 @@
-"""Texts about the restarts of a job: the same in `logging`, on standard error and in its log."""
+"""Make the texts about restarts: for `logging`, standard error and the job's log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LEVELS = {
 class RestartTexts:
     """Turns the events about the restarts of one job into text.
 
-    A failure is described in full, unless it is the same as the one before.
+    The text describes a failure in full, unless the previous failure was the same.
     """
 
     def __init__(self) -> None:
         self._last: str | None = None
 
     def text(self, event: dict[str, Any]) -> str | None:
-        """Return the text of an event; None if it is not about a restart."""
+        """Return the text of an event, or None if the event is not about a restart."""
         match event["event"]:
             case "restarting":
                 return f"restarting in {event['delay_seconds']:g} s: {self._cause(event)}"
