@@ -1,1 +1,4 @@
-"""Decide when a task takes its snapshot: one state machine per checkpointing mode."""
+"""State machines that decide when a task takes its snapshot.
+
+There is one state machine for each checkpointing mode.
+"""

@@ -1,11 +1,11 @@
 """ABS Algorithm 1: barrier alignment of one task without back-edge inputs.
 
-Theory (Carbone et al. 2015, section 4.2; `upon` line numbers are the paper's). A task that has
-received the barrier on some inputs blocks those until it has it on all (lines 7-9). Then it
-broadcasts the barrier, snapshots its state and unblocks (lines 10-15). Records behind a barrier are
-not processed before the state is copied, so the states of all tasks form one consistent cut of the
-streams. Channels are FIFO and every task is reachable from a source, so the barrier comes on all
-inputs.
+Theory: Carbone et al. 2015 (ABS), section 4.2. Line numbers refer to the listing in the paper. When
+a barrier arrives on an input, the task blocks this input until the barrier has arrived on all
+inputs (lines 7-9). Then the task broadcasts the barrier, snapshots its state and unblocks the
+inputs (lines 10-15). Records behind a barrier are not processed before the state is copied. So the
+states of all tasks form one consistent cut of the streams. Channels are FIFO and every task is
+reachable from a source, so the barrier arrives on all inputs.
 
     state      event                                    commands                    next
     IDLE       barrier n on Nil                         copy, broadcast             IDLE
@@ -17,8 +17,9 @@ inputs.
     ALIGNING n abort of n or a higher one               unblock all                 IDLE
     any        barrier ≤ the newest taken or given up   nothing (stale)             same
 
-Two things differ from the listing. The state is *copied* before the broadcast (an O(1) capture) and
-written afterwards, while records flow. And everything belongs to a snapshot number; see `base.py`.
+The implementation differs from the listing in two points. The state is *captured* in O(1) before
+the broadcast, and written later, while the task processes records. Each barrier and abort has a
+snapshot number; see `base.py`.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ __all__ = ["AlignedProtocol"]
 
 
 class AlignedProtocol(SnapshotProtocol):
-    """Algorithm 1 for one task.
+    """Aligned snapshots of one task without back-edges (ABS Algorithm 1).
 
     Arguments:
-        inputs: the input channels; empty for a source, whose barriers arrive on None.
+        inputs: the input channels. A source has none; its barriers arrive on channel None.
     """
 
     def __init__(self, inputs: Iterable[Hashable]) -> None:
         super().__init__(inputs)
         self.phase = Phase.IDLE
-        #: Inputs that have delivered the barrier, in order; they are the blocked ones.
+        #: The blocked inputs, in the order in which their barriers arrived.
         self.blocked: dict[Hashable, None] = {}
 
     def handle(self, event: Event) -> list[Command]:
-        """Return the commands that an event leads to; see the table above."""
+        """Handle an event, and return the commands that the task must execute."""
         match event:
             case SnapshotAborted(number):
                 return self._abort(number)
@@ -66,7 +67,7 @@ class AlignedProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task without back-edges")
 
     def validate(self) -> None:
-        """Raise `ProtocolError` unless every invariant holds; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
         aligning = self.phase is Phase.ALIGNING
         if aligning != (self.number is not None) or aligning != bool(self.blocked):
             raise self._error("inconsistent")
@@ -94,8 +95,8 @@ class AlignedProtocol(SnapshotProtocol):
         return [*commands, *self._take_snapshot(number)]  # line 10
 
     def _take_snapshot(self, number: int) -> list[Command]:
-        # The last channel was never blocked, so only the others are unblocked. A task with one
-        # input therefore never blocks.
+        # The channel on which the barrier arrived last was never blocked, so only the other
+        # channels are unblocked. A task with one input therefore never blocks a channel.
         others = tuple(self.blocked)[:-1]
         self._settle(number)
         commands: list[Command] = [CopyState(number), Broadcast(number)]  # lines 12-13

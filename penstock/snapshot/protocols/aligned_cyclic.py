@@ -1,13 +1,16 @@
-"""ABS Algorithm 2: one task that has back-edges among its inputs.
+"""ABS Algorithm 2: barrier alignment of one task that has back-edges among its inputs.
 
-Theory (Carbone et al. 2015, section 4.3; `upon` line numbers are the paper's). Without its
-back-edges the graph is acyclic, and Algorithm 1 runs on the rest: a task takes its snapshot (copies
-its state and broadcasts, lines 13-17) when it has the barrier on all *regular* inputs. It cannot
-wait for its back-edges: their barriers come only after it has sent its own around the loop. So the
-regular channels hold nothing at the snapshot, and the records in flight on back-edges are logged:
-those that wait in the channel at the snapshot, and those that arrive before the barrier
-(lines 24-26). The snapshot consists of the copy and the logs. It is done when the barrier has come
-on every back-edge (lines 19-22). On recovery the logs are processed before any input is read.
+Theory: Carbone et al. 2015 (ABS), section 4.3. Line numbers refer to the listing in the paper.
+Without its back-edges the graph is acyclic, so Algorithm 1 applies to the *regular* inputs. When
+the barrier has arrived on all of them, the task copies its state and broadcasts the barrier (lines
+13-17). The task cannot wait for the barriers of its back-edges: they arrive only after the task
+has sent its own barrier into the loop.
+
+At the snapshot, no records are in flight on the regular channels. The records in flight on
+back-edges are logged: the records that wait in the channel at the snapshot, and the records that
+arrive there before the barrier (lines 24-26). The snapshot consists of the copied state and the
+logs. It ends when the barrier has arrived on every back-edge (lines 19-22). After a restore, the
+task processes the logs before it reads any input.
 
     state      event                                    commands                        next
     IDLE       barrier n, a regular one still missing   block                           ALIGNING n
@@ -23,21 +26,23 @@ on every back-edge (lines 19-22). On recovery the logs are processed before any 
     any        barrier ≤ the newest taken or given up   nothing (stale)                 same
     the others barrier announced                        nothing: it will be taken       same
 
-A *barrier* was taken from its channel; an *announced* one has only arrived at the gate.
+In the table, *barrier* means that the task took the barrier from its channel. *Announced* means
+that the barrier has arrived at the input gate and still waits there.
 
-Differences from the listing, besides those of `aligned.py`:
+The implementation differs from the listing in the two points that `aligned.py` describes, and in
+these:
 
-* Back-edges belong to operators, and tasks are parallel. So a barrier can come around the loop
-  before this task's snapshot, if another task of the loop was earlier. Line 13 as printed
-  (`marked = regular`) then never holds. With `regular ⊆ marked` alone, records from behind that
-  barrier get into the copy and are doubled on recovery. So line 11 blocks back-edges, too, until
-  the snapshot unblocks all (line 16). The log of such a channel is empty: the task has processed
-  everything that was ahead of the barrier.
-* Records are logged when they arrive at the gate and not when they are processed, so that a
-  snapshot does not wait until a loop has drained. Meanwhile the task processes them as usual.
+* Tasks are parallel. If another task of the loop takes its snapshot earlier, its barrier can reach
+  this task over a back-edge before this task's snapshot. Then line 13 as printed (`marked =
+  regular`) never holds. With `regular ⊆ marked` alone, the copied state would contain records from
+  behind that barrier, and they would be processed twice after a restore. So line 11 also blocks
+  back-edges, until the snapshot unblocks all channels (line 16). The log of such a back-edge is
+  empty, since the task has processed all records ahead of the barrier.
+* Records are logged when they arrive at the gate, not when they are processed. So a snapshot does
+  not wait until all records of a loop are processed. The task also processes the logged records.
 
-The gate may find that a barrier has been announced while it executes these commands. It may report
-that as soon as all channels of a `StartLog` are logged, or after the last command.
+A barrier may be announced while the task executes the commands of this protocol. The input gate may
+report it as soon as all channels of `StartLog` are logged, or after the last command.
 """
 
 from __future__ import annotations
@@ -66,19 +71,19 @@ __all__ = ["AlignedCyclicProtocol"]
 
 
 class AlignedCyclicProtocol(SnapshotProtocol):
-    """Algorithm 2 for one task.
+    """Aligned snapshots of one task that has back-edges (ABS Algorithm 2).
 
     Arguments:
-        inputs: all input channels; at least one is regular.
+        inputs: all input channels; at least one of them is not a back-edge.
         back_edges: the inputs that are back-edges.
     """
 
     def __init__(self, inputs: Iterable[Hashable], back_edges: Iterable[Hashable]) -> None:
         super().__init__(inputs, back_edges)
         self.phase = Phase.IDLE
-        #: Inputs that have delivered the barrier and wait for the snapshot, in order.
+        #: The inputs that are blocked until the snapshot, in the order of their barriers.
         self.blocked: dict[Hashable, None] = {}
-        #: Inputs whose barrier of this number was taken, or announced while logging.
+        #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
         self.marked: dict[Hashable, None] = {}
         if not self.regular or not self.back_edges <= set(self.inputs):
             raise ProtocolError(
@@ -87,7 +92,7 @@ class AlignedCyclicProtocol(SnapshotProtocol):
             )
 
     def handle(self, event: Event) -> list[Command]:
-        """Return the commands that an event leads to; see the table above."""
+        """Handle an event, and return the commands that the task must execute."""
         match event:
             case BarrierArrived():
                 return self._barrier(event)
@@ -100,14 +105,14 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task that aligns")
 
     def validate(self) -> None:
-        """Raise `ProtocolError` unless every invariant holds; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
         phase, number = self.phase, self.number
         if (phase is Phase.IDLE) != (number is None) or (number is None) == bool(self.marked):
             raise self._error("inconsistent")
         if self.marked.keys() - set(self.inputs):
             raise self._error("marked channels that are no inputs")
         if self.blocked != (self.marked if phase is Phase.ALIGNING else {}):
-            # All that is marked before the snapshot is blocked, and nothing is blocked after it.
+            # Before the snapshot all marked channels are blocked. After it no channel is blocked.
             raise self._error("the wrong channels are blocked")
         if phase is Phase.ALIGNING:
             assert number is not None
@@ -133,19 +138,20 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         self.marked[channel] = None  # line 9
         if self._is_aligned():
             return [*commands, *self._take_snapshot(number)]
-        self.blocked[channel] = None  # lines 11-12, for back-edges as well
+        self.blocked[channel] = None  # lines 11-12; back-edges are blocked, too
         return [*commands, BlockChannel(channel)]
 
     def _is_aligned(self) -> bool:
         return self.regular <= self.marked.keys()  # line 13
 
     def _take_snapshot(self, number: int) -> list[Command]:
-        # A back-edge that is marked already was blocked at its barrier, and needs no log. The
-        # channel whose barrier came last was never blocked.
+        # A back-edge whose barrier was already taken is blocked, and needs no log. The channel
+        # whose barrier arrived last was never blocked.
         missing = tuple(channel for channel in self.inputs if channel not in self.marked)
         blocked = tuple(self.blocked)
         self.phase, self.blocked, self.settled = Phase.LOGGING, {}, number
-        # Lines 14-17. The logs begin before the barrier is sent, since it may come straight back.
+        # Lines 14-17. The logs begin before the barrier is sent, since a loop may return the
+        # barrier at once.
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
         if blocked:
             commands.append(UnblockChannels(blocked))
@@ -165,7 +171,7 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
-        """End the log unless a back-edge's barrier is missing."""
+        """Return the command that ends the logs, once all back-edges have the barrier."""
         if len(self.marked) < len(self.inputs):  # line 19
             return []
         number = self.settled

@@ -1,11 +1,12 @@
-"""At least once: barriers without blocking.
+"""At-least-once snapshots: the task waits for barriers, but blocks no channel.
 
-For jobs that prefer processing a record twice after a failure to holding records back. A task
-copies its state when the barrier has come on all regular inputs, as in Algorithms 1 and 2, but it
-blocks no channel meanwhile. So records from behind a barrier get into the copied state, and come
-again after a failure. None is lost: all records ahead of the barriers are in the states, or in the
-logs of back-edges, which are taken from the snapshot until the barrier arrives, as in Algorithm 2.
-(Flink: `CheckpointingMode.AT_LEAST_ONCE`; ABS section 4 names it as the algorithm without line 9.)
+This mode is for jobs in which low latency matters more than duplicates after a failure. As in
+Algorithms 1 and 2, a task copies its state when the barrier has arrived on all regular inputs.
+Until then the task blocks no channel. So the copied state may contain records from behind a
+barrier, and these records are processed again after a failure. No record is lost: each record ahead
+of the barriers is in a state, or in the log of a back-edge. A back-edge is logged from the snapshot
+until its barrier arrives, as in Algorithm 2. (Flink: `CheckpointingMode.AT_LEAST_ONCE`; ABS section
+4 describes it as the algorithm without line 9.)
 
     state      event                                 commands                    next
     IDLE       barrier n on Nil                      copy, log, broadcast        IDLE
@@ -17,11 +18,12 @@ logs of back-edges, which are taken from the snapshot until the barrier arrives,
     any        abort of n or a higher one            drop log, if there is one   IDLE
     any        a stale barrier                       nothing                     same
 
-*Aligning* only counts barriers here, except for savepoints and the job's final snapshot. A job that
-is stopped in order and resumed has not failed, so it must not double a record. The barriers of such
-a snapshot block their channels until the snapshot, as in Algorithms 1 and 2, and it takes as long
-as with `EXACTLY_ONCE`. Otherwise the records that a loop emits behind its barrier would be in the
-states of the tasks behind it, and come again from the loop's log.
+While it aligns, the task only counts barriers, except for savepoints and the final snapshot of the
+job. A job that is stopped with a savepoint has not failed, so it must not process a record twice
+when it resumes. Therefore the barriers of these snapshots block their channels until the snapshot,
+as in Algorithms 1 and 2. Such a snapshot takes as long as with `EXACTLY_ONCE`. If the channels were
+not blocked, records that a loop emits behind its barrier would be in the states of later tasks. The
+log of the loop would then produce the same records again.
 """
 
 from __future__ import annotations
@@ -49,23 +51,23 @@ __all__ = ["AtLeastOnceProtocol"]
 
 
 class AtLeastOnceProtocol(SnapshotProtocol):
-    """Barriers without blocking, for one task.
+    """At-least-once snapshots of one task.
 
     Arguments:
-        inputs: all input channels; empty for a source, whose barriers arrive on None.
+        inputs: all input channels. A source has none; its barriers arrive on channel None.
         back_edges: the inputs that are back-edges.
     """
 
     def __init__(self, inputs: Iterable[Hashable], back_edges: Iterable[Hashable] = ()) -> None:
         super().__init__(inputs, back_edges)
         self.phase = Phase.IDLE
-        #: Inputs whose barrier of this number was taken, or announced while logging.
+        #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
         self.marked: set[Hashable] = set()
-        #: The marked inputs that are blocked until the snapshot, in order.
+        #: The inputs that are blocked until the snapshot, in the order of their barriers.
         self.blocked: dict[Hashable, None] = {}
 
     def handle(self, event: Event) -> list[Command]:
-        """Return the commands that an event leads to; see the table above."""
+        """Handle an event, and return the commands that the task must execute."""
         match event:
             case BarrierArrived(channel, number, align):
                 return self._barrier(channel, number, align)
@@ -78,7 +80,7 @@ class AtLeastOnceProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task that blocks nothing")
 
     def validate(self) -> None:
-        """Raise `ProtocolError` unless every invariant holds; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
         if (self.phase is Phase.IDLE) != (self.number is None) or (
             self.phase is Phase.IDLE and self.marked
         ):
@@ -120,7 +122,7 @@ class AtLeastOnceProtocol(SnapshotProtocol):
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
-        """End the log unless a back-edge's barrier is missing."""
+        """Return the command that ends the logs, once all back-edges have the barrier."""
         if len(self.marked) < len(self.inputs):
             return []
         self._reset()

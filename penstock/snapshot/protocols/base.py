@@ -1,8 +1,8 @@
-"""The base of the protocols: a task's inputs, and the numbers of snapshots.
+"""The base class of all snapshot protocols.
 
-Everything belongs to a snapshot number. Barriers and aborts of a number that is over are stale and
-change nothing. A higher number on any channel gives up a lower one, whether or not the abort of
-the lower one has come.
+Each barrier and each abort has a snapshot number. Barriers and aborts of a snapshot that is over
+are stale, and the protocol ignores them. When a barrier with a higher number arrives on any
+channel, the protocol gives up the current snapshot. It does not wait for the abort.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ __all__ = ["Phase", "SnapshotProtocol"]
 
 
 class Phase(Enum):
-    """The phase of a task's snapshot.
+    """The phase of a task within a snapshot.
 
-    A task logs from the copy of its state until the last of its logs has ended. It ends at once
-    where there is nothing to log. Algorithm 1 never logs.
+    While *aligning*, the task waits for barriers. *Logging* begins when the task copies its state,
+    and ends when its last in-flight log is complete. Without a channel to log, logging ends at
+    once. Algorithm 1 never logs.
     """
 
     IDLE = "idle"
@@ -30,12 +31,13 @@ class Phase(Enum):
 
 
 class SnapshotProtocol(ABC):
-    """The state machine of one task: events in, an ordered list of commands out.
+    """Decides when one task takes its snapshots; the base class of all protocols.
 
-    Nothing in it waits, reads a clock or touches a channel.
+    A protocol is a state machine. It handles events, and returns an ordered list of commands for
+    each event. It never waits, and it never reads a clock or a channel.
 
     Arguments:
-        inputs: all input channels; empty for a source, whose barriers arrive on None.
+        inputs: all input channels. A source has none; its barriers arrive on channel None.
         back_edges: the inputs that are back-edges.
     """
 
@@ -43,30 +45,32 @@ class SnapshotProtocol(ABC):
         self.inputs = tuple(inputs)
         self.back_edges = frozenset(back_edges)
         self.regular = frozenset(self.inputs) - self.back_edges
-        #: Number of the snapshot that the task takes part in; None while there is none.
+        #: The number of the snapshot in progress, or None if there is none.
         self.number: int | None = None
-        #: The highest number that was taken or given up; barriers up to it are stale.
+        #: The highest number of a snapshot that was taken or given up. Barriers with this number
+        #: or a lower one are stale.
         self.settled = -1
 
     @abstractmethod
     def handle(self, event: Event) -> list[Command]:
-        """Return the commands that an event leads to, in the order of execution.
+        """Handle an event, and return the commands that the task must execute, in order.
 
         Raises:
-            ProtocolError: if the event is impossible in this state, which does not change.
+            ProtocolError: if the event is impossible in the current state. The state then stays
+                as it is.
         """
 
     @abstractmethod
     def validate(self) -> None:
-        """Raise `ProtocolError` unless every invariant holds; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
 
     @abstractmethod
     def _give_up(self) -> list[Command]:
-        """Abandon the snapshot in progress."""
+        """Give up the snapshot in progress, and return the commands for that."""
 
     @abstractmethod
     def _describe(self) -> str:
-        """Return the state, for error messages."""
+        """Return a text that describes the state of the protocol, for error messages."""
 
     def _require_input(self, channel: Hashable | None, number: int) -> None:
         expected = channel in self.inputs if self.inputs else channel is None
@@ -74,7 +78,11 @@ class SnapshotProtocol(ABC):
             raise self._error(f"barrier {number} on {channel}, which is no input")
 
     def _supersede(self, number: int) -> list[Command] | None:
-        """Give up a snapshot that is older than `number`; return None if `number` is stale."""
+        """Give up the current snapshot if it is older than snapshot `number`.
+
+        Returns:
+            The commands for that, or None if `number` is stale.
+        """
         if number <= self.settled or (self.number is not None and number < self.number):
             return None
         return self._give_up() if self.number is not None and number > self.number else []

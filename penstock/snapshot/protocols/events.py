@@ -1,7 +1,8 @@
-"""The events that protocols handle, and the commands that they return.
+"""The events that snapshot protocols handle, and the commands that they return.
 
-Events are in the past tense, commands in the imperative. The order of commands is part of the
-protocol: state is copied before the barrier is broadcast, and the inputs are unblocked last.
+Names of events are in the past tense, names of commands in the imperative. The order of commands is
+part of the protocol: the task copies its state before it broadcasts the barrier, and unblocks its
+inputs last.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ __all__ = [
 
 
 class SnapshotKind(StrEnum):
-    """The reason for a snapshot. The values are on disk: never change them.
+    """The reason for a snapshot. The values are stored on disk, so never change them.
 
-    A checkpoint is taken periodically and deleted by retention. A savepoint is requested by the
-    user, and kept. A final snapshot is the job's last: sources emit nothing after its barrier, and
-    every sink commits.
+    A checkpoint is taken periodically, and removed when enough newer ones exist. A savepoint is
+    requested by the user, and never removed. The final snapshot is the last one of a job: sources
+    emit no records after its barrier, and every sink commits.
     """
 
     CHECKPOINT = "checkpoint"
@@ -49,13 +50,13 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True)
 class BarrierArrived:
-    """Barrier `number` was taken from a channel.
+    """The task has taken the barrier of snapshot `number` from an input channel.
 
     Arguments:
-        channel: the input; None is the paper's *Nil*, the coordinator.
-        number: of the snapshot.
-        align: whether the snapshot is a savepoint or the final one, which is exactly once in every
-            mode. Exactly-once protocols ignore it.
+        channel: the input channel, or None if the coordinator sent the barrier (*Nil* in ABS).
+        number: the number of the snapshot.
+        align: whether the snapshot is a savepoint or the final one. The at-least-once protocol
+            aligns for these snapshots. Other protocols ignore this argument.
     """
 
     channel: Hashable | None
@@ -65,16 +66,19 @@ class BarrierArrived:
 
 @dataclass(frozen=True)
 class BarrierAnnounced:
-    """Barrier `number` has arrived at the gate on a channel, and is not taken yet.
+    """The barrier of snapshot `number` has arrived at the input gate.
 
-    Aligned protocols receive this event for back-edges while these are logged: a log ends where
-    the barrier arrives, not where it is taken, so that a snapshot does not wait for a loop to
-    drain. Unaligned protocols receive it for every channel.
+    The task has not taken the barrier from its channel yet.
+
+    Aligned protocols receive this event for back-edges that are being logged. The log ends when
+    the barrier arrives, not when the task takes it. So the snapshot does not wait until the task
+    has processed all records of a loop. The unaligned protocol receives this event for all
+    channels.
 
     Arguments:
-        channel: the input.
-        number: of the snapshot.
-        urgent: whether the barrier has overtaken records, so that the task must not align first.
+        channel: the input channel.
+        number: the number of the snapshot.
+        urgent: whether the barrier has overtaken records. The task then must not align first.
     """
 
     channel: Hashable
@@ -91,42 +95,45 @@ class SnapshotAborted:
 
 @dataclass(frozen=True)
 class SnapshotCompleted:
-    """Snapshot `number` is complete."""
+    """The coordinator has completed snapshot `number`."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class BarrierSent:
-    """Barrier `number` has left the task on all its output channels."""
+    """The task has sent the barrier of snapshot `number` on all its output channels."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class AlignmentTimedOut:
-    """The timer that `StartAlignmentTimer` of snapshot `number` started has expired."""
+    """The aligned checkpoint timeout of snapshot `number` has expired."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class BlockChannel:
-    """Deliver nothing more from `channel` until it is unblocked."""
+    """Process no more records from `channel` until it is unblocked."""
 
     channel: Hashable
 
 
 @dataclass(frozen=True)
 class CopyState:
-    """Capture the task's state for snapshot `number` now; write and acknowledge it later."""
+    """Capture the state of the task for snapshot `number` now.
+
+    The state is written and acknowledged later.
+    """
 
     number: int
 
 
 @dataclass(frozen=True)
 class StartLog:
-    """Log the records that wait in these channels, or arrive there before the barrier."""
+    """Log the records that wait in `channels`, and the records that arrive before the barrier."""
 
     number: int
     channels: tuple[Hashable, ...]
@@ -134,30 +141,31 @@ class StartLog:
 
 @dataclass(frozen=True)
 class EndLog:
-    """Acknowledge snapshot `number` with state and logs: all its logs are complete."""
+    """End the logs of snapshot `number`, and acknowledge it with the state and the logs."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class DropLog:
-    """Discard the logs of snapshot `number`, which was aborted or superseded."""
+    """Discard the logs of snapshot `number`, which was given up."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Send barrier `number` on every output channel, behind all records emitted before."""
+    """Send barrier `number` on all output channels, behind the records that wait there."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Overtake:
-    """Send barrier `number` on every output channel, ahead of the records that wait there.
+    """Send barrier `number` on all output channels, ahead of the records that wait there.
 
-    The overtaken records are logged. If the barrier itself waits there, it is moved to the front.
+    The task logs the records that the barrier overtakes. If the barrier already waits in an output
+    channel, the task moves it to the front.
     """
 
     number: int
@@ -165,24 +173,27 @@ class Overtake:
 
 @dataclass(frozen=True)
 class StartAlignmentTimer:
-    """Raise `AlignmentTimedOut` for snapshot `number` after the aligned checkpoint timeout."""
+    """Start the timer that sends `AlignmentTimedOut` after the aligned checkpoint timeout."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Halt:
-    """Read no source, run no end-of-input hooks and do not end until `Resume`."""
+    """Halt the task until the command `Resume`.
+
+    A halted task reads no source, runs no end-of-input hooks, and does not end.
+    """
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue after `Halt`."""
+    """Let the task continue after `Halt`."""
 
 
 @dataclass(frozen=True)
 class UnblockChannels:
-    """Deliver again from these channels."""
+    """Process records from these blocked channels again."""
 
     channels: tuple[Hashable, ...]
 

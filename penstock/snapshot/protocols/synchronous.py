@@ -1,10 +1,10 @@
-"""Synchronous snapshots, as Naiad takes them: halt all tasks, snapshot, resume.
+"""Synchronous snapshots, as in Naiad: halt all tasks, take the snapshot, resume.
 
-The baseline of the paper's evaluation (ABS section 7). A source halts when a snapshot begins; its
-barrier is the last element that it sends. The graph drains: a task that has the barrier on all
-regular inputs has processed everything. It copies its state and has nothing to do until the
-snapshot is complete or aborted. Then the sources resume. A loop would go on by itself, so a task
-also blocks its back-edges at its snapshot, and logs their records.
+This mode is the baseline in the evaluation of the ABS paper (section 7). When a snapshot begins,
+each source sends its barrier as its last element, and halts. A task that has the barrier on all
+regular inputs has processed all records, so it copies its state. It then has nothing to do until
+the snapshot is complete or aborted. After that the sources resume. Records in a loop would continue
+to circulate, so a task blocks its back-edges at its snapshot and logs their records.
 
     state     event                                commands                           next
     IDLE      barrier n on Nil                     copy, broadcast, halt              HALTED n
@@ -14,10 +14,11 @@ also blocks its back-edges at its snapshot, and logs their records.
     HALTED n  n is complete                        resume, unblock                    IDLE
     any       n is aborted, or barrier m > n       drop log, resume, unblock          IDLE, or m
 
-No record comes behind a barrier on a regular channel: the task that sent the barrier emits nothing
-until the snapshot is over. That includes end-of-input hooks: a loop may be found quiet while other
-tasks have yet to take their snapshots, so a halted task runs no hooks and does not end. Therefore
-no channel is blocked before the snapshot, not even a back-edge whose barrier comes early.
+On a regular channel no record follows a barrier: the task that sent the barrier emits no records
+until the snapshot is over. Therefore no channel is blocked before the snapshot, not even a
+back-edge whose barrier arrives early. End-of-input hooks could emit records, too. The end of a
+loop may be detected while other tasks have not taken their snapshots. So a halted task runs no
+end-of-input hooks, and does not end.
 """
 
 from __future__ import annotations
@@ -47,24 +48,24 @@ __all__ = ["SynchronousProtocol"]
 
 
 class SynchronousProtocol(SnapshotProtocol):
-    """Halt, snapshot, resume, for one task.
+    """Synchronous snapshots of one task, which halts until the snapshot is over.
 
     Arguments:
-        inputs: all input channels; empty for a source, whose barriers arrive on None.
+        inputs: all input channels. A source has none; its barriers arrive on channel None.
         back_edges: the inputs that are back-edges.
     """
 
     def __init__(self, inputs: Iterable[Hashable], back_edges: Iterable[Hashable] = ()) -> None:
         super().__init__(inputs, back_edges)
-        #: Whether the snapshot `number` was taken, and the task is halted.
+        #: Whether the task has taken its snapshot and is halted.
         self.halted = False
-        #: Whether records are logged for it.
+        #: Whether the records of back-edges are logged for the current snapshot.
         self.logging = False
-        #: Inputs whose barrier of this number was taken, or announced while logging.
+        #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
         self.marked: set[Hashable] = set()
 
     def handle(self, event: Event) -> list[Command]:
-        """Return the commands that an event leads to; see the table above."""
+        """Handle an event, and return the commands that the task must execute."""
         match event:
             case BarrierArrived(channel, number):
                 return self._barrier(channel, number)
@@ -75,7 +76,7 @@ class SynchronousProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task that halts for snapshots")
 
     def validate(self) -> None:
-        """Raise `ProtocolError` unless every invariant holds; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
         if self.number is None and (self.halted or self.logging or self.marked):
             raise self._error("inconsistent")
         if self.logging and not self.halted:
@@ -87,7 +88,7 @@ class SynchronousProtocol(SnapshotProtocol):
         if commands is None:
             return []
         if self.halted:
-            return commands  # the barrier of a back-edge, which was announced before
+            return commands  # This barrier of a back-edge was already handled when announced.
         self.number = number
         if channel is not None:
             self.marked.add(channel)
@@ -111,7 +112,7 @@ class SynchronousProtocol(SnapshotProtocol):
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
-        """End the log unless a back-edge's barrier is missing."""
+        """Return the command that ends the logs, once all back-edges have the barrier."""
         if self.number is None or len(self.marked) < len(self.inputs):
             return []
         self.logging = False
@@ -129,7 +130,7 @@ class SynchronousProtocol(SnapshotProtocol):
         return commands
 
     def _held(self) -> tuple[Hashable, ...]:
-        """Return the channels that are blocked while the task is halted."""
+        """Return the back-edges, which are blocked while the task is halted."""
         return tuple(channel for channel in self.inputs if channel in self.back_edges)
 
     def _describe(self) -> str:

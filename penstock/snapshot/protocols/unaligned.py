@@ -1,16 +1,25 @@
-"""Unaligned snapshots, by Chandy and Lamport: no channel is blocked, records in flight are logged.
+"""Unaligned snapshots (Chandy and Lamport): barriers overtake records.
 
-Under backpressure a barrier that waits in every queue takes as long as the queues do. Here it does
-not wait (Chandy & Lamport 1985; Flink: unaligned checkpoints). When the first barrier *arrives* at
-the gate of a task, the task copies its state at once, and sends the barrier ahead of everything
-that waits in its outputs. The records that a barrier has overtaken are in flight, and part of the
-snapshot: those that waited in the inputs, those that arrive there until the barrier does, those
-that the task is processing, and those that waited in the outputs. On recovery they are processed
-first. Back-edges are treated as all other channels.
+No channel is blocked, and the records in flight are logged.
 
-With `align_first` a task aligns as in Algorithms 1 and 2, and does the above only when the aligned
-checkpoint timeout expires. The snapshot of a job that keeps up then contains no records. The
-barrier that is sent after the timeout is *urgent*: the tasks behind do not wait for their own.
+Under backpressure an aligned barrier waits behind the records of every queue. An unaligned barrier
+overtakes these records (Chandy & Lamport 1985; Flink: unaligned checkpoints). When the first
+barrier *arrives* at the input gate of a task, the task copies its state at once. It then sends the
+barrier ahead of all records that wait in its output channels.
+
+The records that a barrier overtakes are in flight, and belong to the snapshot:
+
+* the records that wait in the input channels;
+* the records that arrive there before the barrier of their channel;
+* the records that the task is processing;
+* the records that wait in the output channels.
+
+After a restore, these records are processed first. Back-edges are treated like other channels.
+
+With `align_first`, a task first aligns as in Algorithms 1 and 2. Only when the aligned checkpoint
+timeout expires, it takes an unaligned snapshot. So without backpressure a snapshot contains no
+records in flight, except those of loops. A barrier that is sent after the timeout is *urgent*:
+the tasks that receive it do not align.
 
     state      event                                commands                            next
     IDLE       barrier n on Nil                     copy, overtake (*) or broadcast     LOGGING n
@@ -28,9 +37,9 @@ barrier that is sent after the timeout is *urgent*: the tasks behind do not wait
 
 (*) Without `align_first`.
 
-Feasible: channels are FIFO, and each record is in exactly one of the sender's state (not yet sent),
-the receiver's state (processed before its snapshot) and a log (neither). Terminates: barriers do
-not wait for records.
+The snapshot is consistent: channels are FIFO, and each record is covered exactly once. It is not
+sent yet in the state of the sender, already processed in the state of the receiver, or in a log.
+The protocol terminates, since barriers do not wait for records.
 """
 
 from __future__ import annotations
@@ -65,8 +74,8 @@ class UnalignedProtocol(SnapshotProtocol):
     """Unaligned snapshots of one task.
 
     Arguments:
-        inputs: all input channels; empty for a source, whose barriers arrive on None.
-        back_edges: the inputs that are back-edges; they matter only while aligning.
+        inputs: all input channels. A source has none; its barriers arrive on channel None.
+        back_edges: the inputs that are back-edges. Alignment does not wait for their barriers.
         align_first: whether the task aligns first, until the aligned checkpoint timeout expires.
     """
 
@@ -80,15 +89,15 @@ class UnalignedProtocol(SnapshotProtocol):
         super().__init__(inputs, back_edges)
         self.align_first = align_first
         self.phase = Phase.IDLE
-        #: While aligning, inputs whose barrier was taken, in order; they are blocked.
+        #: The inputs that are blocked while aligning, in the order of their barriers.
         self.blocked: dict[Hashable, None] = {}
-        #: While logging, inputs whose barrier was taken or announced.
+        #: The inputs whose barrier has arrived; used while logging.
         self.marked: set[Hashable] = set()
-        #: While logging, whether the task's own barrier has left it.
+        #: Whether the task has sent its own barrier; used while logging.
         self.sent = False
 
     def handle(self, event: Event) -> list[Command]:
-        """Return the commands that an event leads to; see the table above."""
+        """Handle an event, and return the commands that the task must execute."""
         match event:
             case BarrierAnnounced(channel, number, urgent):
                 return self._announced(channel, number, urgent)
@@ -104,7 +113,7 @@ class UnalignedProtocol(SnapshotProtocol):
                 return []
 
     def validate(self) -> None:
-        """Raise `ProtocolError` unless every invariant holds; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
         if (self.phase is Phase.IDLE) != (self.number is None):
             raise self._error("inconsistent")
         if self.blocked and self.phase is not Phase.ALIGNING:
@@ -140,21 +149,25 @@ class UnalignedProtocol(SnapshotProtocol):
                 return [*commands, *self._snapshot_unaligned(number)]
             return [*commands, StartAlignmentTimer(number), *self._snapshot_aligned(number)]
         if self.phase is not Phase.ALIGNING or number != self.number:
-            return []  # it was announced before, which sufficed
+            return []  # This barrier was already handled when it was announced.
         self.blocked[channel] = None
         if self.regular <= self.blocked.keys():
             return self._snapshot_aligned(number)
         return [BlockChannel(channel)]
 
     def _begin(self, number: int) -> list[Command] | None:
-        """Begin a snapshot and give up an older one; return None if `number` is stale."""
+        """Begin snapshot `number`, and give up an older one that is in progress.
+
+        Returns:
+            The commands for giving up the older one, or None if `number` is stale.
+        """
         commands = None if number == self.number else self._supersede(number)
         if commands is not None:
             self.phase, self.number = Phase.ALIGNING, number
         return commands
 
     def _snapshot_unaligned(self, number: int) -> list[Command]:
-        """Copy the state between two records, and overtake all records in the outputs."""
+        """Return the commands that take an unaligned snapshot now."""
         blocked = tuple(self.blocked)
         missing = self._begin_log(number, sent=True)
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Overtake(number)]
@@ -163,17 +176,17 @@ class UnalignedProtocol(SnapshotProtocol):
         return [*commands, *self._end_log()]
 
     def _snapshot_aligned(self, number: int) -> list[Command]:
-        """Copy the state behind the barriers of all regular inputs."""
-        # The channel whose barrier came last was never blocked.
+        """Return the commands that take an aligned snapshot now."""
+        # The channel whose barrier arrived last was never blocked.
         blocked = tuple(self.blocked)[:-1]
         missing = self._begin_log(number, sent=False)
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
         if blocked:
             commands.append(UnblockChannels(blocked))
-        return commands  # the log ends after `BarrierSent`
+        return commands  # The log ends after the event `BarrierSent`.
 
     def _begin_log(self, number: int, *, sent: bool) -> tuple[Hashable, ...]:
-        """Return the channels whose records in flight are to be logged."""
+        """Enter the logging phase, and return the channels whose records must be logged."""
         self.marked = set(self.blocked)
         self.phase, self.settled, self.blocked, self.sent = Phase.LOGGING, number, {}, sent
         return tuple(channel for channel in self.inputs if channel not in self.marked)
@@ -195,7 +208,10 @@ class UnalignedProtocol(SnapshotProtocol):
         return [Overtake(number), *self._end_log()]
 
     def _end_log(self) -> list[Command]:
-        """End the log unless a barrier is missing or the task's own was not sent."""
+        """Return the command that ends the logs, if no barrier is missing.
+
+        All inputs must have the barrier, and the task must have sent its own.
+        """
         if not self.sent or len(self.marked) < len(self.inputs):
             return []
         self._reset()
