@@ -1,1 +1,1 @@
-"""Keep the files of a job's snapshots durably."""
+"""Store the files of a job's snapshots durably."""

@@ -1,6 +1,7 @@
-"""Keep the files of the snapshot that a fork starts from, until the fork has a snapshot.
+"""Link or copy the files of the snapshot that a fork starts from into the fork's folder.
 
-The job that took the snapshot may still run, and its retention may remove it at any moment.
+The job that took the snapshot may still run, and its retention may remove the snapshot at any
+moment. The fork keeps these files until it has published a snapshot of its own.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ def adopt(manifest: Manifest, source: JobPaths, own: JobPaths) -> JobPaths:
 
     Arguments:
         manifest: the snapshot.
-        source: the folder of the job that took it.
-        own: the folder of the fork; the files are put below `work`.
+        source: the paths of the folder of the job that took the snapshot.
+        own: the paths of the fork's folder; the files are put into its subfolder `work`.
 
     Returns:
-        The folder to restore from.
+        The paths of the folder from which the fork restores the snapshot.
 
     Raises:
-        StoreError: if the snapshot was removed meanwhile, or the disk is full.
+        StoreError: if the snapshot was removed meanwhile, or a file cannot be linked or copied.
     """
     files, kept = FileSystem(), own.parent
     before, after = source.snapshot(manifest.number), kept.snapshot(manifest.number)
@@ -34,9 +35,9 @@ def adopt(manifest: Manifest, source: JobPaths, own: JobPaths) -> JobPaths:
             for record in handle.files:
                 target = after / record.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                # Two handles may contain the same segment.
+                # Two handles may refer to the same file, which is linked only once.
                 if not target.exists() and not files.link_or_copy(before / record.name, target):
-                    # Snapshots of the fork link the copy without syncing it.
+                    # Sync the copy here, since later snapshots of the fork link it without syncing.
                     files.sync(target)
     except FileNotFoundError as error:
         raise StoreError(

@@ -1,11 +1,13 @@
 """Record in the job's folder which output is known to be published.
 
-The newest manifest contains all output that was staged for it, whether or not it was published
-since. With this record a resumed job does not publish output again that a reader may have removed.
+The newest manifest lists all output that was staged for its snapshot, even if that output has been
+published since. Another program may have removed published output. With this record, a resumed job
+does not publish such output a second time.
 
-The engine commits snapshots in order, and all output of a sink together. So one number for each
-sink suffices: output up to that snapshot is published. After a crash, or if the file comes from a
-backup, the record may be behind. Then output is published again, which committers recognise.
+The engine commits snapshots in order, and all output of a sink together. So the record needs only
+one number for each sink: all output up to that snapshot is published. The record may be out of date
+after a crash, or if a backup of it is used. Then the job commits some output again, and committers
+recognise output that is already published.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from penstock.snapshot.storage.json_records import read_record, replace_record
 
 __all__ = ["Confirmed", "is_confirmed", "read_confirmed", "unconfirmed", "write_confirmed"]
 
-#: (lineage, uid of the sink) → the newest snapshot whose output is published.
+#: Maps (lineage, uid of the sink) to the newest snapshot whose output is published.
 Confirmed = Mapping[tuple[str, str], int]
 
 _DAMAGED = (
@@ -30,11 +32,11 @@ _DAMAGED = (
 
 
 def read_confirmed(files: FileSystem, paths: JobPaths) -> dict[tuple[str, str], int]:
-    """Return the record; it is empty if there is none.
+    """Return the record of published output; an empty dict if the file does not exist.
 
     Raises:
-        StoreError: if it is damaged.
-        OSError: if it cannot be read.
+        StoreError: if the file is damaged.
+        OSError: if the file cannot be read.
     """
     if not files.exists(paths.commits):
         return {}
@@ -50,7 +52,11 @@ def read_confirmed(files: FileSystem, paths: JobPaths) -> dict[tuple[str, str], 
 
 
 def write_confirmed(files: FileSystem, paths: JobPaths, confirmed: Confirmed) -> None:
-    """Write the record durably. Raises `OSError`."""
+    """Write the record of published output durably.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
     entries = [[lineage, uid, number] for (lineage, uid), number in sorted(confirmed.items())]
     replace_record(files, paths.commits, {"confirmed": entries})
 
@@ -67,9 +73,10 @@ def unconfirmed(
 
     Arguments:
         items: the committables of a manifest.
-        confirmed: the record.
-        later: the committables of a later manifest of the same lineage, if there is one. A
-            committable stays in every manifest until its commit is confirmed.
+        confirmed: the record of published output.
+        later: the committables of a later manifest of the same lineage, or None. Every manifest
+            lists a committable until its commit is confirmed. So a committable that is missing
+            here is published.
     """
     held = None if later is None else {item.identity for item in later}
     return [

@@ -1,4 +1,4 @@
-"""Lock a job's checkpoint folder, so that one JobManager at a time changes it."""
+"""Lock a job's checkpoint folder, so that only one JobManager at a time changes it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 
 __all__ = ["FolderLock"]
 
-#: Errors of `flock` on file systems where locks are missing or have no effect.
+#: The error numbers of `flock` on file systems that have no locks, or locks without effect.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 class FolderLock:
-    """A lock that a process holds until it releases it or ends.
+    """The lock of a checkpoint folder, which a process holds until it releases it or ends.
 
     Arguments:
         files: the file system.
@@ -27,15 +27,15 @@ class FolderLock:
 
     def __init__(self, files: FileSystem, path: Path) -> None:
         self._files, self._path = files, path
-        #: The token of the lock; None while it is not held.
+        #: The token of the lock, or None while this object does not hold the lock.
         self._token: int | None = None
 
     def acquire(self) -> None:
         """Take the lock.
 
         Raises:
-            StoreError: if another process has it, or locks do not work on the file system.
-            ProtocolError: if it is held already.
+            StoreError: if another process has the lock, or locks do not work on the file system.
+            ProtocolError: if this object holds the lock already.
         """
         if self._token is not None:
             raise ProtocolError("the store is locked already")
@@ -57,7 +57,7 @@ class FolderLock:
             raise store_error("lock the checkpoint folder", self._path, error) from error
 
     def release(self) -> None:
-        """Release the lock; does nothing if it is not held."""
+        """Release the lock; do nothing if this object does not hold it."""
         if self._token is not None:
             token, self._token = self._token, None
             self._files.unlock(self._path, token)
@@ -66,7 +66,7 @@ class FolderLock:
         """Raise an error unless the lock is held.
 
         Raises:
-            ProtocolError: if it was never taken.
+            ProtocolError: if this object has not taken the lock.
             StoreError: if the lock file was removed or replaced.
         """
         if self._token is None:

@@ -1,14 +1,14 @@
-"""Write and read logs: the records in flight on an edge when a snapshot was taken.
+"""Write and read in-flight logs: the records on a channel that belong to a snapshot.
 
-In aligned snapshots only back-edges have records in flight; in unaligned ones, every edge may. A
-log is a sequence of frames, as `docs/snapshot-format.md` describes them. The segments that a
-back-edge spills to disk have the same format, so that a log links them instead of copying. The
-codec defines the content of a batch.
+In an aligned snapshot, only back-edges have records in flight. In an unaligned snapshot, every edge
+may have them. A log is a sequence of frames, as `docs/snapshot-format.md` describes them. The
+segments that a back-edge spills to disk have the same format, so a log can link them instead of
+copying them. The codec defines the content of a batch.
 
-Every file of a log is written or linked once and never changed. When a handle is returned, its
-files and their names in their folder are durable. Publishing the snapshot makes the folder's own
-name durable, as with keyed state. An operation needs memory for one file of `SEGMENT_BYTES`, or for
-one batch if that is larger, however long the log is.
+Every file of a log is written or linked once and never changed. When `write_log` returns a handle,
+the log's files and their names in their folder are durable. Publishing the snapshot makes the name
+of that folder durable, too. The length of a log does not matter for memory: an operation needs
+memory for one file of `SEGMENT_BYTES`, or for one batch if that is larger.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ __all__ = [
     "write_log",
 ]
 
-# On disk: never change these.
+# The kinds of frames. They are written to disk, so never change these values.
 BATCH, BARRIER, END = 0, 1, 2
 FRAME_HEADER = struct.Struct(">IB")  # length of the payload in bytes, kind
 
-#: A file is closed at this size. Files are small because each is read as a whole.
+#: The size at which a file of a log is closed, in bytes. `read_log` reads each file as a whole.
 SEGMENT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A closed file of frames, which does not change.
+    """A complete file of frames, which never changes again.
 
     Arguments:
-        path: of the file.
-        size: in bytes.
-        checksum: hex BLAKE2b-128 of its content, as in `FileRecord`.
+        path: the path of the file.
+        size: the size of the file, in bytes.
+        checksum: the BLAKE2b-128 checksum of the file's content in hex, as in `FileRecord`.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Range:
-    """Whole frames of a segment: the bytes `start <= offset < end`."""
+    """A range of whole frames in a segment: the bytes `start <= offset < end`."""
 
     segment: Segment
     start: int
@@ -77,7 +77,7 @@ LogPart = bytes | Range
 
 
 def frame(kind: int, payload: bytes | memoryview) -> bytes:
-    """Return a frame, with its header."""
+    """Return a frame of this kind: its header, followed by the payload."""
     return FRAME_HEADER.pack(len(payload), kind) + payload
 
 
@@ -85,7 +85,8 @@ def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int,
     """Yield the frames in `data` as (kind, payload); the payloads are views of `data`.
 
     Raises:
-        StoreError: that names `path`, if the data is truncated or contains something else.
+        StoreError: if the data is truncated or contains an unknown kind of frame. The error names
+            `path`.
     """
     view = memoryview(data)
     at = 0
@@ -123,28 +124,32 @@ def write_log(
     inline_threshold: int,
     files: FileSystem | None = None,
 ) -> Generator[Callable[[], None], Any, tuple[LogHandle, SnapshotBytes]]:
-    """Write a log durably; the caller runs the callables that this yields off the event loop.
+    """Write a log durably, and return its handle.
 
-    A small log in memory is put into the handle. Otherwise batches are written to files, and
-    segments are linked, or copied where that is impossible. Do not write empty logs.
+    This is a generator: it yields callables that block, and the caller runs them in another thread
+    than the event loop's. A small log without segments is put into the handle. Otherwise batches
+    are written to files, and segments are linked, or copied if the file system has no links. Do not
+    call this for an empty log.
 
     Arguments:
-        parts: the log, in order. Segments must exist until the generator ends.
-        producer: uid of the producer.
-        input: index of the consumer's input.
-        source: subtask of the producer.
-        partitioning: name of the edge's partitioning.
-        records: number of records in all batches.
-        folder: created if files are needed; its parent is the snapshot's folder, which exists.
-        inline_threshold: size of the largest log that is put into the handle, in bytes of frames.
-        files: the file system; the disk's by default.
+        parts: the parts of the log, in order. Segments must exist until the generator ends.
+        producer: the uid of the producer.
+        input: the index of the consumer's input.
+        source: the subtask of the producer.
+        partitioning: the name of the edge's partitioning.
+        records: the number of records in all batches.
+        folder: the folder for the log's files, which is created only if files are needed. Its
+            parent, the snapshot's folder, must exist.
+        inline_threshold: the size of the largest log that is put into the handle, in bytes of
+            frames.
+        files: the file system; the local disk by default.
 
     Returns:
-        The handle, and the numbers of new bytes (in the handle and in new files) and of bytes
-        that are shared with an earlier snapshot.
+        The handle of the log, and its size. The size distinguishes new bytes (in the handle and in
+        new files) from bytes that are shared with an earlier snapshot.
 
     Raises:
-        StoreError: if it cannot be written.
+        StoreError: if a file of the log cannot be written or linked.
     """
     size = sum(
         part.end - part.start if isinstance(part, Range) else FRAME_HEADER.size + len(part)
@@ -162,7 +167,7 @@ def write_log(
 
 
 class _Writer:
-    """Writes the files of one log; see `write_log`."""
+    """Writes the files of one log for `write_log`."""
 
     def __init__(self, folder: Path, files: FileSystem) -> None:
         self.pieces: list[tuple[int, int, int]] = []
@@ -172,7 +177,11 @@ class _Writer:
         self._indices: dict[Path, int] = {}
 
     def write(self, parts: Sequence[LogPart]) -> None:
-        """Write and link all parts; blocking, so not on the event loop."""
+        """Write all batches and link all segments. This blocks: do not call it on the event loop.
+
+        Raises:
+            StoreError: if a file cannot be written or linked, or a segment has a wrong size.
+        """
         waiting: list[bytes] = []
         size = 0
         try:
@@ -218,7 +227,7 @@ class _Writer:
         index = self._indices.get(segment.path)
         if index is None:
             path = self._next()
-            # One name is that of the queue; another one is that of an earlier snapshot.
+            # The queue has one link to the segment. A second link belongs to an earlier snapshot.
             shared = self._files.links(segment.path) > 1
             if self._files.link_or_copy(segment.path, path) and shared:
                 self.linked += segment.size
@@ -239,21 +248,21 @@ class _Writer:
 def read_log(
     handle: LogHandle, snapshot: Path, files: FileSystem | None = None
 ) -> Iterator[memoryview]:
-    """Return the payloads of a log's batches, in order. Each file is opened when needed.
+    """Yield the payloads of a log's batches, in order. Each file is read when it is needed.
 
-    Sizes and checksums are not checked here; see `Store.verify`.
+    This function does not check the sizes and checksums of files; `Store.verify` does.
 
     Arguments:
-        handle: the log.
-        snapshot: the snapshot's folder, to which the names of files are relative.
-        files: the file system; the disk's by default.
+        handle: the handle of the log.
+        snapshot: the snapshot's folder. The names of files in the handle are relative to it.
+        files: the file system; the local disk by default.
 
     Raises:
-        StoreError: if a file is missing, cannot be read, or is damaged; it names the file.
+        StoreError: if a file is missing, cannot be read, or is damaged. The error names the file.
     """
     for data, path in _pieces(handle, snapshot, FileSystem() if files is None else files):
         for kind, payload in frames(data, path):
-            # The segments of a spilled queue contain barriers, too, which are ignored.
+            # The segments of a spilled queue also contain barriers. They are skipped.
             if kind == BATCH:
                 yield payload
 

@@ -1,4 +1,4 @@
-"""Create a job's folder durably, and check that its file system is fit for use."""
+"""Create a job's folder durably, and check that its file system supports snapshots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.snapshot.storage.job_paths import JobPaths
 
 __all__ = ["make_folders", "require_fit", "sync_parents"]
 
-#: Errors for folders that this user or this file system cannot sync; no other error is ignored.
+#: The error numbers for folders that this user or this file system cannot sync. They are ignored.
 _NOT_OURS_TO_SYNC = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS),
@@ -23,7 +23,7 @@ _NOT_OURS_TO_SYNC = frozenset(
 
 
 def make_folders(files: FileSystem, path: Path) -> None:
-    """Make a folder and the missing ones above it."""
+    """Create a folder and its missing parent folders; their names are not durable yet."""
     missing = []
     while not files.exists(path):
         missing.append(path)
@@ -35,20 +35,25 @@ def make_folders(files: FileSystem, path: Path) -> None:
 
 def sync_parents(files: FileSystem, root: Path) -> None:
     """Make the names of all folders above a root durable."""
-    # Also of folders that existed: their creator may have been killed before syncing them. The root
-    # is synced with the files that are written into it next.
+    # Folders that existed before are synced, too: the process that created them may have been
+    # killed before it synced them. The root itself is synced when files are written into it.
     for folder in root.parents:
         try:
             files.sync(folder)
         except OSError as error:
-            # Folders of other users may not be readable, or on a file system without sync.
-            # After any other error, a crash might lose the root with its content.
+            # A folder of another user may not be readable, or its file system may have no sync.
+            # Any other error is raised: a crash of the machine might lose the root folder.
             if error.errno not in _NOT_OURS_TO_SYNC:
                 raise
 
 
 def require_fit(files: FileSystem, root: Path) -> None:
-    """Fail now instead of at the first snapshot if files cannot be written and linked."""
+    """Check that files can be written and linked in the folder, before the first snapshot.
+
+    Raises:
+        StoreError: if the file system has no hard links.
+        OSError: if a file cannot be written.
+    """
     probe = JobPaths.temporary(root / "probe", os.getpid())
     second = JobPaths.temporary(root / "probe2", os.getpid())
     for left in (probe, second):

@@ -1,4 +1,4 @@
-"""Check and record whose checkpoint folder a folder is."""
+"""Record which job owns a checkpoint folder, and check it when the job starts."""
 
 from __future__ import annotations
 
@@ -14,38 +14,49 @@ from penstock.snapshot.storage.snapshot_reader import SnapshotReader
 
 __all__ = ["JobIdentity"]
 
-_LAYOUT = 1  # of the job's folder; on disk, never change what 1 means
+_LAYOUT = 1  # version of the folder's layout; it is written to disk, so never change its meaning
 
 
 class JobIdentity:
-    """The owner of a folder: recorded in the file `job`, or else in the snapshots.
+    """Determines which job owns a checkpoint folder.
+
+    The file `job` records the owner. If that file is missing, the snapshots in the folder name it.
 
     Arguments:
         files: the file system.
-        paths: of the job's folder.
-        reader: reads the job's snapshots.
+        paths: the paths in the job's folder.
+        reader: the reader of the job's snapshots.
     """
 
     def __init__(self, files: FileSystem, paths: JobPaths, reader: SnapshotReader) -> None:
         self._files, self._paths, self._reader = files, paths, reader
 
     def establish(self, job_name: str, created_ms: int) -> None:
-        """Create the folder if there is none, and check that it belongs to the job."""
+        """Create the folder if it does not exist, and check that it belongs to the job.
+
+        Raises:
+            StoreError: if the folder belongs to another job, holds other files, or cannot be used.
+        """
         with raising_store_error("use the checkpoint folder", self._paths.root):
-            # Before anything is written: the folder may hold files of the user.
+            # Check this before anything is written: the folder may contain files of the user.
             self.require_usable(job_name)
             make_folders(self._files, self._paths.checkpoints)
             require_fit(self._files, self._paths.root)
             if not self._files.exists(self._paths.job):
                 sync_parents(self._files, self._paths.root)
-                # Numbers first: a folder with an identity and no numbers has lost its numbers.
+                # Write the file `numbers` before the file `job`. Then a folder that has only the
+                # file `job` is known to have lost its numbers.
                 create_record(self._files, self._paths.numbers, {"next": 1})
                 identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
                 create_record(self._files, self._paths.job, identity)
         self._require_owner(job_name)
 
     def require_usable(self, job_name: str) -> None:
-        """Refuse a folder that is another job's or holds other files; change nothing."""
+        """Check that the job may use the folder; do not change the folder.
+
+        Raises:
+            StoreError: if the folder belongs to another job, or contains files of other programs.
+        """
         with raising_store_error("use the checkpoint folder", self._paths.root):
             require_real_folders(self._files, self._paths)
             if has_identity(self._files, self._paths):
@@ -55,7 +66,7 @@ class JobIdentity:
                 self._require_snapshots_of(job_name)
 
     def require_own(self, manifest: Manifest, job_name: str) -> None:
-        """Refuse a snapshot of this folder that another job took."""
+        """Raise a `StoreError` if another job took this snapshot of the folder."""
         if manifest.job != job_name:
             raise StoreError(
                 f"snapshot {manifest.number} in this folder is of job {manifest.job!r}, not of "
@@ -64,7 +75,11 @@ class JobIdentity:
             )
 
     def job_name(self) -> str:
-        """Return the name of the job; raise `StoreError` if the folder is no job's."""
+        """Return the name of the job that owns the folder.
+
+        Raises:
+            StoreError: if this is not a checkpoint folder, or its file `job` cannot be used.
+        """
         if not self._files.exists(self._paths.job):
             raise StoreError("this is not a job's checkpoint folder", self._paths.root)
         with raising_store_error("read the checkpoint folder", self._paths.job):
@@ -92,7 +107,7 @@ class JobIdentity:
         infos = self._reader.list()
         whole = [info.number for info in infos if info.complete]
         if infos and not whole:
-            # The user may have folders of such names.
+            # The user may have folders of their own whose names are numbers.
             raise StoreError(
                 "the file `job` is missing, and no snapshot in the folder can be read; put it back "
                 "from a backup, or use another folder",

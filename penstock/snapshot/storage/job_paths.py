@@ -1,6 +1,6 @@
-"""The names of all files and folders of a job's checkpoint folder.
+"""Name all files and folders in a job's checkpoint folder.
 
-Only this module makes up such names.
+No other module constructs such names.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["JobPaths"]
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SNAPSHOT_NAME = re.compile(r"[0-9]{6,}")
 _ATTEMPT_NAME = re.compile(r"[0-9]+", re.ASCII)
-#: Also the form in which a source prepares its folder; see `make_pin`.
+#: The name of the folder of a source's data, and of such a folder while `make_pin` prepares it.
 _SOURCE_NAME = re.compile(r"\.?[A-Za-z0-9_-]{0,40}\.[0-9a-f]{16}(\.[0-9a-f]{8})?")
-#: The files that are written under a temporary name first. Only these names are ever removed.
+#: The temporary name of a file that is being written. Cleaning up removes only such names.
 _TEMPORARY_NAME = re.compile(r"(job|numbers|commits|manifest|probe2?)\.[0-9]+\.tmp", re.ASCII)
 
 
 @dataclass(frozen=True)
 class JobPaths:
-    """The name of every file and folder of a job's checkpoint folder.
+    """The paths of all files and folders in a job's checkpoint folder.
 
     Arguments:
         root: the job's checkpoint folder.
@@ -45,62 +45,70 @@ class JobPaths:
 
     @property
     def numbers(self) -> Path:
-        """The record of the snapshot numbers that were given out."""
+        """The file that records which snapshot numbers were given out."""
         return self.root / "numbers"
 
     @property
     def commits(self) -> Path:
-        """The record of the output that is known to be published."""
+        """The file that records which output is known to be published."""
         return self.root / "commits"
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of all snapshots, savepoints too: they share one sequence of numbers."""
+        """The folder of all snapshots. Savepoints are in it, too: they share the numbers."""
         return self.root / "checkpoints"
 
     @property
     def staging(self) -> Path:
-        """The folder in which sinks without a better place stage output."""
+        """The folder in which sinks stage output if they have no folder of their own for it."""
         return self.root / "staging"
 
     @property
     def sources(self) -> Path:
-        """The folder of all sources' data for resumed jobs."""
+        """The folder of the data that sources keep for a resumed job."""
         return self.root / "sources"
 
     def source(self, uid: str) -> Path:
-        """Return the folder of a source's data, which a resumed job reads again."""
+        """Return the folder for the data of a source that a resumed job reads again."""
         return self.sources / self.task_name(uid, 0, 0).removesuffix(".0.0")
 
     def snapshot(self, number: int) -> Path:
-        """Return the folder of a snapshot; names in `FileRecord` are relative to it."""
+        """Return the folder of a snapshot. The names in `FileRecord` are relative to it."""
         return self.checkpoints / f"{number:06d}"
 
     def manifest(self, number: int) -> Path:
-        """Return the manifest of a snapshot."""
+        """Return the path of the manifest of a snapshot."""
         return self.snapshot(number) / "manifest"
 
     def task(self, number: int, uid: str, subtask: int, attempt: int) -> Path:
-        """Return the folder of the files of a subtask for a snapshot."""
+        """Return the folder into which a subtask writes its files for a snapshot."""
         return self.snapshot(number) / self.task_name(uid, subtask, attempt)
 
     def log(self, number: int, uid: str, subtask: int, attempt: int, place: int) -> Path:
-        """Return the folder of an edge's log, written by a subtask for a snapshot."""
+        """Return the folder into which a subtask writes the log of one channel for a snapshot.
+
+        Arguments:
+            number: the number of the snapshot.
+            uid: the uid of the operator.
+            subtask: the index of the subtask.
+            attempt: the number of the execution attempt.
+            place: the index of the log among the logs of the subtask.
+        """
         name = self.task_name(uid, subtask, attempt)
         return self.snapshot(number) / f"{name}.log{place}"
 
     @property
     def work_root(self) -> Path:
-        """The folder of all attempts' local folders."""
+        """The folder that contains the local working folders of all execution attempts."""
         return self.root / "work"
 
     @property
     def parent(self) -> JobPaths:
-        """The folder in which a fork keeps the snapshot that it started from."""
+        """The folder in which a fork keeps the files of the snapshot that it started from."""
         return JobPaths(self.work_root / "parent")
 
     def work(self, attempt: int) -> Path:
-        """Return the folder of the local folders of an attempt's workers."""
+        """Return the folder that contains the local working folders of one attempt."""
         return self.work_root / str(attempt)
 
     def task_work(self, attempt: int, uid: str, subtask: int) -> Path:
@@ -113,9 +121,10 @@ class JobPaths:
 
     @staticmethod
     def task_name(uid: str, subtask: int, attempt: int) -> str:
-        """Return a folder's name for a subtask: part of the uid, its hash, and the numbers.
+        """Return the name of a subtask's folder.
 
-        The hash distinguishes uids that become equal when they are shortened, when unsafe
+        The name consists of the first part of the uid, a hash of the uid, the subtask and the
+        attempt. The hash distinguishes uids that become equal when they are shortened, when unsafe
         characters are replaced, or on a file system that ignores case.
         """
         digest = hashlib.blake2b(uid.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -123,37 +132,46 @@ class JobPaths:
 
     @staticmethod
     def temporary(path: Path, owner: int) -> Path:
-        """Return the path at which process `owner` writes the future content of `path`."""
+        """Return the path of the temporary file for the new content of `path`.
+
+        Arguments:
+            path: the file that gets the content in the end.
+            owner: the id of the process that writes the content.
+        """
         return path.with_name(f"{path.name}.{owner}.tmp")
 
     @staticmethod
     def is_temporary(name: str) -> bool:
-        """Return whether `temporary` made this name, for a file of a job's folder."""
+        """Return whether this is the name of a temporary file of a job's folder."""
         return _TEMPORARY_NAME.fullmatch(name) is not None
 
     @staticmethod
     def is_attempt(name: str) -> bool:
-        """Return whether `work` made this name."""
+        """Return whether this is the name of an attempt's working folder."""
         return _ATTEMPT_NAME.fullmatch(name) is not None
 
     @staticmethod
     def is_source(name: str) -> bool:
-        """Return whether this is the name of a source's folder, or of an unfinished one."""
+        """Return whether this is the name of a source's folder, complete or unfinished."""
         return _SOURCE_NAME.fullmatch(name) is not None
 
     @staticmethod
     def number_of(name: str) -> SnapshotNumber | None:
-        """Return the number in the name of a snapshot's folder; None for other names."""
+        """Return the snapshot number if this is the name of a snapshot's folder, else None."""
         if not _SNAPSHOT_NAME.fullmatch(name) or f"{int(name):06d}" != name:
             return None
         return SnapshotNumber(int(name))
 
     @classmethod
     def locate(cls, path: Path) -> tuple[JobPaths, SnapshotNumber | None]:
-        """Return the job's folder that contains `path`, and the number if it is a snapshot.
+        """Return the paths of the job that `path` belongs to, and the number of the snapshot.
 
         Arguments:
-            path: a job's checkpoint folder, a snapshot's folder or its manifest.
+            path: a job's checkpoint folder, a snapshot's folder, or a snapshot's manifest.
+
+        Returns:
+            The paths of the job's folder, and the snapshot's number. The number is None if `path`
+            is not a snapshot.
         """
         path = path.absolute()
         folder = path.parent if path.name == "manifest" else path

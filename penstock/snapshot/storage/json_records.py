@@ -1,4 +1,4 @@
-"""Read and write the small JSON files of a job's folder; each is replaced in one step."""
+"""Read and write the small JSON files of a job's folder. Each is replaced in one step."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def read_record(
     type_: type,
     advice: str = "the file is damaged; put it back from a backup",
 ) -> dict[str, Any]:
-    """Return the record in a file.
+    """Return the JSON object that a file contains.
 
     Arguments:
         files: the file system.
         path: the file.
-        key: an entry that must exist.
-        type_: the type of that entry.
-        advice: the message of the error.
+        key: the key of an entry that must exist.
+        type_: the type that the entry must have.
+        advice: the message of the `StoreError`.
 
     Raises:
-        StoreError: if it is damaged.
-        OSError: if it cannot be read.
+        StoreError: if the file is not JSON, or the entry is missing or has another type.
+        OSError: if the file cannot be read.
     """
     data = files.read(path)
     try:
@@ -46,7 +46,7 @@ def read_record(
 
 
 def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
-    """Write a record durably to a temporary file, and return its path."""
+    """Write a record durably to a temporary file, and return the path of that file."""
     temporary = JobPaths.temporary(path, os.getpid())
     files.write(temporary, json.dumps(record).encode() + b"\n")
     files.sync(temporary)
@@ -54,15 +54,15 @@ def _write(files: FileSystem, path: Path, record: dict[str, Any]) -> Path:
 
 
 def replace_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
-    """Write a record durably; an existing one is replaced."""
+    """Write a record durably, and replace the file if it exists."""
     files.rename(_write(files, path, record), path)
     files.sync(path.parent)
 
 
 def create_record(files: FileSystem, path: Path, record: dict[str, Any]) -> None:
-    """Write a record durably unless there is one."""
+    """Write a record durably; do nothing if the file exists."""
     temporary = _write(files, path, record)
-    # Another process may be opening the folder, too: the first record stays.
+    # Another process may create the same file at this moment. The first record stays.
     with suppress(FileExistsError):
         files.link(temporary, path)
     files.remove(temporary)

@@ -1,6 +1,7 @@
-"""Make the folders of snapshots and publish their manifests.
+"""Create the folders of snapshots and publish their manifests.
 
-A manifest appears whole or not at all, after everything that it names, and at most once.
+A crash leaves either a whole manifest or none. A manifest is published at most once, and only after
+all files that it names are durable.
 """
 
 from __future__ import annotations
@@ -23,24 +24,28 @@ __all__ = ["ManifestPublisher"]
 
 
 class ManifestPublisher:
-    """Publishes the snapshots of one job; needs the folder's lock.
+    """Publishes the snapshots of one job. The caller must hold the lock of the job's folder.
 
     Arguments:
         files: the file system.
-        paths: of the job's folder.
+        paths: the paths in the job's folder.
         record: the record of snapshot numbers.
-        lock: of the folder.
+        lock: the lock of the job's folder.
     """
 
     def __init__(
         self, files: FileSystem, paths: JobPaths, record: NumberRecord, lock: FolderLock
     ) -> None:
         self._files, self._paths, self._record, self._lock = files, paths, record, lock
-        #: The snapshot whose folder is known to have a durable name.
+        #: The number of the snapshot whose folder's name `persist_folder` has made durable.
         self._persisted: int | None = None
 
     def create_folder(self, number: int) -> Path:
-        """Create the folder of a new snapshot and return its path."""
+        """Create the folder of a new snapshot and return its path.
+
+        Raises:
+            StoreError: if the folder exists already or cannot be created.
+        """
         self._lock.require()
         folder = self._paths.snapshot(number)
         with raising_store_error(f"create snapshot {number}", folder):
@@ -51,7 +56,7 @@ class ManifestPublisher:
         return folder
 
     def persist_folder(self, number: int) -> None:
-        """Make the name of a snapshot's folder durable before `publish` would."""
+        """Make the name of a snapshot's folder durable, so that `publish` need not do it."""
         self._lock.require()
         with raising_store_error(f"create snapshot {number}", self._paths.checkpoints):
             if self._files.exists(self._paths.snapshot(number)):
@@ -59,7 +64,11 @@ class ManifestPublisher:
                 self._persisted = number
 
     def publish(self, manifest: Manifest) -> Path:
-        """Complete a snapshot: write its manifest durably and return the path."""
+        """Complete a snapshot: write its manifest durably and return the manifest's path.
+
+        Raises:
+            StoreError: if the snapshot has a manifest already, or it cannot be written.
+        """
         self._lock.require()
         number, files = manifest.number, self._files
         folder, final = self._paths.snapshot(number), self._paths.manifest(number)
@@ -69,9 +78,10 @@ class ManifestPublisher:
             try:
                 files.write(temporary, data)
                 files.sync(temporary)
-                # The manifest must not survive a crash that the tasks' folders do not survive.
+                # Make the names of the tasks' folders durable before the manifest's name. Else a
+                # crash could keep the manifest and lose these folders.
                 files.sync(folder)
-                # Not a rename: it would replace the manifest of a JobManager that took over.
+                # A rename would replace the manifest of a JobManager that took the job over.
                 files.link(temporary, final)
             except FileExistsError:
                 self._remove_if_possible(temporary)
@@ -92,20 +102,21 @@ class ManifestPublisher:
         return final
 
     def make_durable(self, reader: SnapshotReader) -> None:
-        """Sync all changes that a killed process may not have synced.
+        """Sync all changes in the folder that a killed process may not have synced.
 
-        Such a change is visible and could still be lost: for example a manifest whose output a
-        restore commits, or the removal of one.
+        Such a change is visible, but a crash of the machine could still undo it. Examples are a new
+        manifest, whose output this run may commit, and the removal of a manifest.
         """
         if self._files.exists(self._paths.checkpoints):
             for number in reader.numbers():
                 self._files.sync(self._paths.snapshot(number))
             self._files.sync(self._paths.checkpoints)
-            # The process may have been killed between publishing and recording that.
+            # The former process may have been killed after it published a snapshot, and before it
+            # recorded the number of that snapshot.
             self._record_published(max(reader.published(), default=0))
 
     def _record_published(self, number: int) -> None:
-        # A record that is behind raises no alarm, so its failure does not fail the snapshot.
+        # The record may name an older snapshot without harm, so an error here is ignored.
         with suppress(StoreError, OSError):
             self._record.publish(number)
 

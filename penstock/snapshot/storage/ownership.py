@@ -1,7 +1,7 @@
-"""Decide which files in a job's folder Penstock made.
+"""Decide which files in a job's folder Penstock created.
 
-The user may give a wrong checkpoint folder by mistake, with other data in it. Nothing is removed or
-replaced there unless its name has a form that only Penstock uses.
+The user may name a wrong checkpoint folder by mistake, which contains other data. Penstock removes
+or replaces a file there only if the file's name has a form that only Penstock uses.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ __all__ = [
     "require_unused",
 ]
 
-#: Created by mkfs in the root of a file system, which may be mounted as the checkpoint folder.
+#: The folders that mkfs creates in the root of a new file system. The user may mount a file system
+#: as the checkpoint folder.
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
-#: A temporary mark of a run on a Spark cluster; see `runtime/spark/preflight.py`.
+#: The name of a temporary file of a run on a Spark cluster; see `runtime/spark/preflight.py`.
 _MARK = re.compile(r"\.reach-[0-9a-f]{16}")
 _SHOWN = 5
 
 
 def require_unused(files: FileSystem, paths: JobPaths) -> None:
-    """Refuse a folder without the file `job` that contains files of others.
+    """Check that a folder without the file `job` contains only files of Penstock.
 
-    Accepted are an empty folder, one of which a process died while creating it, and a job's folder
-    that lost only its file `job`.
+    An empty folder passes the check. So does a folder whose creation was interrupted, and a job's
+    folder that lost only its file `job`.
 
     Raises:
-        StoreError: if something else is in the folder; the message names it.
+        StoreError: if the folder contains other files; the message names some of them.
     """
     foreign = [name for name in files.names(paths.root) if not _is_own(files, paths, name)]
-    # Another process may have made the file `job` and more since the folder was read.
+    # Another process may have created the file `job` and other files since the folder was read.
     if not foreign or has_identity(files, paths):
         return
     shown = ", ".join(map(repr, foreign[:_SHOWN])) + (", …" if len(foreign) > _SHOWN else "")
@@ -54,22 +55,22 @@ def require_unused(files: FileSystem, paths: JobPaths) -> None:
 
 
 def has_identity(files: FileSystem, paths: JobPaths) -> bool:
-    """Return whether there is a file `job`; a folder of that name is not Penstock's."""
+    """Return whether the job's folder contains the file `job`; a folder of that name is ignored."""
     try:
         files.names(paths.job)
     except FileNotFoundError:
         return False
     except NotADirectoryError:
-        # False if the root, or a folder above it, is a file.
+        # `job` is a file, unless the root folder or one of its parents is a file.
         return files.exists(paths.job)
     return False
 
 
 def require_real_folders(files: FileSystem, paths: JobPaths) -> None:
-    """Refuse symbolic links in place of the folders in which Penstock removes files.
+    """Check that the folders in which Penstock removes files are not symbolic links.
 
     Raises:
-        StoreError: if there is one.
+        StoreError: if one of the folders is a symbolic link.
     """
     for path in (paths.checkpoints, paths.work_root, paths.sources):
         if files.is_link(path):
@@ -81,7 +82,7 @@ def require_real_folders(files: FileSystem, paths: JobPaths) -> None:
 
 
 def remove_attempts(paths: JobPaths) -> None:
-    """Remove the local folders of all attempts; ignore errors."""
+    """Remove the local working folders of all attempts; ignore errors."""
     with contextlib.suppress(OSError):
         for folder in sorted(paths.work_root.iterdir()):
             if JobPaths.is_attempt(folder.name):
@@ -89,16 +90,16 @@ def remove_attempts(paths: JobPaths) -> None:
 
 
 def remove_work(paths: JobPaths) -> None:
-    """Remove all local folders of a run; ignore errors."""
+    """Remove all local working folders of a run; ignore errors."""
     remove_attempts(paths)
     remove_parent(paths)
     with contextlib.suppress(OSError):
-        # Fails if it contains something else, which stays.
+        # This fails if the folder contains other files. They stay.
         paths.work_root.rmdir()
 
 
 def remove_parent(paths: JobPaths) -> None:
-    """Remove the files of the parent's snapshot that a fork kept, if there are any."""
+    """Remove the files of the snapshot that a fork started from, if it kept any."""
     shutil.rmtree(paths.parent.root, ignore_errors=True)
 
 
@@ -115,7 +116,7 @@ def _is_own(files: FileSystem, paths: JobPaths, name: str) -> bool:
     except OSError:
         return False
     if path == paths.checkpoints:
-        # Without any manifest, the user may have folders whose names are numbers.
+        # If no folder has a manifest, these may be folders of the user whose names are numbers.
         numbers = [JobPaths.number_of(name) for name in names]
         manifests = (n is not None and files.exists(paths.manifest(n)) for n in numbers)
         return not names or (None not in numbers and any(manifests))

@@ -1,6 +1,6 @@
-"""Remove snapshots that are no longer kept, and the remains of crashes.
+"""Remove old snapshots, and files that a crash left behind.
 
-A snapshot's manifest is durably removed before the first of its files is.
+The manifest of a snapshot is removed durably before the first of its files is removed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Retention"]
 
 
 class Retention:
-    """Removes snapshots of one job; needs the folder's lock.
+    """Removes snapshots of one job. The caller must hold the lock of the job's folder.
 
     Arguments:
         files: the file system.
-        paths: of the job's folder.
+        paths: the paths in the job's folder.
         record: the record of snapshot numbers.
-        reader: reads the job's snapshots.
-        lock: of the folder.
+        reader: the reader of the job's snapshots.
+        lock: the lock of the job's folder.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class Retention:
     ) -> None:
         self._files, self._paths, self._record = files, paths, record
         self._reader, self._lock = reader, lock
-        # Each call looks at the same few snapshots, and the kind of a snapshot never changes.
+        # The kind of each snapshot is cached: it never changes, and `retain` needs it every time.
         self._kinds: dict[int, SnapshotKind] = {}
 
     def note_kind(self, number: int, kind: SnapshotKind) -> None:
-        """Remember the kind of a snapshot, so that its manifest need not be read for it."""
+        """Remember the kind of a snapshot, so that `retain` need not read its manifest."""
         self._kinds[number] = kind
 
     def retain(self, keep: int, protect: AbstractSet[int]) -> tuple[int, ...]:
-        """Remove all checkpoints but the newest `keep` and those in `protect`; return which."""
+        """Remove old checkpoints; see `Store.retain`."""
         if keep < 1:
             raise ValueError(f"keep must be at least 1, not {keep}")
         self._lock.require()
@@ -65,7 +65,7 @@ class Retention:
         return removed
 
     def discard(self, number: int) -> None:
-        """Remove a snapshot, or the remains of one."""
+        """Remove a snapshot, or the folder of an incomplete snapshot."""
         self._lock.require()
         folder, manifest = self._paths.snapshot(number), self._paths.manifest(number)
         self._kinds.pop(number, None)
@@ -74,14 +74,18 @@ class Retention:
                 before = max((n for n in self._reader.published() if n != number), default=0)
                 if before < number:
                     self._record.withdraw(number, before)
-                # From here on the folder is no longer a snapshot.
+                # Without a manifest, the folder is no longer a snapshot.
                 self._files.remove(manifest)
                 self._files.sync(folder)
             if self._files.exists(folder):
                 self._files.remove_tree(folder)
 
     def clean_debris(self) -> tuple[SnapshotNumber, ...]:
-        """Remove snapshots without a manifest, and temporary files; return those numbers."""
+        """Remove snapshots without a manifest, and temporary files.
+
+        Returns:
+            The numbers of the removed snapshots.
+        """
         self._lock.require()
         removed = []
         with raising_store_error("remove what crashes left", self._paths.checkpoints):
@@ -90,7 +94,7 @@ class Retention:
             for number in self._reader.numbers():
                 if self._reader.is_published(number):
                     self._remove_temporary(self._paths.snapshot(number))
-                elif number != lost:  # the manifest of that one may be put back
+                elif number != lost:  # the user may put the lost manifest back
                     self._remove_unfinished(number)
                     removed.append(number)
         return tuple(removed)
@@ -99,7 +103,7 @@ class Retention:
         try:
             self._files.remove_tree(self._paths.snapshot(number))
         except OSError as error:
-            # A worker that has not yet noticed that its attempt ended may still write there.
+            # A worker may still write into the folder until it notices that its attempt ended.
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise
 
@@ -109,7 +113,7 @@ class Retention:
                 self._files.remove(folder / name)
 
     def _kind(self, number: SnapshotNumber) -> SnapshotKind | None:
-        """Return the kind of a published snapshot; None if its manifest is damaged."""
+        """Return the kind of a published snapshot, or None if its manifest is damaged."""
         if number not in self._kinds:
             with suppress(StoreError):
                 self._kinds[number] = self._reader.load(number).kind

@@ -1,8 +1,8 @@
-"""Record the snapshot numbers that were given out, and the newest published snapshot.
+"""Record which snapshot numbers were given out, and which snapshot was published last.
 
-With the record of published snapshots, the loss of the newest manifest is detected. The order is:
-manifest durable, record durable, output committed. So the record may be behind the manifests after
-a crash, and is ahead of them only if a manifest was lost.
+With this record, Penstock detects that the newest manifest was lost. First the manifest becomes
+durable, then the record, and then output is committed. After a crash the record may name an older
+snapshot than the newest manifest. It names a newer one only if a manifest was lost.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ __all__ = ["NumberRecord"]
 
 
 class NumberRecord:
-    """The file `numbers` of a job's folder. All methods may also raise `OSError`.
+    """Reads and writes the file `numbers` of a job's folder.
+
+    All methods raise `OSError` if the file cannot be read or written.
 
     Arguments:
         files: the file system.
-        paths: of the job's folder.
+        paths: the paths in the job's folder.
     """
 
     def __init__(self, files: FileSystem, paths: JobPaths) -> None:
@@ -32,39 +34,48 @@ class NumberRecord:
         self._path = paths.numbers
 
     def require(self) -> None:
-        """Raise `StoreError` if the record is missing or damaged."""
+        """Raise a `StoreError` if the file is missing or damaged."""
         self._read()
 
     def reserve(self, count: int, least: int) -> range:
-        """Give out `count` new numbers from `least` on, durably."""
+        """Reserve `count` new numbers durably, and return them.
+
+        Arguments:
+            count: how many numbers to reserve.
+            least: the lowest number that may be returned.
+        """
         record = self._read()
         first = max(record["next"], least)
         self._replace({**record, "next": first + count})
         return range(first, first + count)
 
     def publish(self, number: int) -> None:
-        """Record that a snapshot was published, if it is the newest."""
+        """Record that a snapshot was published, unless a newer one is recorded."""
         record = self._read()
         if record["published"] < number:
             self._replace({**record, "published": number})
 
     def withdraw(self, number: int, before: int) -> None:
-        """Record that a snapshot is about to be removed; the newest will be `before`."""
+        """Record `before` as the newest published snapshot if `number` is recorded now.
+
+        The caller is about to remove snapshot `number`.
+        """
         record = self._read()
         if record["published"] == number:
             self._replace({**record, "published": before})
 
     def lost(self, published: Callable[[], Collection[int]]) -> SnapshotNumber | None:
-        """Return the number of the newest snapshot if its manifest is gone, else None.
+        """Return the number of the newest snapshot if its manifest was lost, else None.
 
         Arguments:
-            published: lists the numbers of all manifests.
+            published: a function that returns the numbers of all snapshots with a manifest.
         """
         if not self._files.exists(self._path):
             return None
         recorded = 0
         while True:
-            # Retention may remove a snapshot as soon as a newer one is recorded: read again.
+            # A JobManager may publish a snapshot and remove older ones meanwhile. So a manifest is
+            # lost only if the record has not changed after the manifests were listed.
             again: int = self._read()["published"]
             if max(published(), default=0) >= again:
                 return None
@@ -80,7 +91,7 @@ class NumberRecord:
                 self._path,
             )
         record = read_record(self._files, self._path, "next", int)
-        # Version 0.1 recorded no published snapshot.
+        # Penstock 0.1 did not record the newest published snapshot.
         if not isinstance(record.setdefault("published", 0), int):
             raise StoreError("the file is damaged; put it back from a backup", self._path)
         return record

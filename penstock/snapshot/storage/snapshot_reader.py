@@ -1,6 +1,6 @@
 """Read the snapshots of a job's checkpoint folder.
 
-Reading needs no lock: a manifest appears whole or not at all, and never changes.
+Reading needs no lock: a manifest is published in one step, and never changes afterwards.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["SnapshotReader"]
 
 
 class SnapshotReader:
-    """Lists, loads and verifies snapshots.
+    """Lists, loads and verifies the snapshots of one job.
 
     Arguments:
         files: the file system.
-        paths: of the job's folder.
+        paths: the paths in the job's folder.
         record: the record of snapshot numbers.
     """
 
@@ -32,9 +32,12 @@ class SnapshotReader:
         self._files, self._paths, self._record = files, paths, record
 
     def list(self) -> Sequence[SnapshotInfo]:
-        """Return all snapshots and the remains of unfinished ones, oldest first.
+        """Return a description of every snapshot, oldest first; include incomplete snapshots.
 
-        If the manifest of the newest snapshot was lost, the list contains it as published.
+        If the manifest of the newest snapshot was lost, that snapshot is listed as published.
+
+        Raises:
+            StoreError: if the folder cannot be read.
         """
         with raising_store_error("list the snapshots", self._paths.checkpoints):
             lost = self.lost()
@@ -47,7 +50,7 @@ class SnapshotReader:
         """Return the manifest of a snapshot.
 
         Raises:
-            StoreError: if there is none, or it is damaged.
+            StoreError: if the snapshot has no manifest, or the manifest is damaged.
         """
         path = self._paths.manifest(number)
         with raising_store_error(f"read snapshot {number}", path):
@@ -68,14 +71,15 @@ class SnapshotReader:
         return manifest
 
     def newest(self, since: int = 0) -> Manifest | None:
-        """Return the newest snapshot, or None if there is none.
+        """Return the manifest of the newest snapshot, or None if there is no snapshot.
 
         Arguments:
-            since: look at no snapshot with a lower number.
+            since: the lowest number of a snapshot to return.
 
         Raises:
-            StoreError: if it is damaged or lost. An older one is not returned instead: resuming
-                from it would produce output a second time, which the user must decide.
+            StoreError: if the newest manifest is damaged or lost. An older one is not returned
+                instead: resuming from it would produce output a second time. Only the user can
+                decide that.
         """
         with raising_store_error("look for the newest snapshot", self._paths.checkpoints):
             lost = self.lost()
@@ -85,14 +89,14 @@ class SnapshotReader:
             return self.load(number) if number >= max(since, 1) else None
 
     def verify(self, manifest: Manifest, *, checksums: bool = False) -> None:
-        """Check that all files of a snapshot exist with their recorded sizes.
+        """Check that all files of a snapshot exist and have their recorded sizes.
 
         Arguments:
             manifest: the snapshot.
-            checksums: whether to check the files' contents as well.
+            checksums: whether to read all files and compare their checksums, too.
 
         Raises:
-            StoreError: that names the first file that differs from its record.
+            StoreError: if a file is missing or differs from its record. The error names the file.
         """
         folder = self._paths.snapshot(manifest.number)
         for handle in manifest.handles:
@@ -115,7 +119,7 @@ class SnapshotReader:
                 )
 
     def info(self, number: SnapshotNumber) -> SnapshotInfo:
-        """Return what a listing shows of a snapshot."""
+        """Return the description of a snapshot for a listing."""
         if not self.is_published(number):
             problem = "it has no manifest: it is being taken, or was never completed"
             return SnapshotInfo(number, published=False, problem=problem)
@@ -133,14 +137,22 @@ class SnapshotReader:
         )
 
     def numbers(self) -> builtins.list[SnapshotNumber]:
-        """Return the numbers of all snapshot folders, in order. Raises `OSError`."""
+        """Return the numbers of all snapshot folders, in order.
+
+        Raises:
+            OSError: if the folder cannot be read.
+        """
         if not self._files.exists(self._paths.checkpoints):
             return []
         found = map(JobPaths.number_of, self._files.names(self._paths.checkpoints))
         return sorted(number for number in found if number is not None)
 
     def published(self) -> builtins.list[SnapshotNumber]:
-        """Return the numbers of all snapshots that have a manifest, in order. Raises `OSError`."""
+        """Return the numbers of all snapshots that have a manifest, in order.
+
+        Raises:
+            OSError: if the folder cannot be read.
+        """
         return [number for number in self.numbers() if self.is_published(number)]
 
     def is_published(self, number: int) -> bool:
@@ -148,7 +160,7 @@ class SnapshotReader:
         return self._files.exists(self._paths.manifest(number))
 
     def lost(self) -> SnapshotNumber | None:
-        """Return the number of the newest snapshot if its manifest is gone, else None."""
+        """Return the number of the newest snapshot if its manifest was lost, else None."""
         with raising_store_error("read the checkpoint folder", self._paths.numbers):
             return self._record.lost(self.published)
 

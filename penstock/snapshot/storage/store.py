@@ -1,16 +1,16 @@
-"""The store of a job's snapshots: a folder in which a manifest makes a snapshot.
+"""Store a job's snapshots in its checkpoint folder.
 
-The order of the file operations guarantees:
+The order of the file operations guarantees these properties:
 
-* a snapshot is complete because its manifest exists; nothing else records it;
-* a manifest appears whole or not at all, after everything it names, and at most once
-  (`manifest_publisher.py`);
-* a snapshot's manifest is durably removed before the first of its files is (`retention.py`);
-* a number that was given out is never given out again, crash or not (`snapshot_numbers.py`).
+* A snapshot is complete if its manifest exists. Nothing else records that it is complete.
+* A crash leaves either a whole manifest or none. A manifest is published at most once, and only
+  after all files that it names are durable (`manifest_publisher.py`).
+* The manifest of a snapshot is removed durably before its first file is removed (`retention.py`).
+* A snapshot number is given out only once, even after a crash (`snapshot_numbers.py`).
 
-This holds on a file system that loses any part of the unsynced changes in a crash;
-`MemoryFileSystem` simulates one. The store does not know what the files of a task contain, nor
-which snapshot a job starts from (`coordination/restore_decision.py`).
+They hold on a file system that may lose any unsynced change in a crash. `MemoryFileSystem`
+simulates such a file system. The store does not interpret the files of a task. It does not decide
+from which snapshot a job starts, either (`coordination/restore_decision.py` does).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = ["Store"]
 
 
 class Store(SnapshotReader):
-    """The snapshots of one job, in its checkpoint folder.
+    """Reads and writes the snapshots of one job in its checkpoint folder.
 
     Any process may read (`list`, `load`, `newest`, `verify`, `job_name`, `confirmed`) at any time.
-    All methods that change the folder need the lock, except `open`. All methods block, and expect
-    one caller at a time.
+    All methods that change the folder need the lock, except `open`. All methods block. Only one
+    thread at a time may call them.
 
     Arguments:
         root: the job's checkpoint folder.
-        files: the file system; the disk's by default.
-        clock: seconds since the epoch.
+        files: the file system; the local disk by default.
+        clock: a function that returns the seconds since the epoch.
     """
 
     def __init__(
@@ -63,42 +63,47 @@ class Store(SnapshotReader):
         self._retention = Retention(files, self.paths, record, self, self._lock)
 
     def open(self, job_name: str) -> None:
-        """Create the folder if there is none, and check that it is this job's and fit for use.
+        """Create the folder if it does not exist, and check that this job can use it.
 
         Raises:
-            StoreError: if it cannot be written, is full, has no hard links, is another job's, or
-                holds files that are not Penstock's.
+            StoreError: if the folder cannot be written, belongs to another job, or contains files
+                of other programs, or if the disk is full or has no hard links.
         """
         self._identity.establish(job_name, int(self._clock() * 1000))
         with raising_store_error("read the checkpoint folder", self.paths.numbers):
             self._record.require()
 
     def require_usable(self, job_name: str) -> None:
-        """Refuse a folder that is another job's or holds other files; change nothing.
+        """Check that the job may use the folder; do not change the folder.
 
-        A folder that does not exist can be used.
+        A folder that does not exist passes the check.
 
         Raises:
-            StoreError: with the reason.
+            StoreError: if the folder belongs to another job, or contains files of other programs.
         """
         self._identity.require_usable(job_name)
 
     def require_own(self, manifest: Manifest, job_name: str) -> None:
-        """Raise `StoreError` for a snapshot of this folder that another job took."""
+        """Raise a `StoreError` if another job took this snapshot of the folder."""
         self._identity.require_own(manifest, job_name)
 
     def job_name(self) -> str:
-        """Return the name of the folder's job; raise `StoreError` if the folder is no job's."""
+        """Return the name of the job that owns the folder.
+
+        Raises:
+            StoreError: if this is not a checkpoint folder, or its file `job` cannot be used.
+        """
         return self._identity.job_name()
 
     def lock(self) -> None:
-        """Take the folder for this process, until `unlock` or the end of the process.
+        """Lock the folder for this process, until `unlock` or the end of the process.
 
-        All changes that are visible afterwards are durable, even those that a former holder did
-        not sync.
+        Then sync all changes in the folder, because a former process may not have synced its last
+        changes.
 
         Raises:
-            StoreError: if another process has it, or locks do not work there.
+            StoreError: if another process has locked the folder, if locks do not work on the file
+                system, or if the changes cannot be synced.
         """
         self._lock.acquire()
         try:
@@ -109,72 +114,87 @@ class Store(SnapshotReader):
             raise
 
     def unlock(self) -> None:
-        """Release the folder; does nothing if it is not locked."""
+        """Release the lock of the folder; do nothing if it is not locked."""
         self._lock.release()
 
     def reserve_numbers(self, count: int) -> range:
-        """Give out `count` new snapshot numbers, durably: they are never given out again.
+        """Reserve `count` new snapshot numbers durably, and return them.
+
+        A number is reserved only once in a job's folder.
 
         Raises:
-            StoreError: if that cannot be recorded; then none are given out.
+            StoreError: if the reservation cannot be recorded. Then no numbers are reserved.
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, not {count}")
         self._lock.require()
         with raising_store_error("reserve snapshot numbers", self.paths.numbers):
-            # An old record may have been restored from a backup: look at the folders, too.
+            # The record may come from an old backup, so the numbers of the folders count, too.
             least = max((number + 1 for number in self.numbers()), default=0)
             return self._record.reserve(count, least)
 
     def create_folder(self, number: int) -> Path:
-        """Create the folder of a new snapshot and return its path."""
+        """Create the folder of a new snapshot and return its path.
+
+        Raises:
+            StoreError: if the folder exists already or cannot be created.
+        """
         return self._publisher.create_folder(number)
 
     def persist_folder(self, number: int) -> None:
-        """Make the name of a snapshot's folder durable before `publish` would."""
+        """Make the name of a snapshot's folder durable, so that `publish` need not do it."""
         self._publisher.persist_folder(number)
 
     def publish(self, manifest: Manifest) -> Path:
-        """Complete a snapshot: write its manifest durably and return the path.
+        """Complete a snapshot: write its manifest durably and return the manifest's path.
 
-        All files that it names must be durable, with their names in the tasks' folders. The names
-        in the snapshot's own folder are synced here.
+        All files that the manifest names must be durable, and so must be their names in the tasks'
+        folders. This method syncs the names in the snapshot's own folder.
 
         Raises:
-            StoreError: if there is a manifest already, or it cannot be written. The snapshot then
-                counts as aborted. After a crash at this moment the manifest may still be there,
-                and restoring from it would be right: its committables are in the next one, too.
+            StoreError: if the snapshot has a manifest already, or it cannot be written. The
+                snapshot then counts as aborted. If the process crashes at this moment, the manifest
+                may still exist. Restoring from it is correct, because the next manifest contains
+                its committables, too.
         """
         path = self._publisher.publish(manifest)
         self._retention.note_kind(manifest.number, manifest.kind)
         return path
 
     def discard(self, number: int) -> None:
-        """Remove a snapshot, or the remains of one."""
+        """Remove a snapshot, or the folder of an incomplete snapshot."""
         self._retention.discard(number)
 
     def retain(self, keep: int, protect: AbstractSet[int] = frozenset()) -> tuple[int, ...]:
-        """Remove all checkpoints but the newest `keep` and those in `protect`; return which.
+        """Remove all checkpoints except the newest `keep`, and except those in `protect`.
 
-        Savepoints, final snapshots and damaged ones stay.
+        Savepoints, final snapshots and damaged snapshots are not removed.
 
         Arguments:
-            keep: number of checkpoints to keep, at least 1.
-            protect: snapshots that unconfirmed committables need (`committables.needed_numbers`).
+            keep: the number of checkpoints to keep, at least 1.
+            protect: the numbers of snapshots that unconfirmed committables need; see
+                `committables.needed_numbers`.
+
+        Returns:
+            The numbers of the removed checkpoints.
         """
         return self._retention.retain(keep, protect)
 
     def clean_debris(self) -> tuple[SnapshotNumber, ...]:
-        """Remove snapshots without a manifest, and temporary files; return those numbers."""
+        """Remove snapshots without a manifest, and temporary files.
+
+        Returns:
+            The numbers of the removed snapshots.
+        """
         return self._retention.clean_debris()
 
     def confirmed(self) -> dict[tuple[str, str], int]:
-        """Return which output is known to be published; see `confirmed_output.py`."""
+        """Return the record of published output; see `confirmed_output.py`."""
         with raising_store_error("read the checkpoint folder", self.paths.commits):
             return read_confirmed(self._files, self.paths)
 
     def confirm(self, confirmed: Confirmed) -> None:
-        """Record durably which output is published."""
+        """Write the record of published output durably."""
         self._lock.require()
         with raising_store_error("record what is published", self.paths.commits):
             write_confirmed(self._files, self.paths, confirmed)

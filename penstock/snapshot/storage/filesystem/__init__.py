@@ -1,1 +1,1 @@
-"""File operations: on the disk, in memory, and their errors."""
+"""Implement file operations on the disk and in memory, and describe their errors."""

@@ -1,6 +1,6 @@
-"""The file operations of the store, on the disk.
+"""Implement the file operations of the store on the local disk.
 
-Nothing here depends on snapshots. `memory.py` has a simulation for tests.
+This module does not depend on snapshots. `memory.py` has a simulation of it for tests.
 """
 
 from __future__ import annotations
@@ -20,52 +20,57 @@ __all__ = ["FileSystem"]
 
 
 class FileSystem:
-    """The file operations of the store, on the disk.
+    """The file operations of the store, on the local disk.
 
-    `write`, `link`, `rename`, `remove`, `make_folder` and `remove_tree` are durable only after
-    `sync`: of the file for its content, of the folder for its names. All raise `OSError`.
+    The effect of `write`, `link`, `rename`, `remove`, `make_folder` and `remove_tree` is durable
+    only after `sync`. Call `sync` with a file for its content, and with a folder for the names in
+    it. All methods raise `OSError` if the operation fails.
     """
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder that does not exist, in a folder that does."""
+        """Create a folder. The parent folder must exist, and the new folder must not exist."""
         path.mkdir()
 
     def write(self, path: Path, data: bytes) -> None:
-        """Create or overwrite a file; a symbolic link of that name is not followed."""
+        """Create or overwrite a file; raise `OSError` if the path is a symbolic link."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with open(os.open(path, flags, 0o666), "wb") as file:
             file.write(data)
 
     def sync(self, path: Path) -> None:
-        """Make a file's content, or a folder's names, outlive a crash."""
+        """Make the content of a file, or the names in a folder, durable."""
         sync_path(path)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; raises `FileExistsError` if that is taken."""
+        """Create a hard link to a file; raise `FileExistsError` if `target` exists."""
         os.link(source, target)
 
     def link_or_copy(self, source: Path, target: Path) -> bool:
-        """Make `target` a second name of a file, or else a copy; return whether it is a name."""
+        """Create a hard link to a file, or a copy of it if it cannot be linked.
+
+        Returns:
+            Whether `target` is a hard link.
+        """
         try:
             self.link(source, target)
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError:
-            # The target is on another file system, or on one without links.
+            # The target is on another file system, or the file system has no hard links.
             self.write(target, self.read(source))
             return False
         return True
 
     def links(self, path: Path) -> int:
-        """Return the number of names of a file."""
+        """Return the number of hard links to a file."""
         return path.stat().st_nlink
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file; another one of the target name is replaced."""
+        """Rename a file; replace the file at `target` if there is one."""
         source.replace(target)
 
     def remove(self, path: Path) -> None:
-        """Remove a file's name."""
+        """Remove a file."""
         path.unlink()
 
     def remove_tree(self, path: Path) -> None:
@@ -78,11 +83,11 @@ class FileSystem:
             return file.read()
 
     def names(self, path: Path) -> list[str]:
-        """Return the names in a folder, sorted."""
+        """Return the names of all files and folders in a folder, sorted."""
         return sorted(entry.name for entry in path.iterdir())
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is a file or folder."""
+        """Return whether a file or folder exists at the path."""
         return path.exists()
 
     def is_link(self, path: Path) -> bool:
@@ -94,19 +99,22 @@ class FileSystem:
         return path.stat().st_size
 
     def checksum(self, path: Path) -> str:
-        """Return the hex BLAKE2b-128 of a file's content, as in `FileRecord`."""
+        """Return the BLAKE2b-128 checksum of a file's content in hex, as in `FileRecord`."""
         with _open_regular(path) as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
         return digest.hexdigest()
 
     def lock(self, path: Path, holder: bytes) -> int:
-        """Lock a file until the process ends, and write `holder` into it; return a token.
+        """Lock a file until `unlock` or the end of the process, and write `holder` into it.
+
+        Returns:
+            A token for `holds` and `unlock`.
 
         Raises:
             BlockingIOError: if another process has the lock.
             OSError: with ENOLCK if locks do not work on this file system.
         """
-        # Do not follow a link: the file is truncated below.
+        # Do not follow a symbolic link, because the file is truncated below.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +128,8 @@ class FileSystem:
 
     @staticmethod
     def _check_lock_works(path: Path) -> None:
-        # On some shared file systems flock succeeds and does nothing: try a second lock.
+        # On some shared file systems, flock succeeds and does nothing. So try a second lock, which
+        # must fail.
         second = os.open(path, os.O_RDWR)
         try:
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,21 +140,27 @@ class FileSystem:
         raise OSError(errno.ENOLCK, "a lock that was held could be taken again")
 
     def holds(self, path: Path, token: int) -> bool:
-        """Return whether the locked file still has that name."""
+        """Return whether the path still refers to the file that was locked."""
         try:
             return os.path.samestat(os.fstat(token), path.stat())
         except FileNotFoundError:
             return False
 
     def unlock(self, path: Path, token: int) -> None:
-        """Release the lock. The file stays: if it were removed, two processes could lock it."""
+        """Release a lock, and empty its file.
+
+        The file is not removed. Otherwise two processes could lock different files of that name.
+        """
         del path
         os.ftruncate(token, 0)
         os.close(token)
 
 
 def _open_regular(path: Path) -> BufferedReader:
-    """Open a file to read it; a pipe or a device would block, or never end."""
+    """Open a regular file for reading; raise `OSError` for a pipe or a device.
+
+    Reading a pipe or a device could block, or return data without an end.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -1,7 +1,8 @@
 """Sync, write and replace files of the local disk so that they outlive a power failure.
 
-A crash can lose the content of a file and its name in its folder, independently. Each function
-documents which of them is durable when it returns. All of them block and raise `OSError`.
+A crash can lose the content of a file, or its name in its folder, or both. The docstring of each
+function says which of the two is durable when the function returns. All functions block, and raise
+`OSError` if the operation fails.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["make_folders", "replace_file", "sync_file", "sync_path", "write_file
 
 def sync_path(path: Path) -> None:
     """Make the content of a file, or the names in a folder, durable."""
-    # O_NONBLOCK: opening a named pipe would wait for a writer.
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
@@ -24,15 +25,16 @@ def sync_path(path: Path) -> None:
 
 
 def sync_file(file: IO[Any]) -> None:
-    """Make all that was written to an open file durable; not its name."""
+    """Make the content of an open file durable, but not its name in the folder."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Create a file and make its content durable; not its name.
+    """Create a file and make its content durable, but not its name in the folder.
 
-    Raises `FileExistsError` if there is one of that name.
+    Raises:
+        FileExistsError: if the file exists already.
     """
     with path.open("xb") as file:
         file.write(data)
@@ -44,10 +46,10 @@ def replace_file(path: Path, data: bytes, temporary: Path, *, durable: bool = Tr
 
     Arguments:
         path: the file; it need not exist.
-        data: its new content.
-        temporary: path for the new content until it is complete, in the same folder. A leftover of
-            a crash is overwritten.
-        durable: whether content and name survive a crash of the machine.
+        data: the new content.
+        temporary: the path of a temporary file for the new content, in the same folder. If that
+            file exists, for example after a crash, it is overwritten.
+        durable: whether to make the content and the name durable.
     """
     with temporary.open("wb") as file:
         file.write(data)
@@ -59,7 +61,7 @@ def replace_file(path: Path, data: bytes, temporary: Path, *, durable: bool = Tr
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it; their names are durable."""
+    """Create a folder and its missing parent folders, and make their names durable."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:

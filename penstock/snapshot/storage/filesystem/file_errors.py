@@ -1,4 +1,4 @@
-"""Turn errors of the file system into errors with advice for the user."""
+"""Convert errors of the file system into errors with advice for the user."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ADVICE = {
 
 @contextmanager
 def raising_store_error(doing: str, path: Path) -> Iterator[None]:
-    """Raise a `StoreError` for an `OSError` of the block.
+    """Raise a `StoreError` instead if the `with` block raises an `OSError`.
 
     Arguments:
-        doing: the action of the block, as in "cannot ...".
-        path: the file or folder, if the error does not name one.
+        doing: the action of the block, which follows "cannot" in the message.
+        path: the file or folder to name in the message, if the `OSError` does not name one.
     """
     try:
         yield
@@ -39,6 +39,6 @@ def raising_store_error(doing: str, path: Path) -> Iterator[None]:
 
 
 def store_error(doing: str, path: Path, error: OSError) -> StoreError:
-    """Return the error to raise for an `OSError`; see `raising_store_error`."""
+    """Return the `StoreError` to raise for an `OSError`; see `raising_store_error`."""
     advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
     return StoreError(f"cannot {doing}: {advice}", error.filename or path)

@@ -21,14 +21,16 @@ class _Node:
 
 
 class MemoryFileSystem(FileSystem):
-    """A file system in memory that fails and crashes at random, under a seed.
+    """A file system in memory that simulates failures and crashes, for tests.
 
-    It has two states: the one that programs see, and the one that would survive a crash. Changes of
-    different names in one folder survive independently: POSIX guarantees no more.
+    It has two states: the state that programs see, and the state that would survive a crash. In a
+    crash, each unsynced change of a name in a folder is lost or survives by itself. POSIX does not
+    guarantee more.
 
     Arguments:
-        seed: of all random choices.
-        failure_rate: probability that a changing operation fails as on a full disk.
+        seed: the seed of all random choices.
+        failure_rate: the probability that an operation that changes something fails as on a full
+            disk.
     """
 
     def __init__(self, seed: int = 0, failure_rate: float = 0.0) -> None:
@@ -44,7 +46,7 @@ class MemoryFileSystem(FileSystem):
         """Simulate a crash of the machine: release all locks and lose unsynced changes.
 
         Arguments:
-            keep: probability that an unsynced change survives.
+            keep: the probability that an unsynced change survives.
         """
         self._locks.clear()
         for path in sorted({*self._seen, *self._durable}):
@@ -55,7 +57,7 @@ class MemoryFileSystem(FileSystem):
             if path.parent in survivors or path == path.parent:
                 survivors[path] = node
                 if node.seen != node.durable and self._survives(keep):
-                    # All of the content survives, or the part that had reached the disk.
+                    # Either the whole unsynced content survives, or only its first bytes.
                     length = len(node.seen)
                     if not self._survives(keep):
                         length = self._random.randrange(length + 1)
@@ -73,7 +75,7 @@ class MemoryFileSystem(FileSystem):
             self._durable.pop(path, None)
 
     def _change(self, operation: str, path: Path) -> None:
-        """Fail at random; called before any change and any sync."""
+        """Raise an `OSError` with probability `failure_rate`. All changes and syncs call this."""
         if self.failure_rate and self._random.random() < self.failure_rate:
             raise OSError(errno.ENOSPC, f"simulated fault in {operation}", str(path))
 
@@ -90,7 +92,7 @@ class MemoryFileSystem(FileSystem):
         self._seen[path] = node
 
     def make_folder(self, path: Path) -> None:
-        """Make one folder."""
+        """Create a folder. The parent folder must exist."""
         self._add("make_folder", path, _Node(folder=True))
 
     def write(self, path: Path, data: bytes) -> None:
@@ -101,7 +103,7 @@ class MemoryFileSystem(FileSystem):
         self._node(path).seen = data
 
     def sync(self, path: Path) -> None:
-        """Make a file's content, or a folder's names, outlive a crash."""
+        """Make the content of a file, or the names in a folder, durable."""
         self._change("sync", path)
         node = self._node(path)
         node.durable = node.seen
@@ -110,22 +112,22 @@ class MemoryFileSystem(FileSystem):
                 self._make_durable(other)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name."""
+        """Create a hard link to a file; raise `FileExistsError` if `target` exists."""
         self._add("link", target, self._node(source))
 
     def links(self, path: Path) -> int:
-        """Return the number of names of a file."""
+        """Return the number of hard links to a file."""
         node = self._node(path)
         return sum(other is node for other in self._seen.values())
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name."""
+        """Rename a file; replace the file at `target` if there is one."""
         self._change("rename", target)
         self._seen[target] = self._node(source)
         del self._seen[source]
 
     def remove(self, path: Path) -> None:
-        """Remove a name."""
+        """Remove a file or an empty folder."""
         self._change("remove", path)
         self._node(path)
         del self._seen[path]
@@ -141,17 +143,17 @@ class MemoryFileSystem(FileSystem):
         return self._node(path).seen
 
     def names(self, path: Path) -> list[str]:
-        """Return the names in a folder, sorted."""
+        """Return the names of all files and folders in a folder, sorted."""
         if not self._node(path).folder:
             raise NotADirectoryError(errno.ENOTDIR, "no folder", str(path))
         return sorted(other.name for other in self._seen if other.parent == path and other.name)
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is a file or folder."""
+        """Return whether a file or folder exists at the path."""
         return path in self._seen
 
     def is_link(self, path: Path) -> bool:
-        """Return False: there are no symbolic links."""
+        """Return False, because this file system has no symbolic links."""
         del path
         return False
 
@@ -160,11 +162,11 @@ class MemoryFileSystem(FileSystem):
         return len(self.read(path))
 
     def checksum(self, path: Path) -> str:
-        """Return the hex BLAKE2b-128 of a file's content."""
+        """Return the BLAKE2b-128 checksum of a file's content in hex."""
         return hashlib.blake2b(self.read(path), digest_size=16).hexdigest()
 
     def lock(self, path: Path, holder: bytes) -> int:
-        """Lock a file; return a token."""
+        """Lock a file and write `holder` into it; return a token for `holds` and `unlock`."""
         if path in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, "locked", str(path))
         self.write(path, holder)
@@ -173,10 +175,10 @@ class MemoryFileSystem(FileSystem):
         return self._tokens
 
     def holds(self, path: Path, token: int) -> bool:
-        """Return whether the lock is still held."""
+        """Return whether the lock of this token is still held, and the file exists."""
         return self._locks.get(path) == token and path in self._seen
 
     def unlock(self, path: Path, token: int) -> None:
-        """Release the lock."""
+        """Release the lock of this token."""
         if self._locks.get(path) == token:
             del self._locks[path]

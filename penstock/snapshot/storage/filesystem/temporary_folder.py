@@ -1,9 +1,9 @@
-"""Private temporary folders, which are removed even if their process was killed.
+"""Create private temporary folders, which are removed even if their process was killed.
 
 A folder belongs to the process that holds a lock on the file `lock` in it. The kernel releases the
-lock when the process ends. Making a folder removes those whose lock is free, if they belong to this
-user, have a name as given here and contain such a file. A process id would not suffice: processes
-in other PID namespaces may share the file system.
+lock when the process ends. A process that creates such a folder also removes the abandoned folders
+of this user: those whose file `lock` is not locked. A process id in the folder's name would not
+suffice, because processes in other PID namespaces may share the file system.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _NAME = re.compile(r"penstock-[a-z]+-[a-z0-9_]{8}")
 
 
 class TemporaryFolder:
-    """A temporary folder of this process, open to this user only; a context manager.
+    """A context manager for a temporary folder that only this user can read.
 
     Arguments:
-        kind: a word for its name: small letters only.
-        parent: where to make it; None takes Python's choice, which `TMPDIR` sets.
+        kind: a word in small letters that becomes part of the folder's name.
+        parent: the folder in which to create it. By default, Python's temporary folder, which
+            the variable `TMPDIR` sets.
 
     Raises:
-        StoreError: if it cannot be made.
+        StoreError: if the folder cannot be created.
     """
 
     def __init__(self, kind: str, parent: str | None = None) -> None:
@@ -42,7 +43,7 @@ class TemporaryFolder:
             place = Path(parent or tempfile.gettempdir())
             remove_abandoned(place)
             if parent is not None:
-                # The folders of sockets are elsewhere if `TMPDIR` is set.
+                # Folders of other kinds are in Python's temporary folder, so clean up there, too.
                 with contextlib.suppress(OSError):
                     remove_abandoned(Path(tempfile.gettempdir()))
             while (made := _make(kind, place)) is None:
@@ -55,12 +56,12 @@ class TemporaryFolder:
             ) from error
         self._folder = made[0]
         self._lock: int | None = made[1]
-        #: For the content; the lock is beside it.
+        #: The folder for the user's files. The file `lock` is not in it, but beside it.
         self.path = self._folder / "content"
 
     def remove(self) -> None:
-        """Remove the folder with its content; do nothing a second time."""
-        # A forked child inherits the lock, but does not own the folder.
+        """Remove the folder with its content; do nothing if it is already removed."""
+        # A forked child process inherits the lock, but only the parent may remove the folder.
         if self._lock is None or self._process != os.getpid():
             return
         _remove(self._folder)
@@ -92,7 +93,7 @@ def _make(kind: str, parent: Path) -> tuple[Path, int] | None:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove the folders of processes that have ended without removing them."""
+    """Remove the temporary folders in `parent` whose processes ended without removing them."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
@@ -104,7 +105,7 @@ def _remove_if_abandoned(folder: Path) -> None:
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
         return
-    # O_NONBLOCK: opening a named pipe would block.
+    # Without O_NONBLOCK, opening a named pipe would block.
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if stat.S_ISREG(os.fstat(lock).st_mode):
@@ -115,7 +116,10 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder whose lock is held; the lock last, so that others can finish the removal."""
+    """Remove a folder whose lock this process holds.
+
+    The file `lock` is removed last, so that another process can finish an interrupted removal.
+    """
     shutil.rmtree(folder / "content", ignore_errors=True)
     with contextlib.suppress(OSError):
         if [path.name for path in folder.iterdir()] == [_LOCK]:
