@@ -1,7 +1,8 @@
-"""Logs of records in flight, on their way into a snapshot.
+"""In-flight logs that a task writes to a snapshot.
 
-A `ChannelLog` is filled by the channel that it belongs to; a `BatchLog` holds batches that the
-task itself had. The checkpoint writer reads their parts, and releases them once they are durable.
+A channel adds its records to its `ChannelLog`. A `BatchLog` holds batches that the task has taken
+from a channel. The checkpoint writer reads the parts of a log, and releases the log once it is
+durable.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ Encode = Callable[[RecordBatch], bytes]
 
 @dataclass(frozen=True)
 class EdgeIdentity:
-    """Identifies the edge of a log after a restart, with the subtasks at its ends.
+    """Identifies an edge of the graph in a log, also after a restart of the job.
 
     Arguments:
-        producer, consumer: uids of the operators.
-        input: index of the consumer's input.
+        producer, consumer: the uids of the operators at the two ends of the edge.
+        input: the index of the consumer's input.
         partitioning: the name of the partitioning.
-        name: for people.
+        name: the name of the edge in messages.
     """
 
     producer: str
@@ -42,8 +43,8 @@ class EdgeIdentity:
 class InFlightLog(Protocol):
     """The records that were in flight on one channel, to be written to a snapshot.
 
-    `source` and `target` are the subtasks at the ends of the edge, `records` is the number of
-    records. `keep` is false if only that number is wanted.
+    `source` and `target` are the indices of the subtasks at the ends of the channel. `records` is
+    the number of records. If `keep` is false, the log counts the records and does not store them.
     """
 
     edge: EdgeIdentity
@@ -53,20 +54,23 @@ class InFlightLog(Protocol):
     keep: bool
 
     def parts(self) -> Iterator[LogPart | None]:
-        """Return the log in order; None between batches that had to be encoded first."""
+        """Yield the parts of the log in order, and None each time it has encoded a batch.
+
+        The caller may pause at a None, since encoding takes time.
+        """
 
     def release(self) -> None:
-        """Free what the log holds: it is durable, or not needed any more."""
+        """Free the records of the log, because they are durable or not needed any more."""
 
 
 class BatchLog:
     """A log of batches that are in memory.
 
     Arguments:
-        edge, source, target: the channel that they are in flight on.
+        edge, source, target: the channel on which the batches are in flight.
         batches: the records. They are encoded at once, since the task may change them later.
-        encode: returns records as bytes.
-        keep: whether the records are wanted, and not only their number.
+        encode: returns the bytes of a batch.
+        keep: whether to store the records, and not only their number.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class BatchLog:
         self._batches = [encode(batch) for batch in batches] if keep else []
 
     def parts(self) -> Iterator[LogPart | None]:
-        """Return the encoded batches."""
+        """Yield the encoded batches."""
         yield from self._batches
 
     def release(self) -> None:
@@ -92,7 +96,7 @@ class BatchLog:
 
 
 class RecordedEntry:
-    """A batch of a log that is in memory, with its bytes once they were needed."""
+    """A batch of a log in memory, with its encoded bytes or None before they are needed."""
 
     __slots__ = ("batch", "payload")
 
@@ -105,10 +109,10 @@ class ChannelLog:
     """The records in flight on one channel when a snapshot was taken.
 
     Arguments:
-        number: the snapshot.
+        number: the number of the snapshot.
         edge, channel: the identity of the channel.
-        encode_entry: sets the payload of an entry that has none.
-        keep: whether the records are wanted, and not only their number.
+        encode_entry: encodes the batch of an entry and sets the payload of the entry.
+        keep: whether to store the records, and not only their number.
     """
 
     def __init__(
@@ -127,15 +131,15 @@ class ChannelLog:
         self._parts: list[RecordedEntry | Hold] = []
 
     def count(self, records: int) -> None:
-        """Add to the number of records."""
+        """Add `records` to the number of records in the log."""
         self.records += records
 
     def add(self, part: RecordedEntry | Hold) -> None:
-        """Append a part: a batch in memory, or a range of a queue on disk."""
+        """Append a part to the log: a batch in memory, or a range of a queue on disk."""
         self._parts.append(part)
 
     def parts(self) -> Iterator[LogPart | None]:
-        """Return the log in order; None between batches that had to be encoded first."""
+        """Yield the parts of the log in order, and None each time it has encoded a batch."""
         for part in self._parts:
             if isinstance(part, Hold):
                 yield from part.ranges()
@@ -147,7 +151,7 @@ class ChannelLog:
             yield part.payload
 
     def release(self) -> None:
-        """Free the batches, and the segments on disk that were kept for the log."""
+        """Free the log's batches in memory, and release its segments on disk."""
         parts, self._parts = self._parts, []
         for part in parts:
             if isinstance(part, Hold):

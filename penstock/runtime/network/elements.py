@@ -1,7 +1,7 @@
 """Elements of a channel: batches of records, and markers between them.
 
-A barrier overtakes records only in unaligned snapshots, which log them. `EndOfInput` ends the
-data and not the channel: barriers may still follow it.
+Barriers overtake records only in unaligned snapshots. The overtaken records are then logged.
+After `EndOfInput` no batches follow, but barriers may still follow.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["Barrier", "Element", "EncodedBatch", "EndOfInput", "count_of"]
 
 
 class EncodedBatch:
-    """A batch as received from a socket or read from disk; the task decodes it.
+    """A batch that was received from a socket or read from disk, and is not decoded yet.
 
     Arguments:
-        payload: the records, encoded by the codec.
+        payload: the records, encoded by the codec of the channel.
         count: the number of records.
     """
 
@@ -31,10 +31,10 @@ class EncodedBatch:
 
 @dataclass(frozen=True)
 class Barrier:
-    """Separates the records of snapshot `number` from those behind it.
+    """Separates the records that belong to snapshot `number` from the records behind it.
 
-    An `urgent` barrier has overtaken records. Its receiver starts the snapshot at once instead of
-    aligning for a while first.
+    An `urgent` barrier has overtaken records. The receiving task starts the snapshot at once, and
+    does not try to align first.
     """
 
     number: int

@@ -1,14 +1,15 @@
 """The receiving end of a back-edge: a channel whose sender never waits for the task.
 
-A bounded back-edge could make a circle of tasks wait for each other, so this channel is unbounded:
-in memory up to a budget, and beyond it on disk, in order. Credits go back when a batch *arrives*;
-a sender waits only until the other process has read its socket.
+With a bounded back-edge, the tasks of a cycle could all wait for each other. For that reason this
+channel is unbounded: it keeps elements in memory up to a limit, and further elements on disk. The
+channel returns a credit when a batch *arrives*. The sender waits only until the receiving process
+has read the socket.
 
-For a snapshot the channel is logged (Algorithm 2, ABS section 4.3): the elements that wait in it
-when the snapshot is taken, and those that arrive until the barrier does. The log is taken on
-arrival and records are processed meanwhile, so a snapshot does not wait until the loop is empty.
-Elements on disk are not written a second time: the log holds their segments until these are linked
-into the snapshot.
+For a snapshot the channel is logged (Algorithm 2, ABS section 4.3). The log has the elements that
+wait in the channel when the snapshot is taken, and the elements that arrive before the barrier.
+They are logged when they arrive, and the task processes them meanwhile. So a snapshot does not
+wait until the loop is empty. Elements on disk are not written a second time: the log holds their
+segments until these are linked into the snapshot.
 """
 
 from __future__ import annotations
@@ -38,21 +39,22 @@ from penstock.snapshot.storage import in_flight_log as format
 __all__ = ["FeedbackChannel"]
 
 UNBOUNDED = 1 << 30
-#: The assumed size of a record in memory, until the first ones were encoded.
+#: The assumed size of a record in memory, in bytes, until the first records were encoded.
 _RECORD_BYTES = 64
-#: Objects in memory are larger than their bytes. The factor cannot be measured cheaply.
+#: The assumed size of a record in memory, divided by its encoded size. An exact measurement would
+#: be slow.
 _MEMORY_FACTOR = 4
 
 
 class FeedbackChannel(RecordedChannel):
-    """One back-edge channel of a task.
+    """One feedback channel of a task.
 
     Arguments:
         id, listener, clock, edge, eager: see `RecordedChannel`.
         capacity: the maximum number of batches that a sender in another process has in flight.
-        encode: returns records as bytes, for the log and the disk.
-        folder: for elements on disk; created with the first one.
-        memory_bytes: the approximate limit of the elements in memory.
+        encode: returns the bytes of a batch, for the log and the disk.
+        folder: the folder for elements on disk; created with the first of them.
+        memory_bytes: the approximate maximum size of the elements in memory.
     """
 
     is_feedback = True
@@ -73,16 +75,16 @@ class FeedbackChannel(RecordedChannel):
         super().__init__(id, listener, capacity, clock, edge=edge, encode=encode, eager=eager)
         self._memory_bytes = memory_bytes
         self._spill = SpillQueue(folder)
-        #: The sizes of the elements in memory, and their sum.
+        #: The sizes of the elements in memory, in bytes; `_used_bytes` is their sum.
         self._sizes: deque[int] = deque()
         self._used_bytes = 0
         self._record_bytes: float = _RECORD_BYTES
         self._records_in_memory = 0
-        #: Barriers on disk that were not read back yet, with their places.
+        #: The barriers that are on disk only, with their positions in the spill queue.
         self._spilled_barriers: deque[tuple[Barrier, Mark]] = deque()
-        #: The range on disk that the open log holds.
+        #: The range on disk that belongs to the open log; None if it has no range there.
         self._hold: Hold | None = None
-        #: The most bytes that were ever on disk.
+        #: The largest number of bytes that were on disk at one time.
         self.spilled_peak = 0
 
     def __len__(self) -> int:
@@ -90,7 +92,7 @@ class FeedbackChannel(RecordedChannel):
 
     @property
     def room(self) -> int:
-        """Return a number that no sender reaches."""
+        """Return a very large number, because the channel is unbounded."""
         return UNBOUNDED
 
     @property
@@ -104,7 +106,12 @@ class FeedbackChannel(RecordedChannel):
         return self._spill.bytes
 
     def put(self, element: Element) -> None:
-        """Add an element at the end. Raise `StoreError` if it cannot be written to disk."""
+        """Append an element to the channel, in memory or on disk.
+
+        Raises:
+            ProtocolError: a batch or a second end of input follows the end of input.
+            StoreError: the element cannot be written to disk.
+        """
         if self.ended and not isinstance(element, Barrier):
             raise self._after_end(element)
         first = not len(self)
@@ -121,7 +128,11 @@ class FeedbackChannel(RecordedChannel):
             self._barrier_arrived(element)
 
     def take(self) -> Element:
-        """Remove and return the first element. Raise `ProtocolError` if blocked or empty."""
+        """Remove and return the first element.
+
+        Raises:
+            ProtocolError: the channel is blocked or empty.
+        """
         if self.blocked or not len(self):
             raise ProtocolError(f"nothing to take from {self.id} (blocked: {self.blocked})")
         if not self._queue:
@@ -201,7 +212,7 @@ class FeedbackChannel(RecordedChannel):
         self._record_bytes = _MEMORY_FACTOR * len(payload) / max(1, count)
 
     def _read_back(self) -> None:
-        """Read the first elements on disk into memory."""
+        """Read the first elements on disk into memory, up to a quarter of `memory_bytes`."""
         for kind, payload, count in self._spill.read(max(1, self._memory_bytes // 4)):
             element: Element
             if kind == format.BATCH:
@@ -215,13 +226,18 @@ class FeedbackChannel(RecordedChannel):
             self._keep_in_memory(element, self._size(element))
 
     def close(self) -> None:
-        """Close the files on disk."""
+        """Close the files of the spill queue."""
         self._spill.close()
 
     # ---- the log
 
     def start_log(self, number: int, keep: bool = True) -> ChannelLog:
-        """Log the elements that wait here, and those that arrive before barrier `number`."""
+        """Log the waiting elements, and all that arrive before barrier `number`.
+
+        Arguments:
+            number: the number of the snapshot.
+            keep: whether to store the records, and not only their number.
+        """
         log = self._new_log(number, keep)
         if self._log_queue(log):
             return log
@@ -246,7 +262,7 @@ class FeedbackChannel(RecordedChannel):
             self._hold = hold
 
     def drop_log(self) -> None:
-        """End the log: the barrier has arrived, or the snapshot was aborted."""
+        """End the log, because the barrier has arrived or the snapshot was aborted."""
         self._end_hold()
         super().drop_log()
 

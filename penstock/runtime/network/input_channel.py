@@ -1,12 +1,12 @@
 """The receiving end of a channel: FIFO, without loss, with `block()` and `unblock()`.
 
-A channel belongs to the input gate of one task. The sender puts elements in: directly if it is in
-the same process, otherwise through the reader of the connection. The sender never waits for the
-task here, because flow control is by credits. It may have `capacity` batches in flight, and gets a
-credit back when the task *takes* a batch. Markers need no credit. Batches in kernel buffers count
-as in flight, too; this bounds the time that a barrier needs.
+A channel belongs to the input gate of one task. A sender in the same process puts elements into
+the channel directly; for another process, the reader of the connection does. `put` never waits,
+because credits control the flow. The sender may have `capacity` batches in flight, and gets a
+credit back when the task *takes* a batch. Markers need no credit. Batches in kernel buffers also
+count as in flight; this limits the time that a barrier needs.
 
-Nothing here awaits; the other parts are notified through callbacks.
+No function here awaits. The channel notifies the gate and the sender through callbacks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["FIRST_RECORDS", "ChannelListener", "InputChannel"]
 
-#: The largest number of records in a batch until the receiver has processed some.
+#: The maximum number of records in a batch until the receiver has processed some batches.
 FIRST_RECORDS = 16
 
 
@@ -30,16 +30,16 @@ class ChannelListener(Protocol):
     """Receives the events of input channels; implemented by the input gate."""
 
     def on_ready(self, channel: InputChannel) -> None:
-        """Handle that a channel without elements to take has one now."""
+        """Handle that a channel had no element to take and has one now."""
 
     def on_blocked(self, channel: InputChannel) -> None:
         """Handle that a channel was blocked."""
 
     def on_barrier_queued(self) -> None:
-        """Handle that a barrier was put into a channel."""
+        """Handle that a barrier was put into a channel of the gate."""
 
     def on_barrier_taken(self) -> None:
-        """Handle that a barrier was taken from a channel."""
+        """Handle that the task took a barrier from a channel of the gate."""
 
 
 class InputChannel:
@@ -47,12 +47,12 @@ class InputChannel:
 
     Arguments:
         id: the identity of the channel.
-        listener: is notified of what happens to the channel.
-        capacity: the maximum number of batches in flight, queued ones included.
-        clock: returns seconds; measures for how long the channel is blocked.
+        listener: receives the events of the channel.
+        capacity: the maximum number of batches in flight; queued batches count, too.
+        clock: returns seconds; measures how long the channel is blocked.
     """
 
-    #: Whether it is a back-edge. The gate checks this for each element.
+    #: Whether the channel is a feedback channel. The gate checks this for each element.
     is_feedback = False
 
     def __init__(
@@ -62,9 +62,9 @@ class InputChannel:
         self.capacity = capacity
         self.blocked = False
         self.ended = False
-        #: The number of records that the task wants in a batch, and the number of batches that may
-        #: be in flight if that is less than the capacity.
+        #: The number of records that the task wants in a batch.
         self.desired_records = FIRST_RECORDS
+        #: The number of batches that the task wants in flight. `capacity` limits it.
         self.window = capacity
         self._on_credit: Callable[[], None] | None = None
         self._on_smaller_batches: Callable[[], None] | None = None
@@ -79,7 +79,7 @@ class InputChannel:
 
     @property
     def room(self) -> int:
-        """Return how many more batches a sender in this process may put."""
+        """Return the number of batches that a sender in this process may still put."""
         return self.capacity - self._batches_queued
 
     # ---- the sender's side
@@ -92,8 +92,8 @@ class InputChannel:
         """Set the callbacks of the sender.
 
         Arguments:
-            on_credit: is called when a batch was taken, which returns its credit.
-            on_smaller_batches: is called when the task wants smaller batches than before.
+            on_credit: called when a credit returns to the sender, because a batch was taken.
+            on_smaller_batches: called when the task wants smaller batches than before.
         """
         self._on_credit, self._on_smaller_batches = on_credit, on_smaller_batches
 
@@ -102,7 +102,12 @@ class InputChannel:
         self._on_credit = self._on_smaller_batches = None
 
     def put(self, element: Element) -> None:
-        """Add an element. Raise `ProtocolError` without a credit or after the end."""
+        """Append an element to the channel.
+
+        Raises:
+            ProtocolError: a batch has no credit, or a batch or a second end of input follows the
+                end of input.
+        """
         if self.ended and not isinstance(element, Barrier):
             raise self._after_end(element)
         if isinstance(element, RecordBatch | EncodedBatch):
@@ -125,7 +130,11 @@ class InputChannel:
     # ---- the task's side
 
     def take(self) -> Element:
-        """Remove and return the first element. Raise `ProtocolError` if blocked or empty."""
+        """Remove and return the first element.
+
+        Raises:
+            ProtocolError: the channel is blocked or empty.
+        """
         if self.blocked or not self._queue:
             raise ProtocolError(f"nothing to take from {self.id} (blocked: {self.blocked})")
         element = self._queue.popleft()
@@ -138,18 +147,24 @@ class InputChannel:
         return element
 
     def limit_batches(self, records: int) -> None:
-        """Set how many records the task wants in a batch, from the next credit on."""
+        """Set the number of records that the task wants in a batch.
+
+        The sender uses the new number from the next credit on.
+        """
         self.desired_records = records
 
     def limit_in_flight(self, records: int, batches: int) -> None:
-        """Set how many records the task wants in a batch, and how many batches in flight."""
+        """Set the number of records in a batch and of batches in flight that the task wants.
+
+        If the batches become smaller, the sender is notified at once.
+        """
         smaller = records < self.desired_records
         self.desired_records, self.window = records, batches
         if smaller and self._on_smaller_batches is not None:
             self._on_smaller_batches()
 
     def block(self) -> None:
-        """Deliver nothing until `unblock`; elements that arrive are queued."""
+        """Block the channel: it queues its elements until `unblock` is called."""
         if not self.blocked:
             self.blocked = True
             self._blocked_since = self._clock()
@@ -157,11 +172,11 @@ class InputChannel:
 
     @property
     def blocked_seconds(self) -> float:
-        """Return for how long it has been blocked; 0 if it is not blocked."""
+        """Return for how many seconds the channel has been blocked; 0 if it is not blocked."""
         return self._clock() - self._blocked_since if self.blocked else 0.0
 
     def unblock(self) -> None:
-        """Continue to deliver, from the first queued element."""
+        """Unblock the channel, so that the task can take its queued elements again."""
         if self.blocked:
             self.blocked = False
             if len(self):

@@ -1,12 +1,13 @@
 """The input gate of a task: it takes elements from all channels that are not blocked.
 
-Channels that have elements take turns, one element each, so that none starves. A blocked channel
-keeps its elements until it is unblocked.
+Channels that have elements take turns, one element each, so that each channel makes progress. A
+blocked channel keeps its elements until it is unblocked.
 
-Back-edges have priority, because records in a loop should leave it before more come in. The
-priority is a weight and not strict: `BACK_WEIGHT` elements of back-edges for one of a regular
-channel. While a barrier waits in the gate they alternate one by one, so that a loop that is never
-idle cannot starve a snapshot. After a restore the logs of the snapshot are replayed first.
+Back-edges have priority, because records should leave a loop before more records enter it. While
+both have elements, the gate takes `BACK_WEIGHT` elements of back-edges for each element of a
+regular channel. While a barrier waits in the gate, it takes one of each in turns; otherwise a busy
+loop could delay a snapshot without limit. After a restore, the gate first replays the logs of the
+snapshot.
 """
 
 from __future__ import annotations
@@ -24,66 +25,73 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["BatchSizing", "InputGate"]
 
-#: With a weight of 8, a source filled its loop faster than the loop emptied, and the logs of
-#: snapshots held most of the source's records.
+#: The number of elements of back-edges that the gate takes for each element of a regular channel.
+#: With 8, a source filled its loop faster than the loop emptied. The logs of snapshots then held
+#: most of the source's records.
 BACK_WEIGHT = 64
 
 
 class BatchSizing(Protocol):
     """The amount of input that a task wants in flight.
 
-    `batch` is the number of records in a batch for senders that never wait.
+    `batch` is the number of records in a batch for senders into back-edges, which never wait.
     """
 
     batch: int
 
     def wanted(self, channels: int) -> tuple[int, int]:
-        """Return the records of a batch, and the batches in flight of each of `channels`."""
+        """Return the records in a batch, and the batches in flight on each channel.
+
+        Arguments:
+            channels: the number of channels that share the input in flight.
+        """
 
 
 class InputGate:
     """All input channels of one task.
 
     Arguments:
-        wake: is called when there may be something to take after there was nothing.
-        clock: returns seconds, for the channels.
+        wake: wakes the task; called when an empty gate may have an element again.
+        clock: returns seconds; measures how long channels are blocked.
     """
 
     def __init__(self, wake: Callable[[], None], clock: Callable[[], float]) -> None:
         self.channels: dict[ChannelId, InputChannel] = {}
-        #: The channels that can be logged, and those that are back-edges.
+        #: The channels that can be logged, by their ids. This includes the feedback channels.
         self.recorded: dict[ChannelId, RecordedChannel] = {}
+        #: The feedback channels, by their ids.
         self.back_edges: dict[ChannelId, FeedbackChannel] = {}
-        #: The size of the logs that are replayed, in bytes.
+        #: The total size of the logs that are replayed, in bytes.
         self.replay_bytes = 0
         self._wake = wake
         self._clock = clock
-        #: The channels that are no back-edges: their senders wait for room.
+        #: The channels that are no feedback channels. Their senders wait for credits.
         self._bounded: list[InputChannel] = []
         self._waiting_barriers = 0
-        #: Unblocked channels that have an element, each at most once.
+        #: The regular channels that are not blocked and have an element, each at most once.
         self._ready: deque[InputChannel] = deque()
+        #: The feedback channels that are not blocked and have an element, each at most once.
         self._ready_back: deque[InputChannel] = deque()
-        #: The number of elements that back-edges have had since the last regular one.
+        #: The number of elements taken from back-edges since the last from a regular channel.
         self._turns = 0
         self._replay: Iterator[tuple[InputChannel | None, RecordBatch]] | None = None
 
     # ---- channels
 
     def add(self, id: ChannelId, capacity: int) -> InputChannel:
-        """Create an input channel and add it."""
+        """Create an input channel, add it to the gate, and return it."""
         channel = self.channels[id] = InputChannel(id, self, capacity, self._clock)
         self._bounded.append(channel)
         return channel
 
     def add_recorded(self, channel: RecordedChannel) -> None:
-        """Add a channel that can be logged and whose listener is this gate."""
+        """Add a channel that can be logged. This gate must be its listener."""
         self.channels[channel.id] = self.recorded[channel.id] = channel
         if not channel.is_feedback:
             self._bounded.append(channel)
 
     def add_back_edge(self, channel: FeedbackChannel) -> None:
-        """Add a back-edge whose listener is this gate."""
+        """Add a feedback channel. This gate must be its listener."""
         self.add_recorded(channel)
         self.back_edges[channel.id] = channel
 
@@ -95,13 +103,17 @@ class InputGate:
         """Deliver the logs of a snapshot before all other elements.
 
         Arguments:
-            batches: each batch with its channel; None for records that a source had read.
-            size: of the logs, in bytes.
+            batches: each batch with its channel. The channel is None for records that a source
+                had read.
+            size: the total size of the logs, in bytes.
         """
         self._replay, self.replay_bytes = batches, size
 
     def rest_of_replay(self) -> list[tuple[InputChannel | None, RecordBatch]]:
-        """Return the batches that are still to be replayed, and keep them in memory."""
+        """Return the batches that are not replayed yet, each with its channel.
+
+        The gate keeps them in memory from then on, because their iterator is used up.
+        """
         if self._replay is None:
             return []
         rest = list(self._replay)
@@ -117,15 +129,15 @@ class InputGate:
 
     @property
     def ready(self) -> bool:
-        """Return whether there is something to take."""
+        """Return whether a channel has an element to take, or logs are being replayed."""
         return bool(self._ready or self._ready_back or self._replay is not None)
 
     def take(self) -> tuple[InputChannel | None, Element] | None:
-        """Return the next element with its channel; None if there is none.
+        """Remove and return the next element with its channel; None if there is no element.
 
-        The end of a replay is one None, too. The task then handles what it was notified of
-        meanwhile, before it takes more. A barrier that has reached the gate must still be in its
-        channel when the logs of its snapshot begin.
+        The gate also returns None once at the end of a replay. The task then handles its pending
+        notifications before it takes more elements. This order is necessary because a barrier must
+        still be in its channel when the logs of its snapshot begin.
         """
         if self._replay is not None:
             replayed = next(self._replay, None)
@@ -149,10 +161,10 @@ class InputGate:
         return channel, element
 
     def follow(self, sizing: BatchSizing) -> None:
-        """Limit what senders have in flight to what the task wants.
+        """Limit the batches that senders have in flight to the amount that `sizing` returns.
 
-        Bounded channels have equal shares. Senders into back-edges never wait, so only the size of
-        their batches is limited.
+        All bounded channels get equal shares. Senders into back-edges never wait, so the gate
+        limits only the size of their batches.
         """
         if self._bounded:
             records, batches = sizing.wanted(len(self._bounded))
@@ -162,28 +174,28 @@ class InputGate:
             back_edge.limit_batches(sizing.batch)
 
     def wake(self) -> None:
-        """Wake the task for something other than an element."""
+        """Wake the task for a reason other than a new element."""
         self._wake()
 
     # ---- the listener of the channels
 
     def on_ready(self, channel: InputChannel) -> None:
-        """Give a channel its turn."""
+        """Add a channel to the channels that take turns, and wake the task."""
         self._ring(channel).append(channel)
         self._wake()
 
     def on_blocked(self, channel: InputChannel) -> None:
-        """Take a channel's turn away."""
+        """Remove a channel from the channels that take turns."""
         ring = self._ring(channel)
         if channel in ring:
             ring.remove(channel)
 
     def on_barrier_queued(self) -> None:
-        """Let channels alternate until the barrier is taken."""
+        """Take from back-edges and regular channels in turns until the barrier is taken."""
         self._waiting_barriers += 1
 
     def on_barrier_taken(self) -> None:
-        """End what `on_barrier_queued` began."""
+        """Give back-edges priority again if no other barrier waits in the gate."""
         self._waiting_barriers -= 1
 
     def _ring(self, channel: InputChannel) -> deque[InputChannel]:

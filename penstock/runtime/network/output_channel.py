@@ -1,11 +1,11 @@
 """The sending end of a channel: it makes batches of records, and sends them as credits allow.
 
-Partitioners append records to the buffer of an output channel. The channel seals the buffer into
-batches when it is large enough, when its oldest record is old enough, or when the task has nothing
-else to do. Sealed elements wait in the channel until there is a credit for them. A task whose
-output channels hold sealed elements takes no more input: that is backpressure.
+Partitioners append records to the buffer of an output channel. The channel seals the buffer, which
+makes batches of it. It does so when the buffer is large enough, when the oldest record has waited
+long enough, or when the task is idle. Sealed batches wait in the channel until there are credits
+for them. While sealed batches wait, the task takes no more input: this is backpressure.
 
-Nothing here awaits; elements for another process are passed to a `Sender`.
+No function here awaits. Elements for another process are passed to a `Sender`.
 """
 
 from __future__ import annotations
@@ -32,36 +32,41 @@ __all__ = [
 
 
 class BatchTooLargeError(JobError):
-    """A batch does not fit into a frame."""
+    """Raised if an encoded batch does not fit into a frame."""
 
 
 class OutputChannel(ABC):
     """The sending end of one channel.
 
     Arguments:
-        batch_records: the number of records at which a batch is sealed.
+        batch_records: the number of records at which the buffer is sealed.
     """
 
     def __init__(self, batch_records: int) -> None:
         self.pending = RecordBuffer()
-        #: The number of records in a batch; lowered for large records and slow consumers.
+        #: The number of records at which the buffer is sealed now. It is lower than
+        #: `batch_records` for large records and slow consumers.
         self.limit = batch_records
-        #: Which channel this is the end of. Set where barriers may overtake records.
+        #: The edge of this channel in logs. It is None unless barriers may overtake records.
         self.edge: EdgeIdentity | None = None
         self.target = 0
-        #: When the buffer was first seen with records; None if it is empty or was not looked at.
+        #: The time of the first check that found records in the buffer, in seconds; None if no
+        #: check has found any.
         self._since: float | None = None
         self._sealed: deque[Element] = deque()
-        #: The highest barrier that was sent.
+        #: The highest number of a barrier that was sent; -1 before the first barrier.
         self._last_barrier = -1
 
     def set_identity(self, edge: EdgeIdentity, target: int) -> None:
-        """Set the edge and the target subtask under which records are logged."""
+        """Set the edge and the target subtask that logs of this channel contain."""
         self.edge, self.target = edge, target
 
     @property
     def buffer(self) -> list[Any]:
-        """Return the records that are not sealed yet; with columns, the first that varies."""
+        """Return the records that are not sealed yet.
+
+        If the buffer holds columns, return its first column that is not constant.
+        """
         return self.pending.records
 
     @property
@@ -70,10 +75,10 @@ class OutputChannel(ABC):
         return len(self._sealed)
 
     def buffer_columns(self, layout: Sequence[tuple[Any] | None]) -> RecordBuffer:
-        """Buffer columns instead of records from now on, and return their buffer.
+        """Replace the empty buffer by one that holds columns, and return the new buffer.
 
         Arguments:
-            layout: of the columns; see `ColumnBuffer`. The buffer must be empty.
+            layout: the layout of the columns; see `ColumnBuffer`.
         """
         self.pending = ColumnBuffer(layout)
         return self.pending
@@ -81,31 +86,36 @@ class OutputChannel(ABC):
     # ---- sealing
 
     def seal(self) -> None:
-        """Make batches of all records in the buffer."""
+        """Make batches of all records in the buffer, which is empty afterwards."""
         self._cut_full_batches()
         if self.pending.records:
             self._seal_buffer()
         self._since = None
 
     def seal_full(self) -> None:
-        """Make full batches; records that do not fill one stay in the buffer."""
+        """Make full batches, and leave the other records in the buffer."""
         self._cut_full_batches()
         if len(self.pending.records) >= self.limit:
             self._seal_buffer()
         self._since = None
 
     def seal_older_than(self, timeout: float, now: float) -> None:
-        """Make batches if the buffer has had records for `timeout` seconds."""
+        """Seal the buffer if records have been in it for `timeout` seconds.
+
+        Arguments:
+            timeout: the maximum time in the buffer, in seconds.
+            now: the current time, in seconds.
+        """
         if self._since is None:
             self._since = now
         elif now - self._since >= timeout:
             self.seal()
 
     def _cut_full_batches(self) -> None:
-        """Make batches of `limit` records until at most half as many more are left.
+        """Make batches of `limit` records until at most 1.5 times `limit` records are left.
 
-        Cutting copies every record, which costs as much as routing it if the records have left the
-        processor's cache. For that reason a batch may be larger than the limit by half.
+        Cutting copies every record. If the records are not in the processor's cache any more,
+        copying costs as much as routing. To copy less, a batch may have 1.5 times `limit` records.
         """
         pending, limit = self.pending, self.limit
         count, most = len(pending.records), limit + limit // 2
@@ -117,23 +127,24 @@ class OutputChannel(ABC):
             pending.drop(start)
 
     def _seal_buffer(self) -> None:
-        """Make a batch of the buffer's own list, without a copy."""
+        """Make one batch of the whole buffer, without copying the records."""
         self._sealed.append(self.pending.take())
 
     # ---- sending
 
     def mark(self, element: Element) -> None:
-        """Put a marker behind all records that were emitted."""
+        """Append a marker behind all records that were emitted before."""
         self.seal()
         self._sealed.append(element)
 
     def overtake(self, barrier: Barrier) -> list[RecordBatch]:
-        """Send a barrier ahead of all elements that wait here.
+        """Send a barrier ahead of all elements that wait in this channel.
 
-        If the barrier itself waits here already, it overtakes only the elements before it. If it
-        was sent on this channel before, it overtakes nothing.
+        If the barrier already waits in the channel, it overtakes only the elements before it. If
+        the barrier was sent before, the channel does nothing.
 
-        Returns the overtaken batches, in order. They remain in the channel.
+        Returns:
+            The batches that the barrier overtook, in order. They remain in the channel.
         """
         if barrier.number <= self._last_barrier:
             return []
@@ -149,7 +160,11 @@ class OutputChannel(ABC):
         return overtaken
 
     def push(self) -> bool:
-        """Send sealed elements as far as credits allow; return whether none is left."""
+        """Send sealed elements as far as credits allow.
+
+        Returns:
+            Whether all sealed elements were sent.
+        """
         while self._sealed:
             element = self._sealed[0]
             if isinstance(element, RecordBatch):
@@ -172,18 +187,18 @@ class OutputChannel(ABC):
 
     @abstractmethod
     def send(self, batch: RecordBatch) -> None:
-        """Send a batch, for which there is a credit."""
+        """Send a batch. The caller has checked that there is a credit for it."""
 
     @abstractmethod
     def send_marker(self, element: Element) -> None:
-        """Send a marker."""
+        """Send a barrier or the end of input, which needs no credit."""
 
 
 class LocalOutputChannel(OutputChannel):
-    """A channel to a task in the same process.
+    """The sending end of a channel to a task in the same process.
 
     Arguments:
-        channel: the receiving end.
+        channel: the receiving end of the channel.
         batch_records: the maximum number of records in a batch.
     """
 
@@ -194,16 +209,16 @@ class LocalOutputChannel(OutputChannel):
         self.limit = min(batch_records, channel.desired_records)
 
     def has_credit(self) -> bool:
-        """Return whether the receiving end has room."""
+        """Return whether the receiving end has room for another batch."""
         return self.channel.room > 0
 
     def send(self, batch: RecordBatch) -> None:
-        """Pass the batch on without a copy."""
+        """Put a batch into the receiving end, without copying the batch."""
         self.channel.put(batch)
         self.limit = min(self._records, self.channel.desired_records)
 
     def send_marker(self, element: Element) -> None:
-        """Pass a marker on."""
+        """Put a barrier or the end of input into the receiving end."""
         self.channel.put(element)
 
 
@@ -212,30 +227,30 @@ class Sender(Protocol):
 
     @property
     def credits(self) -> int:
-        """Return how many batches may be sent now."""
+        """Return the number of batches that may be sent now."""
 
     @property
     def desired_records(self) -> int:
-        """Return how many records the receiver wants in a batch."""
+        """Return the number of records that the receiver wants in a batch."""
 
     def report_desired_records(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when `desired_records` has changed."""
+        """Set a callback that runs when `desired_records` may have changed."""
 
     def send_batch(self, payload: bytes, count: int) -> None:
-        """Queue an encoded batch of `count` records; it uses one credit."""
+        """Send an encoded batch of `count` records, which uses one credit."""
 
     def send_marker(self, element: Element) -> None:
-        """Queue a marker."""
+        """Send a barrier or the end of input."""
 
 
 class RemoteOutputChannel(OutputChannel):
-    """A channel to a task in another process.
+    """The sending end of a channel to a task in another process.
 
     Arguments:
         sender: the sending half of the connection.
         encode: returns the bytes of a batch.
         batch_records: the maximum number of records in a batch.
-        batch_bytes: the approximate maximum size of a batch.
+        batch_bytes: the approximate maximum size of a batch, in bytes.
     """
 
     def __init__(
@@ -249,17 +264,23 @@ class RemoteOutputChannel(OutputChannel):
         self.sender = sender
         self._encode = encode
         self._records, self._bytes = batch_records, batch_bytes
-        #: The number of records that fit into `batch_bytes`.
+        #: The number of records that fit into `batch_bytes`, estimated from the last batch.
         self._fit = batch_records
         self._adjust_limit()
         sender.report_desired_records(self._adjust_limit)
 
     def has_credit(self) -> bool:
-        """Return whether the receiver has room."""
+        """Return whether the sender has a credit for another batch."""
         return self.sender.credits > 0
 
     def send(self, batch: RecordBatch) -> None:
-        """Encode and queue a batch; adjust the limit to the size of its records."""
+        """Encode and send a batch, and adjust `limit` to the size of its records.
+
+        A batch that is too large for a frame is split instead.
+
+        Raises:
+            BatchTooLargeError: a single record does not fit into a frame.
+        """
         count = len(batch)
         try:
             payload = self._encode(batch)
@@ -273,7 +294,10 @@ class RemoteOutputChannel(OutputChannel):
         self._adjust_limit()
 
     def _split(self, batch: RecordBatch) -> None:
-        """Put two halves behind the first sealed element, which `push` removes afterwards."""
+        """Insert the two halves of a batch behind the batch itself.
+
+        The batch is the first sealed element, which `push` removes afterwards.
+        """
         half = len(batch) // 2
         first, second = batch.slice(0, half), batch.slice(half)
         self._sealed.popleft()
@@ -285,12 +309,18 @@ class RemoteOutputChannel(OutputChannel):
         self.limit = max(1, min(self._records, self._fit, self.sender.desired_records))
 
     def send_marker(self, element: Element) -> None:
-        """Queue a marker."""
+        """Pass a barrier or the end of input to the sender."""
         self.sender.send_marker(element)
 
 
 def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeout: float) -> None:
-    """Seal full batches, and those whose records have waited for `timeout` seconds."""
+    """Seal the buffers that are full or whose records have waited for `timeout` seconds.
+
+    Arguments:
+        outputs: the output channels.
+        clock: returns the current time, in seconds.
+        timeout: the maximum time of a record in a buffer, in seconds.
+    """
     now = -1.0
     for output in outputs:
         if not output.buffer:

@@ -1,7 +1,7 @@
 """Partitioners: they distribute the records of one link over its output channels.
 
-A partitioner appends a whole batch of records to the buffers of its output channels in one loop.
-It never waits: output channels make batches of their buffers, and send them later.
+A partitioner appends a list of records to the buffers of its output channels in one loop. It never
+waits. The output channels make batches of their buffers and send them later.
 """
 
 from __future__ import annotations
@@ -36,31 +36,32 @@ class StreamPartitioner(ABC):
     """Distributes the records of one link over its output channels.
 
     Arguments:
-        outputs: the output channels, in order of the target subtask.
+        outputs: the output channels, in the order of the target subtasks.
     """
 
     def __init__(self, outputs: list[OutputChannel]) -> None:
         self.outputs = outputs
-        #: Names the partitioner's user code in errors, such as "key of Count"; None without any.
+        #: The name of the partitioner's user code in errors, such as "key of Count"; None if it
+        #: has no user code.
         self.place: str | None = None
-        #: The iterator over the records that are being routed. After an error its position shows
-        #: which record has failed.
+        #: The iterator over the records that are being routed. After an error, its position shows
+        #: which record caused the error.
         self.iterator: Any = None
 
     def name_user_code(self, place: str | None) -> None:
-        """Set how errors name the user code that runs in the partitioner."""
+        """Set the name of the partitioner's user code in errors."""
         self.place = place
 
     @abstractmethod
     def route(self, records: list[Any]) -> None:
-        """Append each record to the buffer of its output channel, or channels."""
+        """Append each record to the buffers of the output channels that it belongs to."""
 
 
 class ForwardPartitioner(StreamPartitioner):
     """Sends all records to the only output channel."""
 
     def route(self, records: list[Any]) -> None:
-        """Append all records."""
+        """Append all records to the buffer of the only output channel."""
         self.outputs[0].buffer.extend(records)
 
 
@@ -68,7 +69,7 @@ class GlobalPartitioner(StreamPartitioner):
     """Sends all records to the first subtask."""
 
     def route(self, records: list[Any]) -> None:
-        """Append all records to the first channel."""
+        """Append all records to the buffer of the first output channel."""
         self.outputs[0].buffer.extend(records)
 
 
@@ -76,7 +77,7 @@ class BroadcastPartitioner(StreamPartitioner):
     """Sends all records to every subtask.
 
     Arguments:
-        copy: copies the mutable ones of a list of records.
+        copy: returns a list of records in which the mutable records are copied.
     """
 
     def __init__(
@@ -86,23 +87,26 @@ class BroadcastPartitioner(StreamPartitioner):
         self._copy = copy
 
     def route(self, records: list[Any]) -> None:
-        """Append all records to each channel."""
+        """Append all records to the buffer of each output channel."""
         for output in self.outputs:
-            # A consumer in this process may change its records. The other channels may encode
-            # theirs later, and must not see the change.
+            # A consumer in this process may change its records. Other channels may encode the same
+            # records later, and must not see the change.
             local = len(self.outputs) > 1 and isinstance(output, LocalOutputChannel)
             output.buffer.extend(self._copy(records) if local else records)
 
 
 class RebalancePartitioner(StreamPartitioner):
-    """Distributes records in turns, also across batches; rescale uses it, too."""
+    """Distributes records to its output channels in turns.
+
+    The order continues across calls of `route`. The rescale partitioning also uses this class.
+    """
 
     def __init__(self, outputs: list[OutputChannel], start: int = 0) -> None:
         super().__init__(outputs)
         self._next = start % len(outputs)
 
     def route(self, records: list[Any]) -> None:
-        """Append every n-th record to each of n channels."""
+        """Append the records to the output channels in turns, one record each."""
         count = len(self.outputs)
         for offset in range(min(count, len(records))):
             self.outputs[(self._next + offset) % count].buffer.extend(records[offset::count])
@@ -110,24 +114,24 @@ class RebalancePartitioner(StreamPartitioner):
 
 
 class ShufflePartitioner(StreamPartitioner):
-    """Distributes records at random, uniformly."""
+    """Sends each record to an output channel that is chosen at random, uniformly."""
 
     def __init__(self, outputs: list[OutputChannel], rng: random.Random) -> None:
         super().__init__(outputs)
         self._rng = rng
 
     def route(self, records: list[Any]) -> None:
-        """Append each record to a channel that is drawn for it."""
+        """Append each record to an output channel that is chosen at random."""
         appends = [output.buffer.append for output in self.outputs]
         for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
             append(record)
 
 
 class _BufferOfKey(dict[Any, RecordBuffer]):
-    """Maps each key to the buffer of its output channel; filled on lookup.
+    """Caches the buffer of the output channel for each key.
 
-    Its size is bounded: it is cleared when it is full. A job whose keys never repeat gains nothing
-    from it.
+    A missing key is added when it is looked up. When the cache has `MAX_KEYS` keys, it is cleared.
+    The cache does not help a job whose keys never repeat.
     """
 
     MAX_KEYS = 1 << 18
@@ -148,20 +152,20 @@ def route_records(
 ) -> None:
     """Append each record to the buffer of its key.
 
-    This runs once per record, so `penstock.runtime.codegen` compiles it again with the key
-    selector in the place of the call. For that the selector is the first parameter. `append` is
-    looked up at each list, since Python then appends without a call.
+    The loop runs once per record. `penstock.runtime.codegen` compiles it again with the key
+    selector inlined, and needs the selector as the first parameter. The loop looks up `append` for
+    each record, because Python then appends without a function call.
     """
     for record in iterator:
         pending[key_of(record)].records.append(record)
 
 
 class HashPartitioner(StreamPartitioner):
-    """Distributes records by key group.
+    """Distributes records by the key groups of their keys.
 
-    The hash is computed once per key, and not once per record. Keys that are equal share their key
-    group whatever their types are, because `canonical` follows Python's equality. So the buffer of
-    a key can be looked up by the key alone.
+    A cache holds the buffer of each key, so the hash is computed once per key and not once per
+    record. Equal keys have the same key group even if their types differ, because `canonical`
+    follows Python's equality. So the cache needs only the key, without its type.
 
     Arguments:
         selector: returns the key of a record.
@@ -185,7 +189,7 @@ class HashPartitioner(StreamPartitioner):
         self._loop = codegen.specialize(route_records, functions) or route_records
 
     def route(self, records: list[Any]) -> None:
-        """Append each record to the channel of its key."""
+        """Append each record to the output channel of its key."""
         self.iterator = iterator = iter(records)
         try:
             self._loop(self.selector, iterator, self._buffer_of_key)
@@ -196,19 +200,21 @@ class HashPartitioner(StreamPartitioner):
         self.iterator = None
 
     def by_column(self, layout: Sequence[tuple[Any] | None]) -> Mapping[Any, Any]:
-        """Buffer columns from now on, for the caller to append to, instead of `route`.
+        """Replace the buffers of all output channels by buffers that hold columns.
+
+        The buffers must be empty. Afterwards the caller appends to them and does not use `route`.
 
         Arguments:
-            layout: of the columns; see `ColumnBuffer`. All buffers must be empty.
+            layout: the layout of the columns; see `ColumnBuffer`.
 
         Returns:
-            The buffer of each key.
+            A mapping from each key to its buffer.
         """
         self._pending = [output.buffer_columns(layout) for output in self.outputs]
         return self._buffer_of_key
 
     def refuse(self, record: Any) -> None:
-        """Raise the error that routing a record raises, without appending it."""
+        """Raise the error that routing a record would raise, without appending the record."""
         self._find(self._checked_key(record))
 
     def _find(self, key: Any) -> RecordBuffer:
@@ -216,7 +222,10 @@ class HashPartitioner(StreamPartitioner):
         return self._pending[subtask_of_key_group(group, self._max_parallelism, self._parallelism)]
 
     def _checked_key(self, record: Any) -> Any:
-        """Return the key; raise the selector's error, or why the key is refused."""
+        """Return the key of a record.
+
+        Raises the error of the selector, or the error of `canonical` if the key has no hash.
+        """
         try:
             key = self.selector(record)
         except BaseException as error:
@@ -229,11 +238,11 @@ class HashPartitioner(StreamPartitioner):
 
 
 class CustomPartitioner(StreamPartitioner):
-    """Distributes records by the user's own partitioner.
+    """Distributes records with a partition function of the user.
 
     Arguments:
         selector: returns the key of a record.
-        partition: returns the index of the subtask for a key and the number of subtasks.
+        partition: takes a key and the number of subtasks, and returns the index of a subtask.
     """
 
     def __init__(
@@ -247,7 +256,11 @@ class CustomPartitioner(StreamPartitioner):
         self._partition = partition
 
     def route(self, records: list[Any]) -> None:
-        """Append each record to its channel. Raise `JobError` if there is none."""
+        """Append each record to the output channel of its subtask.
+
+        Raises:
+            JobError: the partition function returned an index that no subtask has.
+        """
         outputs, count = self.outputs, len(self.outputs)
         selector, partition = self._selector, self._partition
         self.iterator = iterator = iter(records)

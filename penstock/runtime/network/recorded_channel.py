@@ -1,10 +1,12 @@
 """Channels whose records in flight can be logged for a snapshot.
 
-A log begins with the elements that wait in the channel, and continues with those that arrive until
-the barrier does. Records are logged on *arrival* and processed meanwhile, so a snapshot does not
-wait until the channel is empty. Algorithm 2 of the paper logs back-edges (`feedback_channel.py`).
-Unaligned snapshots log every channel, the records that a task has taken and not processed, and
-those that a barrier overtook.
+A log has the elements that wait in the channel when the snapshot is taken, and the elements that
+arrive before the barrier. Records are logged when they *arrive*, and the task processes them
+meanwhile. So a snapshot does not wait until the channel is empty.
+
+Algorithm 2 of the ABS paper logs back-edges (`feedback_channel.py`). Unaligned snapshots log every
+channel. They also log the records that a task has taken but not processed, and the records that a
+barrier overtook.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["BarrierListener", "RecordedChannel"]
 
-#: Is called with a channel and a barrier that has arrived there.
+#: A callback with the id of a channel and a barrier that has arrived on that channel.
 BarrierListener = Callable[[ChannelId, Barrier], None]
 
 
 class RecordedChannel(InputChannel):
-    """A channel that can be logged; bounded by credits like any other.
+    """An input channel that can be logged. Credits bound it like any input channel.
 
     Arguments:
         id, listener, capacity, clock: see `InputChannel`.
-        edge: the identity of its edge.
-        encode: returns records as bytes, for the log.
-        eager: report every barrier as it arrives, and not only one that ends a log.
+        edge: the identity of the channel's edge.
+        encode: returns the bytes of a batch, for the log.
+        eager: whether to report every barrier on arrival, and not only barriers that end a log.
     """
 
     def __init__(
@@ -50,16 +52,16 @@ class RecordedChannel(InputChannel):
         self._encode = encode
         self._eager = eager
         self._log: ChannelLog | None = None
-        #: The entries of logs whose batches wait in memory, by the identity of the batch. Logs
-        #: that hold the same batch share its entry.
+        #: The log entries of batches that wait in memory, by the `id()` of the batch. Logs that
+        #: have the same batch share its entry.
         self._entries: dict[int, RecordedEntry] = {}
 
     def report_barriers(self, listener: BarrierListener) -> None:
-        """Call `listener` with barriers as they arrive; `eager` decides which."""
+        """Set a callback for barriers that arrive; `eager` decides which are reported."""
         self._on_barrier = listener
 
     def put(self, element: Element) -> None:
-        """Add an element at the end, and to the log if one is open."""
+        """Append an element to the channel, and to the open log if there is one."""
         if self._log is not None and isinstance(element, RecordBatch | EncodedBatch):
             self._add_to_log(self._log, element)
         super().put(element)
@@ -67,17 +69,17 @@ class RecordedChannel(InputChannel):
             self._barrier_arrived(element)
 
     def take(self) -> Element:
-        """Remove and return the first element, once the log has its records as bytes."""
+        """Remove and return the first element; if it is logged, encode it for the log first."""
         element = super().take()
         self._encode_before_change(element)
         return element
 
     def start_log(self, number: int, keep: bool = True) -> ChannelLog:
-        """Log the elements that wait here, and those that arrive before barrier `number`.
+        """Log the waiting elements, and all that arrive before barrier `number`.
 
         Arguments:
-            number: the snapshot.
-            keep: whether the records are wanted, and not only their number.
+            number: the number of the snapshot.
+            keep: whether to store the records, and not only their number.
         """
         log = self._new_log(number, keep)
         if not self._log_queue(log):
@@ -85,14 +87,18 @@ class RecordedChannel(InputChannel):
         return log
 
     def drop_log(self) -> None:
-        """End the log: the barrier has arrived, or the snapshot was aborted."""
+        """End the log, because the barrier has arrived or the snapshot was aborted."""
         self._log = None
 
     def _new_log(self, number: int, keep: bool) -> ChannelLog:
         return ChannelLog(number, self.edge, self.id, self._encode_entry, keep)
 
     def _log_queue(self, log: ChannelLog) -> bool:
-        """Log the elements in memory; return whether the log's end was found."""
+        """Add the elements in memory to a log, up to the barrier of its snapshot.
+
+        Returns:
+            Whether the barrier was found, so that the log is complete.
+        """
         for element in self._queue:
             if isinstance(element, Barrier) and element.number >= log.number:
                 self._report_barrier(element)
@@ -105,7 +111,7 @@ class RecordedChannel(InputChannel):
         log.count(count_of(batch))
         if not log.keep:
             return
-        # If the task is slow, the batch may be part of the previous log, too.
+        # If the task is slow, the batch may also be part of the previous log.
         entry = self._entries.get(id(batch))
         if entry is None:
             entry = self._entries[id(batch)] = RecordedEntry(batch)
@@ -117,7 +123,7 @@ class RecordedChannel(InputChannel):
             entry.payload = self._encode(entry.batch)
 
     def _encode_before_change(self, element: Element) -> None:
-        """Encode the logged records of an element, since the task may change them."""
+        """Encode the records of an element if they are logged, since the task may change them."""
         if self._entries and (entry := self._entries.pop(id(element), None)) is not None:
             self._encode_entry(entry)
 

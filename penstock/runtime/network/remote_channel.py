@@ -1,13 +1,15 @@
-"""A channel between two processes: one connection, with batches one way and credits back.
+"""A channel between two processes: batches go one way, and credits go back.
+
+One connection carries one channel. These are its frames:
 
     sender   → receiver   BATCH · number of records · payload     needs a credit
                           BARRIER · number, kind, urgent
                           END
     receiver → sender     CREDIT · number of credits (0 or more), desired records in a batch
 
-The receiving half reads as fast as the sender sends, and never waits for its task: the sender
-sends only as much as it has credits for. Frames are passed on without awaiting; a trio task per
-half writes what the kernel did not take at once.
+The receiving half reads as fast as the sender sends, and never waits for its task. This is safe
+because the sender needs a credit for each batch. Sending a frame never awaits. If the kernel does
+not accept a frame at once, a trio task of that half writes the rest.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ __all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]
 BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
 _COUNT = struct.Struct(">I")
 _BATCH_HEADER = len(BATCH) + _COUNT.size
-#: The largest batch that fits into a frame.
+#: The maximum size of an encoded batch, in bytes, so that it fits into a frame.
 MAX_BATCH_BYTES = MAX_FRAME - _BATCH_HEADER
-#: The largest number of records in a CREDIT frame.
+#: The maximum of the desired records in a CREDIT frame.
 _MAX_RECORDS = 1 << 30
 
 
@@ -55,25 +57,29 @@ def encode_header(attempt: int, channel: ChannelId) -> bytes:
 
 
 def decode_header(data: bytes) -> tuple[int, ChannelId]:
-    """Return the attempt and the channel of a data connection. Raise `ProtocolError`."""
+    """Return the execution attempt and the channel from the first frame of a connection.
+
+    Raises:
+        ProtocolError: the frame is malformed.
+    """
     header = build(ConnectionHeader, unpack(data, "header of a data connection"))
     return header.attempt, ChannelId(header.link, header.source, header.target)
 
 
 class _FrameWriter:
-    """Writes frames in order: at once if the kernel takes them, otherwise in `run`."""
+    """Writes frames in order: at once if the kernel accepts them, otherwise in `run`."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._queue: list[tuple[bytes, ...]] = []
-        #: The rest of a frame that the kernel took only in part.
+        #: The rest of a frame that the kernel accepted only in part; None if there is no rest.
         self._rest: bytes | None = None
         self._signal = Signal()
-        #: Set if the other end is gone; the reader of the connection reports that.
+        #: Whether the connection is broken or stopped. The reader of the connection reports this.
         self._broken = False
 
     def put(self, *parts: bytes) -> None:
-        """Write a frame, or queue it behind the frames that wait."""
+        """Write the parts as one frame, or queue the frame behind the frames that wait."""
         if self._broken:
             return
         if self._queue or self._rest is not None:
@@ -87,7 +93,7 @@ class _FrameWriter:
             self._signal.set()
 
     def stop(self) -> None:
-        """Drop the frames that wait, and write nothing more."""
+        """Discard the queued frames, and ignore all later frames."""
         self._broken = True
         self._queue.clear()
 
@@ -107,8 +113,8 @@ class SendingHalf:
 
     Arguments:
         frames: an authenticated connection.
-        credits: the number of batches that may be in flight.
-        wake: is called when credits have come back.
+        credits: the number of batches that may be in flight at first.
+        wake: wakes the sending task; called when credits have returned.
     """
 
     def __init__(self, frames: Frames, credits: int, wake: Callable[[], None]) -> None:
@@ -122,15 +128,15 @@ class SendingHalf:
         self.write = self._writer.run
 
     def report_desired_records(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the receiver sends `desired_records`."""
+        """Set a callback that runs when the receiver has sent `desired_records`."""
         self._on_desired_records = listener
 
     def stop(self) -> None:
-        """Send nothing more: the connection has ended."""
+        """Stop sending, because the connection has ended."""
         self._writer.stop()
 
     def send_batch(self, payload: bytes, count: int) -> None:
-        """Send a batch of `count` records; it uses one credit."""
+        """Send an encoded batch of `count` records, which uses one credit."""
         self.credits -= 1
         self._writer.put(BATCH + _COUNT.pack(count), payload)
 
@@ -146,7 +152,11 @@ class SendingHalf:
         return pack([barrier.number, barrier.kind.value, barrier.urgent])
 
     async def read(self) -> None:
-        """Receive credits until the other end closes."""
+        """Receive credits until the receiver closes the connection.
+
+        Raises:
+            ProtocolError: a frame is malformed, or is no CREDIT frame.
+        """
         while True:
             frame = await self._frames.receive()
             if frame is None:
@@ -168,22 +178,22 @@ class ReceivingHalf:
 
     Arguments:
         frames: an authenticated connection.
-        channel: receives the elements.
+        channel: the input channel, into which the received elements are put.
     """
 
     def __init__(self, frames: Frames, channel: InputChannel) -> None:
         self._frames = frames
         self._channel = channel
-        #: The number of batches that were taken and whose credits were not sent back.
+        #: The number of credits that must still be sent back for batches that the task took.
         self._owed = 0
-        #: The desired number of records that was sent last.
+        #: The value of `desired_records` that was sent to the sender last.
         self._sent_records = FIRST_RECORDS
         self._writer = _FrameWriter(frames)
         self.write = self._writer.run
         channel.attach_sender(self._return_credit, self._request_smaller_batches)
 
     def stop(self) -> None:
-        """Return no more credits: the connection has ended."""
+        """Stop returning credits, because the connection has ended."""
         self._channel.detach_sender()
         self._writer.stop()
 
@@ -192,14 +202,14 @@ class ReceivingHalf:
         capacity = self._channel.capacity
         window = min(self._channel.window, capacity)
         free = self._owed - (capacity - window)
-        # Half of the credits are sent at a time. The sender still has the other half, and there
-        # are fewer frames.
+        # Credits are returned in groups of half the window, which needs fewer frames. Meanwhile
+        # the sender uses the other half.
         if free >= max(1, window // 2):
             self._owed -= free
             self._send_credits(free)
 
     def _request_smaller_batches(self) -> None:
-        """Send the desired number of records now if it is at most half of what it was."""
+        """Send `desired_records` at once if it is at most half of the value sent last."""
         if self._channel.desired_records <= self._sent_records // 2:
             self._send_credits(0)
 
@@ -208,7 +218,11 @@ class ReceivingHalf:
         self._writer.put(CREDIT, pack([credits, self._sent_records]))
 
     async def read(self) -> None:
-        """Put the received elements into the channel until the other end closes."""
+        """Put the received elements into the channel until the sender closes the connection.
+
+        Raises:
+            ProtocolError: a frame is malformed or of an unknown kind, or the channel refuses it.
+        """
         receive, put = self._frames.receive, self._channel.put
         while True:
             frame = await receive()
@@ -235,11 +249,11 @@ def _barrier(data: bytes) -> Barrier:
 
 
 async def run_half(half: SendingHalf | ReceivingHalf, lost: Callable[[str], None]) -> None:
-    """Run one half until its connection ends.
+    """Run one half of a connection until the connection ends.
 
     Arguments:
         half: one end of a connection.
-        lost: is called with the reason when the connection ends; not on cancellation.
+        lost: called with the reason when the connection ends, but not on cancellation.
     """
     try:
         async with trio.open_nursery() as nursery:

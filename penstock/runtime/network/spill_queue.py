@@ -1,11 +1,12 @@
-"""A queue of frames on disk, first in, first out: it holds what exceeds a back-edge's memory.
+"""A FIFO queue on disk for the elements of a back-edge that do not fit into memory.
 
-Frames are appended to segment files and read back in order. A consumed segment is deleted, unless
-a `Hold` needs it: the log of a snapshot is a range of the queue. Its segments are linked into the
-snapshot once they are closed. A closed segment never changes.
+The elements are stored as frames. Frames are appended to segment files and read back in order. A
+segment that has been read is deleted unless a `Hold` needs it. A hold keeps the range of the queue
+that belongs to the log of a snapshot. Its segments are linked into the snapshot once they are
+closed. A closed segment never changes.
 
-The frames have the format of logs (`penstock.snapshot.storage.in_flight_log`). Nothing here awaits:
-writing goes to the page cache and takes a few dozen microseconds for a batch.
+The frames have the format of logs (`penstock.snapshot.storage.in_flight_log`). No function here
+awaits: a batch is written to the page cache, which takes a few dozen microseconds.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ __all__ = ["Hold", "Mark", "SpillQueue"]
 
 
 class _File:
-    """A segment file, with its size, its digest and the records of each frame."""
+    """A segment file, with its size, its digest and the number of records in each frame."""
 
     def __init__(self, path: Path, index: int) -> None:
         self.path, self.index = path, index
         self.size = 0
         self.digest = hashlib.blake2b(digest_size=16)
-        #: Records of each frame, 0 for markers.
+        #: The number of records in each frame; 0 for markers.
         self.counts = array("I")
         self.holds = 0
         self.consumed = False
@@ -50,12 +51,12 @@ class _File:
 
 
 class Mark:
-    """A position in the queue: behind all frames that were appended so far.
+    """A position in the queue, behind all frames that had been appended when it was created.
 
     Arguments:
-        index: of a segment, which may be deleted already or not exist yet.
-        offset: the number of bytes of that segment before the position.
-        records: the number of records that were ever appended before the position.
+        index: the index of a segment, which may be deleted already or not exist yet.
+        offset: the number of bytes in that segment before the position.
+        records: the number of records that were appended to the queue before the position.
     """
 
     def __init__(self, index: int, offset: int, records: int) -> None:
@@ -65,31 +66,35 @@ class Mark:
 class Hold:
     """A range of the queue that stays on disk until it is released.
 
-    It is created by `SpillQueue.hold`. Its end is open until `SpillQueue.end_hold`.
+    `SpillQueue.hold` creates it. If it has no end yet, `SpillQueue.end_hold` sets the end.
     """
 
     def __init__(self, spill: SpillQueue) -> None:
         self.files: list[_File] = []
-        #: Byte offsets: of the begin in the first file, and of the end in the last one.
+        #: Byte offsets: `start` in the first file, and `end` in the last file.
         self.start = self.end = 0
         self.records = 0
         self._spill = spill
 
     def ranges(self) -> list[Range]:
-        """Return ranges of segments, in order. Raise `ProtocolError` if it is open."""
+        """Return the ranges of segments that the hold consists of, in order.
+
+        Raises:
+            ProtocolError: the hold has no end yet.
+        """
         return self._spill.ranges(self)
 
     def release(self) -> None:
-        """Give the range up; segments of it that are consumed are deleted."""
+        """Release the range, and delete those of its segments that have been read."""
         self._spill.release(self)
 
 
 class SpillQueue:
-    """One queue on disk.
+    """A FIFO queue of frames on disk.
 
     Arguments:
-        folder: for its segments; created with the first frame. It must not exist before.
-        segment_bytes: the size at which a segment is closed.
+        folder: the folder for the segments; created with the first frame. It must not exist before.
+        segment_bytes: the size at which a segment is closed, in bytes.
     """
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -101,11 +106,15 @@ class SpillQueue:
         self._open_holds: list[Hold] = []
         self._next = 0
         self._appended = 0
-        #: The number of unread frames, of their bytes and of their records.
+        #: The number of unread frames, of the bytes in them, and of the records in them.
         self.frames = self.bytes = self.records = 0
 
     def append(self, kind: int, payload: bytes | memoryview, records: int) -> None:
-        """Add a frame at the end. Raise `OSError`, such as when the disk is full."""
+        """Append a frame to the queue.
+
+        Raises:
+            OSError: the frame cannot be written, for example because the disk is full.
+        """
         file = self._files[-1] if self._files else None
         if file is None or file.writer is None:
             file = self._begin()
@@ -137,7 +146,11 @@ class SpillQueue:
         return file
 
     def read(self, max_bytes: int) -> list[tuple[int, bytes, int]]:
-        """Remove and return about `max_bytes` of frames: (kind, payload, records)."""
+        """Remove and return the first frames, about `max_bytes` of them.
+
+        Returns:
+            The kind, the payload and the number of records of each frame.
+        """
         taken: list[tuple[int, bytes, int]] = []
         size = 0
         while self.frames and size < max_bytes:
@@ -179,17 +192,19 @@ class SpillQueue:
         return Mark(self._files[-1].index, self._files[-1].size, self._appended)
 
     def hold(self, until: Mark | None = None) -> Hold:
-        """Keep unread frames on disk until they are released.
+        """Keep the unread frames on disk until the returned hold is released.
 
         Arguments:
-            until: the end of the range; None includes frames that come until `end_hold`.
+            until: the end of the range. If it is None, the range also has the frames that are
+                appended before `end_hold`.
         """
         hold = Hold(self)
         hold.records = self.records
         if self._files:
             hold.start = self._files[0].read_bytes
         for file in self._files:
-            # All frames before the position may have been read, and their segments be deleted.
+            # If all frames before the position have been read, the range is empty: their segments
+            # may be deleted.
             if until is not None and (file.index, 0) >= (until.index, until.offset):
                 break
             hold.files.append(file)
@@ -204,14 +219,18 @@ class SpillQueue:
         return hold
 
     def end_hold(self, hold: Hold) -> None:
-        """End the range here; its last segment is closed."""
+        """End the range of a hold behind the last frame, and close its last segment."""
         self._open_holds.remove(hold)
         if hold.files:
             hold.end = hold.files[-1].size
             hold.files[-1].close_writer()
 
     def ranges(self, hold: Hold) -> list[Range]:
-        """Return the ranges of closed segments of an ended hold, in order."""
+        """Return the ranges of segments that a hold consists of, in order.
+
+        Raises:
+            ProtocolError: the hold has no end yet.
+        """
         if hold in self._open_holds:
             raise ProtocolError("the ranges of a hold were asked for before its end")
         found = []
@@ -224,7 +243,7 @@ class SpillQueue:
         return found
 
     def release(self, hold: Hold) -> None:
-        """Give a hold up; segments of it that are consumed are deleted."""
+        """Release a hold, and delete those of its segments that have been read."""
         if hold in self._open_holds:
             self._open_holds.remove(hold)
         files, hold.files = hold.files, []
@@ -235,7 +254,7 @@ class SpillQueue:
                 file.path.unlink()
 
     def close(self) -> None:
-        """Close the files. The attempt removes them with its folder."""
+        """Close the files. The execution attempt deletes them together with its folder."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
