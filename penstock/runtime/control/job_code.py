@@ -79,7 +79,7 @@ def unpack(data: bytes) -> JobCode:
 
 
 def _culprit(code: JobCode, error: Exception) -> str:
-    """Return an error message that names the operator whose function cannot be pickled."""
+    """Return an error message that names the function that cannot be pickled."""
     from penstock.runtime.control.code_pickler import dumps
 
     def fails(value: Any) -> Exception | None:

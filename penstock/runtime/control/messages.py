@@ -43,7 +43,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hello:
-    """Reports that a worker has connected, and listens at `address` for data connections."""
+    """Reports that a worker has connected.
+
+    Other workers open their data connections to `address`.
+    """
 
     worker: int
     attempt: int

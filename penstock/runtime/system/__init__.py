@@ -1,4 +1,4 @@
 """The runtime's clock, connections, processes, threads and limits.
 
-Nothing here knows jobs. Start reading at `system.py`.
+No module here depends on jobs. Start reading at `system.py`.
 """

@@ -1,9 +1,9 @@
-"""The command that starts a process of a job, with this installation of the package.
+"""Make the command that starts a process of a job with this copy of the package.
 
-`PYTHONPATH` is not used for that. If it named the folder of an installed package, `site-packages`,
-all other packages there would come before the standard library, and an old backport could keep the
-process from starting. Instead the package is loaded from its folder directly, and that folder is
-the last one to be searched.
+The command does not use `PYTHONPATH`. The folder of an installed package is `site-packages`. If
+`PYTHONPATH` named it, all packages there would come before the standard library. An old backport
+could then keep the process from starting. Instead the process loads the package from its folder
+directly, and puts that folder at the end of its search path.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def child_command(module: str, *arguments: str, folder: str | None = None) -> li
     """Return the command that calls `main` of a module in a new process.
 
     Arguments:
-        module: its full name.
-        arguments: of the process, in `sys.argv`.
-        folder: the folder that contains `penstock`; None takes that of this package.
+        module: the full name of the module.
+        arguments: the arguments of the process, which follow in `sys.argv`.
+        folder: the folder that contains `penstock`; None means the folder of this package.
     """
     own = folder or str(Path(__file__).resolve().parents[3])
-    # With -P the working directory is not searched.
+    # With -P, Python does not search the working directory for modules.
     return [sys.executable, "-P", "-c", _START, own, module, *arguments]

@@ -1,4 +1,4 @@
-"""How workers are started: as child processes, with their specification on standard input."""
+"""Start workers as child processes, with their specification on standard input."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = [
 
 #: The exit code of a worker that has lost its connection to the JobManager.
 EXIT_JOBMANAGER_LOST = 3
-#: Signals by which a process ends because of an error of its own.
+#: The signals that the kernel or the C library sends to a process for an error of its own code.
 _FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """All that a new worker needs to connect to the JobManager.
+    """The data that a new worker needs to connect to the JobManager.
 
     Arguments:
-        address: of the JobManager.
+        address: the address of the JobManager.
         token: the job's secret.
         worker: the index of the worker, which is its slot.
-        attempt: the execution attempt that it is started for.
-        heartbeat_seconds: the interval of its heartbeats.
-        search_path: `sys.path` of the program.
+        attempt: the number of the execution attempt for which the worker is started.
+        heartbeat_seconds: the interval of the worker's heartbeats, in seconds.
+        search_path: the `sys.path` of the program.
         folder: the program's working directory.
         host: the address to listen on with TCP; None uses Unix sockets.
     """
@@ -66,15 +66,15 @@ class WorkerSpec:
 
 
 class WorkerHandle(Protocol):
-    """A started worker."""
+    """A handle to a worker that was started."""
 
     pid: int
 
     async def wait(self) -> str:
-        """Wait until it has ended; return how it ended."""
+        """Wait until the worker has ended, and return a text that says how it ended."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the worker at once."""
 
 
 class Launcher(Protocol):
@@ -85,14 +85,14 @@ class Launcher(Protocol):
 
 
 class ProcessHandle:
-    """A worker that is a child process."""
+    """A handle to a worker that is a child process."""
 
     def __init__(self, process: trio.Process) -> None:
         self._process = process
         self.pid = process.pid
 
     async def wait(self) -> str:
-        """Wait until it has ended; return how it ended."""
+        """Wait until the process has ended, and return its exit code or signal as text."""
         code = await self._process.wait()
         if code < 0:
             return f"was killed by signal {-code}"
@@ -100,9 +100,10 @@ class ProcessHandle:
 
     @property
     def crashed(self) -> bool:
-        """Return whether it ended by an error of its own, such as an uncaught exception.
+        """Return whether the process has ended by an error of its own code.
 
-        A signal from outside and a lost connection to the JobManager are faults of its environment.
+        An uncaught exception is such an error. A signal from another process, such as SIGKILL, or a
+        lost connection to the JobManager is not.
         """
         code = self._process.returncode
         if code is None or code == EXIT_JOBMANAGER_LOST:
@@ -110,23 +111,24 @@ class ProcessHandle:
         return code > 0 or -code in _FAULTS
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the process."""
         self._process.kill()
 
 
 class ProcessLauncher:
-    """Starts workers as processes on this machine."""
+    """Starts workers as child processes on this machine."""
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Start `penstock.runtime.taskmanager.process`.
+        """Start a worker process, which runs `penstock.runtime.taskmanager.process`.
 
-        The specification is written to its standard input, since a command line is visible to
-        other users of the machine and the token must not be.
+        The launcher writes the specification to the standard input of the process. It contains the
+        token, which must not be on a command line: other users of the machine could read it there.
         """
         process = await trio.lowlevel.open_process(
             child_command("penstock.runtime.taskmanager.process"),
             stdin=subprocess.PIPE,
-            # A Ctrl-C at the terminal is for the client, which stops the job in order.
+            # In a session of its own, the worker receives no Ctrl-C from the terminal. Only the
+            # client receives it, and stops the job with a last snapshot.
             start_new_session=True,
             cwd=spec.folder if spec.folder and Path(spec.folder).is_dir() else None,
         )

@@ -1,4 +1,4 @@
-"""Limits of the operating system that a process of a job depends on."""
+"""Check the limits of the operating system that a process of a job needs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from penstock.dataflow.errors import JobError, Recoverability
 
 __all__ = ["PROCESS_FILES", "require_open_files"]
 
-#: The number of open files that any process of a job needs, besides its connections.
+#: The number of open files that each process of a job needs, without its connections.
 PROCESS_FILES = 64
 
 
 def require_open_files(needed: int, what: str = "the job") -> None:
-    """Raise the soft limit of open files to `needed`, if it is lower.
+    """Raise the soft limit of open files to `needed`, if the limit is lower.
 
     Arguments:
-        needed: the number of open files.
-        what: names the process in the error.
+        needed: the number of open files that the process needs.
+        what: the name of the process in the error message.
 
     Raises:
-        JobError: if the hard limit is lower.
+        JobError: if the hard limit is lower than `needed`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= needed or soft == resource.RLIM_INFINITY:

@@ -1,7 +1,7 @@
-"""Connections between the tasks of one event loop, without sockets.
+"""Connect parts of a job that share one event loop, without sockets.
 
-They are for jobs in one process and for simulated clusters. A stream holds all bytes that were sent
-and not received yet; the credits of channels bound their number.
+These connections are for jobs in one process and for simulated clusters. A stream holds all bytes
+that were sent and not received yet. The credits of the channels limit the number of these bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["MemoryNetwork", "MemoryStream", "MemoryTransport", "memory_streams"]
 
 
 class MemoryStream(trio.abc.Stream):
-    """One end of a connection; `memory_streams` creates both."""
+    """One end of a connection in memory. `memory_streams` creates both ends."""
 
     def __init__(self) -> None:
         self._arrived = bytearray()
@@ -37,11 +37,14 @@ class MemoryStream(trio.abc.Stream):
             self._peer._changed.set()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return at once, since sending never waits."""
+        """Return at once, because sending never has to wait."""
         await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return received bytes; none if the other end is closed and all were returned."""
+        """Wait until bytes have arrived, and return at most `max_bytes` of them.
+
+        Return no bytes if the other end is closed and all bytes were received.
+        """
         await trio.lowlevel.checkpoint()
         while not (self._arrived or self._closed or self._peer._closed):
             await self._changed.wait()
@@ -52,12 +55,12 @@ class MemoryStream(trio.abc.Stream):
         return received
 
     async def aclose(self) -> None:
-        """Close this end."""
+        """Close this end of the connection."""
         self.close()
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Close this end at once; the other end still receives all bytes that were sent."""
+        """Close this end at once. The other end still receives all bytes that were sent."""
         self._closed = True
         self._changed.set()
         self._peer._changed.set()
@@ -74,13 +77,13 @@ Serve = Callable[[MemoryStream], Awaitable[None]]
 
 
 class MemoryNetwork:
-    """Maps addresses to the parts of a job that listen there."""
+    """Connects to addresses in memory: it knows which part of a job listens at each."""
 
     def __init__(self) -> None:
         self._listening: dict[str, tuple[Serve, trio.Nursery]] = {}
 
     def listen(self, address: str, handler: Serve, nursery: trio.Nursery) -> None:
-        """Serve connections to `address` until the nursery is cancelled."""
+        """Call `handler` for each connection to `address`, until the nursery is cancelled."""
         self._listening[address] = (handler, nursery)
         nursery.start_soon(self._forget, address)
 
@@ -91,7 +94,10 @@ class MemoryNetwork:
             del self._listening[address]
 
     def connect(self, address: str) -> MemoryStream:
-        """Connect to an address. Raise `ConnectionRefusedError` if none listens there."""
+        """Return our end of a new connection to an address.
+
+        Raise `ConnectionRefusedError` if no part of the job listens there.
+        """
         if address not in self._listening:
             raise ConnectionRefusedError(f"nothing listens at {address}")
         handler, nursery = self._listening[address]
@@ -108,10 +114,10 @@ async def _serve(handler: Serve, stream: MemoryStream) -> None:
 
 
 class MemoryTransport:
-    """The connections of one worker or JobManager; a `Transport`.
+    """A `Transport` that connects one worker or JobManager through memory.
 
     Arguments:
-        network: shared by all parts of the job.
+        network: the network that all parts of the job share.
     """
 
     def __init__(self, network: MemoryNetwork) -> None:
@@ -119,7 +125,7 @@ class MemoryTransport:
         self._streams: list[MemoryStream] = []
 
     async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
-        """Serve connections in `nursery`; return the address."""
+        """Call `handler` for each connection, in `nursery`, and return the address."""
         address = f"memory:{name}"
         self._network.listen(address, handler, nursery)
         await trio.lowlevel.checkpoint()
@@ -133,7 +139,7 @@ class MemoryTransport:
         return stream
 
     def close(self) -> None:
-        """Close all connections that were opened here, as the end of a process would."""
+        """Close all connections that `connect` has opened, as the end of a process would."""
         for stream in self._streams:
             stream.close()
         self._streams.clear()

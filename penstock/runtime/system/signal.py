@@ -1,4 +1,4 @@
-"""A wake-up call for one trio task."""
+"""Wake one waiting trio task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Signal"]
 
 
 class Signal:
-    """Wakes the one trio task that waits for it; stays set if none waits."""
+    """Wakes one waiting trio task. If no task waits, the signal stays set."""
 
     def __init__(self) -> None:
         self._set = False
@@ -19,7 +19,7 @@ class Signal:
 
     @property
     def pending(self) -> bool:
-        """Return whether it was set since the last wait ended."""
+        """Return whether the signal was set after the last wait ended."""
         return self._set
 
     def set(self) -> None:
@@ -30,7 +30,10 @@ class Signal:
             trio.lowlevel.reschedule(waiter)
 
     async def wait(self, until: float | None = None) -> None:
-        """Wait until it was set since the last wait, or until a time on trio's clock."""
+        """Wait until the signal is set, or until a time on trio's clock.
+
+        Return at once if the signal was set after the last wait ended.
+        """
         if until is None:
             await self._wait()
         else:
@@ -41,8 +44,8 @@ class Signal:
         """Wait until a condition holds, or until a time on trio's clock.
 
         Arguments:
-            condition: is checked each time the signal was set.
-            until: seconds on trio's clock; None waits without a limit.
+            condition: checked first, and again each time the signal was set.
+            until: the latest time to return, in seconds on trio's clock. None means no limit.
         """
         while not condition():
             await self.wait(until)

@@ -1,8 +1,8 @@
 """The operating system as a parameter: clock, connections, processes, threads.
 
-`real_system` is the system that a job runs on. A simulation passes its own, and then a whole
-cluster runs inside one trio run under a virtual clock. All work outside of the event loop (RocksDB,
-files, source threads) goes through `offload`.
+A real job uses `real_system`. A simulation passes a `System` of its own, and runs a whole cluster
+inside one trio run under a virtual clock. All blocking work, such as RocksDB, files and the threads
+of sources, runs outside of the event loop through `offload`.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ def _runnable_tasks() -> int:
 
 @dataclass
 class System:
-    """All that the runtime uses of the operating system.
+    """The services of the operating system that the runtime uses.
 
     Arguments:
-        clock: returns seconds on trio's clock, which is virtual in a simulation.
-        transport: opens connections.
+        clock: returns the time on trio's clock, in seconds. The clock of a simulation is virtual.
+        transport: opens connections, and listens for them.
         launcher: starts workers.
-        offload: runs a blocking function off the event loop.
-        read: the same for reads of sources, which may block without a limit; None takes `offload`.
-        pid: of this process.
-        rng: for random partitioning.
-        timer: returns seconds, to measure work; a simulation makes them up.
-        start_heartbeat: starts the thread that sends a worker's heartbeats; None if it needs none.
-        revive: restores, before a restart, what commits and workers need of this process and a
-            failure may have destroyed, such as a Spark session; blocks. None if there is nothing.
+        offload: runs a blocking function outside of the event loop.
+        read: runs a function that reads from a source, outside of the event loop. Such a function
+            may block without a limit. None means `offload`.
+        pid: the process id of this process.
+        rng: the random numbers for random partitioning.
+        timer: returns a time in seconds, to measure work. A simulation returns invented times.
+        start_heartbeat: starts the thread that sends a worker's heartbeats; None if the worker
+            needs no heartbeats.
+        revive: is called before a restart, and may block. It restores parts of this process that
+            commits and workers need and a failure may have destroyed, such as a Spark session.
+            None if there are no such parts.
         runnable: returns the number of other trio tasks that could run now.
     """
 
@@ -63,7 +66,8 @@ def real_system(host: str | None = None, beside: str | None = None) -> System:
 
     Arguments:
         host: the address to listen on with TCP; None uses Unix sockets.
-        beside: an address of the JobManager, for a worker: its sockets are in the same folder.
+        beside: the address of the JobManager, for a worker. The Unix sockets of the worker are in
+            the same folder as that of the JobManager.
     """
     transport = SocketTransport(host, beside=beside)
     return System(trio.current_time, transport, ProcessLauncher(), unlimited_threads())

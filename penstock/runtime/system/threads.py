@@ -1,4 +1,4 @@
-"""Threads for blocking functions, so that the event loop never blocks."""
+"""Run blocking functions in threads, so that the event loop never blocks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import trio
 
 __all__ = ["Offload", "unlimited_threads"]
 
-#: Runs a blocking function off the event loop, and returns its result.
+#: A function that runs a blocking function outside of the event loop, and returns its result.
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 def unlimited_threads() -> Offload:
-    """Return an `Offload` with a thread for each call; cancelled calls abandon it.
+    """Return an `Offload` that runs each call in a thread, without a limit of threads.
 
-    A reader of an unbounded split may block its thread until the job ends. With trio's limit of 40
-    threads, a few tens of such splits would leave none for snapshots and commits.
+    If a call is cancelled, it returns at once, and its thread continues without it. A reader of an
+    unbounded split may block its thread until the job ends. With trio's limit of 40 threads, 40
+    such splits would leave no thread for snapshots and commits.
     """
     limiter = trio.CapacityLimiter(math.inf)
 

@@ -1,4 +1,4 @@
-"""Connections of a job: Unix sockets, or TCP.
+"""Connect the processes of a job by Unix sockets or TCP.
 
 `memory_connection.py` has the transport for jobs in one process.
 """
@@ -17,30 +17,31 @@ from penstock.runtime.system.unix_sockets import UnixSockets, socket_name
 
 __all__ = ["ConnectionHandler", "SocketTransport", "Transport"]
 
-#: Serves one connection until it returns.
+#: A function that serves one connection. The connection is closed when the function returns.
 ConnectionHandler = Callable[[trio.abc.Stream], Awaitable[None]]
 
 
 class Transport(Protocol):
-    """Opens connections, and listens for them."""
+    """Opens connections to other parts of a job, and listens for connections."""
 
     async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
-        """Serve connections in `nursery`; return the address to connect to."""
+        """Call `handler` for each connection, in `nursery`, and return the address."""
 
     async def connect(self, address: str) -> trio.abc.Stream:
-        """Open a connection. Raise `OSError`."""
+        """Open a connection. Raise `OSError` if it cannot be opened."""
 
     def close(self) -> None:
-        """Release the resources that listening has created."""
+        """Release the resources that `listen` or `connect` have created."""
 
 
 class SocketTransport:
-    """Connects by Unix sockets in a short private folder, or by TCP.
+    """Connects by Unix sockets in a private folder with a short path, or by TCP.
 
     Arguments:
         host: the address to listen on with TCP; None uses Unix sockets.
-        bind: the address of this machine behind `host`, if they differ.
-        beside: the address of another process of the job; Unix sockets are created in its folder.
+        bind: the address of this machine to which `host` leads, if the two differ.
+        beside: the address of another process of the job. Unix sockets of this process are created
+            in the same folder as the socket of that process.
     """
 
     def __init__(
@@ -52,7 +53,10 @@ class SocketTransport:
         self._sockets = UnixSockets(beside=path if kind == "unix" else None)
 
     async def listen(self, name: str, handler: ConnectionHandler, nursery: trio.Nursery) -> str:
-        """Serve connections in `nursery`; return `unix:PATH` or `tcp:HOST:PORT`."""
+        """Call `handler` for each connection, in `nursery`, and return the address.
+
+        The address has the form `unix:PATH` or `tcp:HOST:PORT`.
+        """
         if self._host is not None:
             try:
                 listeners = await trio.open_tcp_listeners(0, host=self._bind)
@@ -82,7 +86,7 @@ class SocketTransport:
         return await trio.open_tcp_stream(host, int(port))
 
     def close(self) -> None:
-        """Remove the folder of the sockets."""
+        """Remove the folder of the Unix sockets, if it belongs to this process."""
         self._sockets.close()
 
 

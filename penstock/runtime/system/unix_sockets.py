@@ -1,8 +1,9 @@
-"""The folders and addresses of Unix sockets.
+"""Choose the folders and addresses of Unix sockets.
 
-The path of a Unix socket has at most 107 bytes, so sockets are in a short temporary folder of their
-own. If no such folder can be written, Linux has sockets without a path, whose addresses begin with
-`@`. Every user of the machine can connect to these; the token protects the job, as with TCP.
+The path of a Unix socket has at most 107 bytes, so the sockets are in a temporary folder with a
+short path. If no such folder can be written, sockets without a path are used on Linux. Their
+addresses begin with `@` here. Every user of the machine can connect to such sockets, as to TCP
+ports, and only the token protects the job.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 
 __all__ = ["MAX_SOCKET_PATH", "UnixSockets", "socket_name"]
 
-#: The kernel's limit for the path of a Unix socket, without the closing zero.
+#: The kernel's limit for the path of a Unix socket, in bytes, without the terminating zero.
 MAX_SOCKET_PATH = 107
-#: The maximum length of a socket's name in its folder.
+#: The maximum length of a socket's name in its folder, in bytes.
 NAME_BYTES = 32
 
 
 def socket_name(path: str) -> str:
-    """Return the kernel's name for a path that `UnixSockets.bind` has returned."""
+    """Return the kernel's address of a path that `UnixSockets.bind` has returned."""
     return "\0" + path[1:] if path.startswith("@") else path
 
 
 class UnixSockets:
-    """The listening Unix sockets of a process.
+    """Creates the Unix sockets on which a process listens.
 
     Arguments:
-        kind: a word for the name of their folder.
-        beside: the path of another process's socket. These are in the same folder, which that
-            process removes.
+        kind: a word that becomes part of the name of the sockets' folder.
+        beside: the path of a socket of another process. The sockets of this process are created in
+            the same folder, and the other process removes that folder.
     """
 
     def __init__(self, kind: str = "sockets", beside: str | None = None) -> None:
@@ -45,19 +46,20 @@ class UnixSockets:
         self._folder: TemporaryFolder | None = None
 
     def bind(self, name: str) -> tuple[socket.socket, str]:
-        """Bind a socket; return it and its path.
+        """Bind a new socket, and return the socket and its path.
 
-        If the folder belongs to this process, sockets of earlier attempts are removed from it.
-        Killed workers leave theirs, and a job may be restarted for months.
+        If the folder belongs to this process, the sockets of earlier attempts are removed from it.
+        Killed workers do not remove their sockets, and a job may be restarted for months.
 
         Arguments:
-            name: of at most `NAME_BYTES` bytes. Its suffix, if any, is the number of the attempt.
+            name: the name of the socket, of at most `NAME_BYTES` bytes. Its suffix, if it has one,
+                is the number of the attempt.
 
         Raises:
-            StoreError: if it cannot be created.
+            StoreError: if the socket or its folder cannot be created.
         """
         place = self._place
-        # A cleaner of old temporary files may have removed the folder since the last time.
+        # The system may have removed the folder since the last call, as an old temporary file.
         if place is None or not (place.startswith("@") or Path(place).is_dir()):
             self.close()
             self._place = place = self._choose()
@@ -80,7 +82,7 @@ class UnixSockets:
 
     def _choose(self) -> str:
         refused = []
-        # /tmp first: the folder of TMPDIR may have a long path, or be on a network.
+        # Try /tmp first: the folder of TMPDIR may have a long path, or be on a network.
         for parent in ("/tmp", None):
             try:
                 folder = TemporaryFolder(self._kind, parent)
@@ -102,7 +104,7 @@ class UnixSockets:
 
 
 def _remove_older(folder: Path, name: str) -> None:
-    """Remove the sockets with a lower suffix than that of a name."""
+    """Remove the sockets in a folder that have a lower number as suffix than `name`."""
     own = Path(name).suffix[1:]
     with suppress(OSError):
         for path in folder.iterdir():

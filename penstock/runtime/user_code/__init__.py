@@ -1,1 +1,1 @@
-"""Run user code: its errors, its logging, breakpoints and forks."""
+"""Handle the errors, the log records, the breakpoints and the forks of user code."""

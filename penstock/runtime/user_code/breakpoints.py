@@ -17,9 +17,10 @@ _HINT = "needs the job in one process: env.execute(in_process=True) or penstock 
 
 
 def refuse_breakpoints() -> None:
-    """Let `breakpoint()` raise an error that says how to debug a job.
+    """Make `breakpoint()` raise an error that explains how to debug a job.
 
-    A debugger that `PYTHONBREAKPOINT` names is called as usual, since it may be a remote one.
+    A debugger that `PYTHONBREAKPOINT` names is called as usual, because it may be a remote
+    debugger, which needs no terminal.
     """
     sys.breakpointhook = _refuse
 
@@ -36,7 +37,10 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 def quit_message(error: BaseException) -> str | None:
-    """Return why the user has left a debugger; None for any other error."""
+    """Return an error message if the error is `BdbQuit`, and None for any other error.
+
+    A debugger raises `BdbQuit` when the user quits it.
+    """
     if not isinstance(error, BdbQuit):
         return None
     return "the debugger was quit" if current_role() is None else f"pdb {_HINT}"

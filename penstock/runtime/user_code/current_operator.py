@@ -1,7 +1,8 @@
-"""The operator whose code runs now, for log records.
+"""Hold the operator whose code runs now, so that log records can name it.
 
-It is in a context variable, so each trio task has its own value, and a thread that a task starts
-inherits it. A task of the job sets it once for each batch and operator, and never per record.
+The operator is in a context variable. So each trio task has its own value, and a thread that a trio
+task starts inherits that value. A task of the job sets the variable once for each batch and
+operator, and not for each record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["OperatorAtWork", "operator_at_work"]
 
 
 class OperatorAtWork(Protocol):
-    """The identity of a running operator; implemented by `OperatorContext`."""
+    """The identity of a running operator. `OperatorContext` implements it."""
 
     @property
     def name(self) -> str:

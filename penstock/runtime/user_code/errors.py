@@ -1,7 +1,7 @@
-"""Errors of user code, and how they become a `JobError` that names the operator.
+"""Turn errors of user code into a `JobError` that names the operator.
 
 `to_job_error` is for operators, whose errors belong to a record. Enumerators, committers, readers
-and writers are called in a `calling` block; there is no record.
+and writers are called in a `calling` block, because their errors belong to no record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "user_traceback",
 ]
 
-#: A record is rendered in an error message up to this length, in characters.
+#: The maximum length of a record in an error message, in characters. A longer record is cut.
 RECORD_LENGTH = 500
 
 
@@ -49,16 +49,16 @@ class FailedOperator(Protocol):
         """Return the name of the operator."""
 
     def hint(self, error: BaseException) -> str:
-        """Return advice on the error, to be put behind its message; may be empty."""
+        """Return advice about the error, to be appended to its message; may be empty."""
 
 
 @contextmanager
 def calling(operator: str, problem: str) -> Iterator[None]:
-    """Turn errors of user code in this block into `JobError`s of the operator.
+    """Turn errors of user code in this block into `JobError`s that name the operator.
 
     Arguments:
         operator: the name of the source or sink.
-        problem: the beginning of the message: the consequence for the job.
+        problem: the beginning of the error message, which says what could not be done.
     """
     try:
         yield
@@ -82,15 +82,16 @@ def calling(operator: str, problem: str) -> Iterator[None]:
 def to_job_error(
     error: BaseException, operator: FailedOperator, records: Records, place: str | None = None
 ) -> JobError:
-    """Return a user's exception as a `JobError` that names operator and record.
+    """Return a user's exception as a `JobError` with the operator and the record.
 
-    Raises the exception itself if user code did not raise it.
+    Raise the exception itself if user code did not raise it.
 
     Arguments:
         error: the exception.
         operator: the operator that was running.
-        records: the batch that the operator processed, or emitted.
-        place: what else failed, such as the key selector of the next operator.
+        records: the batch that the operator processed or emitted.
+        place: the name of the code that failed if it is not the operator's own function, for
+            example the key selector of the next operator.
     """
     if not is_user_error(error):
         raise error
@@ -98,7 +99,8 @@ def to_job_error(
     if isinstance(error, JobError):
         error.operator = error.operator or place or operator.name
         error.record = error.record or record
-        # The caller raises the error from itself, which hides the cause that this may come from.
+        # The caller raises the error from itself and so hides its cause, from which the
+        # recoverability may come.
         error.recoverability = error.recoverability
         return error
     recoverability = error.recoverability if isinstance(error, PenstockError) else None
@@ -121,11 +123,11 @@ def to_job_error(
 
 
 def current_index(iterator: Iterator[Any] | None, records: Records) -> int | None:
-    """Return the index of the record that was being processed, or None if it is not known.
+    """Return the index of the record that was being processed; None if it is unknown.
 
     Arguments:
-        iterator: consumed by the loop over the records.
-        records: the batch.
+        iterator: the iterator that the operator's loop over the records consumes.
+        records: the batch over which the iterator runs.
     """
     hint = getattr(iterator, "__length_hint__", None)
     if hint is None:
@@ -140,7 +142,7 @@ def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | N
         return None
     try:
         text = repr(records[index])
-    except BaseException as error:  # the user's own __repr__ may fail, too
+    except BaseException as error:  # the user's own __repr__ may raise an error, too
         text = f"<{type(records[index]).__name__} whose repr fails: {error}>"
     if len(text) <= RECORD_LENGTH:
         return text
@@ -148,10 +150,12 @@ def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | N
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether an exception is user code's: any but a cancellation or Ctrl-C.
+    """Return whether user code has raised an exception.
 
+    This is true of all exceptions except a cancellation of trio and Ctrl-C.
     User code may raise `SystemExit` (with `sys.exit`), `GeneratorExit` and `KeyboardInterrupt`. In
-    a process of a job Ctrl-C raises nothing, so there a `KeyboardInterrupt` is user code's.
+    a process of a job, Ctrl-C raises no exception. So user code has raised a `KeyboardInterrupt`
+    there.
     """
     if isinstance(error, KeyboardInterrupt):
         return current_role() is not None
@@ -161,23 +165,23 @@ def is_user_error(error: BaseException) -> bool:
 
 
 def user_traceback(error: BaseException) -> str | None:
-    """Return the traceback of an exception without the engine's own frames.
+    """Return the traceback of an exception without the engine's frames at its top.
 
-    For an error of Penstock only the user's frames are returned, or None if there are none: the
-    message of the error is shown with them.
+    For an error of Penstock, return only the user's frames, without the message, which is shown
+    anyway. Return None if such an error has no frames of the user.
     """
     if isinstance(error, PenstockError):
         return _user_frames(error)
     own = error.__traceback__
     while own is not None and _is_own(own):
         own = own.tb_next
-    if own is None:  # the engine raised it on behalf of the user
+    if own is None:  # the engine itself raised the exception, for a mistake of the user
         return "".join(traceback.format_exception_only(error))
     return "".join(traceback.format_exception(type(error), error, own))
 
 
 def raised_by_engine(error: BaseException) -> bool:
-    """Return whether the engine raised an exception, on behalf of the user."""
+    """Return whether the traceback of an exception has only frames of the engine."""
     place = error.__traceback__
     while place is not None and _is_own(place):
         place = place.tb_next

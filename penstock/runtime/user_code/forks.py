@@ -1,12 +1,12 @@
 """End a process that user code has forked if it returns to the engine.
 
-Such a process has copies of all connections of its parent, and would write to them. A trace
-function in the child, which costs the parent nothing, ends the child at the first step of the
-engine's code that had called the user's function.
+Such a child has copies of all connections of its parent, and would write to them. A trace function
+in the child ends the child as soon as it returns to the engine's code. The parent has no trace
+function, so it does not become slower.
 
-Other children are left alone: those that end inside the user's function, those that run another
-program, and those of `multiprocessing`, which never return from its code. For the latter the trace
-function is removed.
+A child that ends inside the user's function is not affected, and neither is a child that runs
+another program. A child of `multiprocessing` never returns from the code of `multiprocessing`, so
+its trace function is removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _watching = False
 
 
 def watch_forks() -> None:
-    """End forked children of this process that return to the engine."""
+    """End each forked child of this process when the child returns to the engine."""
     global _watching
     if not _watching:
         _watching = True
@@ -32,7 +32,7 @@ def watch_forks() -> None:
 
 
 def _watch_child() -> None:
-    # A worker on Spark is a process of Spark's, which outlives the job.
+    # A worker on Spark runs in a process of Spark, which may fork after the job has ended.
     engine = _calling_engine(sys._getframe(1)) if current_role() else None
     if engine is None:
         return
@@ -46,7 +46,8 @@ def _watch_child() -> None:
         os._exit(1)
 
     def trace(frame: FrameType, *_: Any) -> None:
-        # The engine may call the next function without a step in between, as in `map(f, records)`.
+        # In `map(f, records)` the engine calls `f` again without a traced step of its own. So a
+        # call of the user's function by the engine ends the child, too.
         if frame.f_back is engine:
             end()
         code = frame.f_code
@@ -58,10 +59,10 @@ def _watch_child() -> None:
 
 
 def _calling_engine(frame: FrameType) -> FrameType | None:
-    """Return the engine's frame that has called the code that forks.
+    """Return the frame of the engine that has called the code that forks, or None.
 
-    The frame that forks is not considered, even if it looks like the engine's: functions of the
-    user may be compiled into loops of the engine.
+    The frame that forks is skipped, even if it looks like a frame of the engine. A function of the
+    user may be compiled into a loop of the engine.
     """
     caller = frame.f_back
     while caller is not None:

@@ -1,8 +1,8 @@
-"""The logging configuration of a program, for the processes of its job.
+"""Apply the logging configuration of a program in the processes of its job.
 
-A worker does not run the job file, so a `logging.basicConfig` in it has no effect on the worker.
-The client therefore sends the levels and the format. Each process of the job installs a handler on
-standard error with them, unless an imported module has configured the root logger there.
+A worker does not run the job file, so a `logging.basicConfig` in the file has no effect on the
+worker. Therefore the client sends the levels and the format. Each process of the job installs a
+handler on standard error with them, unless an imported module has configured the root logger.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = [
     "program_logging",
 ]
 
-#: The level of a job whose program names none; the job service sets it for its jobs.
+#: The environment variable with the log level of jobs whose program sets none. The job service
+#: sets the variable for its jobs.
 LEVEL_VARIABLE = "PENSTOCK_LOG_LEVEL"
 
 _LINE = "%(asctime)s %(levelname)-5s %(name)s [%(penstock_place)s]: %(message)s"
@@ -37,11 +38,13 @@ class LoggingConfig:
     """The part of a program's logging configuration that is sent to its job.
 
     Arguments:
-        level: of the root logger; None if the program has not configured it.
-        explicit: the level was given to the job, and overrides the levels that modules set.
-        levels: of the other loggers that have one.
-        handler_level: of the handler.
-        format, datefmt, style, defaults: of the lines; a format of None is Penstock's own.
+        level: the level of the root logger; None if the program has not configured it.
+        explicit: whether `level` was set for the job, and overrides the root level that an imported
+            module sets.
+        levels: the levels of other loggers, keyed by name.
+        handler_level: the level of the handler.
+        format, datefmt, style, defaults: the arguments of `logging.Formatter`. A format of None
+            means the format of Penstock.
     """
 
     level: int | None = None
@@ -54,7 +57,7 @@ class LoggingConfig:
     defaults: dict[str, str | int | float] = field(default_factory=dict)
 
     def formatter(self) -> logging.Formatter:
-        """Return the formatter of the lines."""
+        """Return the formatter of the log lines."""
         if self.format is None:
             return logging.Formatter(_LINE, self.datefmt)
         style: Any = self.style
@@ -68,7 +71,7 @@ def program_logging(level: int | None) -> LoggingConfig:
         level: replaces the level of the root logger.
     """
     root = logging.root
-    # As a list, since a thread of the program may add a logger meanwhile.
+    # The list is a copy: a thread of the program may add a logger during the iteration.
     loggers = list(root.manager.loggerDict.items())
     levels = {
         name: logger.level
@@ -78,7 +81,7 @@ def program_logging(level: int | None) -> LoggingConfig:
     configured = bool(root.handlers) or root.level != logging.WARNING
     config = LoggingConfig(root.level if configured else None, levels=levels)
     streams = [each for each in root.handlers if isinstance(each, logging.StreamHandler)]
-    # The handler of the terminal is preferred to those of files.
+    # Prefer a handler that writes to the terminal to a handler that writes to a file.
     streams.sort(key=lambda each: isinstance(each, logging.FileHandler))
     if streams:
         config = replace(config, handler_level=streams[0].level, **_format_of(streams[0]))
@@ -88,9 +91,13 @@ def program_logging(level: int | None) -> LoggingConfig:
 
 
 def _format_of(handler: logging.Handler) -> dict[str, Any]:
-    """Return the fields of a `LoggingConfig` for the format of a handler, if any."""
+    """Return the format of a handler as fields of a `LoggingConfig`.
+
+    Return no fields if the handler has no format of its own, or one that cannot be sent.
+    """
     formatter = handler.formatter
-    # A subclass may do anything. The format that `basicConfig` chooses by itself is no choice.
+    # The code of a subclass cannot be sent. The default format of `basicConfig` is not sent,
+    # because the program did not choose it.
     if type(formatter) is not logging.Formatter or formatter._fmt in (None, logging.BASIC_FORMAT):
         return {}
     style = _STYLES.get(type(formatter._style))
@@ -107,16 +114,16 @@ def _format_of(handler: logging.Handler) -> dict[str, Any]:
     try:
         LoggingConfig(**shipped).formatter().format(_record("penstock", "-", "a line"))
     except (KeyError, ValueError):
-        return {}  # a filter of the program sets attributes
+        return {}  # the format uses attributes that only a filter of the program sets
     return shipped
 
 
 class _Place(logging.Filter):
-    """Sets the attributes for the place in the job where a line was logged.
+    """Sets attributes of log records: the operator, the subtask and the process.
 
     Arguments:
         process: the name of the process, used while no operator runs.
-        subtask: the value of the attribute while no operator runs.
+        subtask: the value of the attribute `subtask` while no operator runs.
     """
 
     def __init__(self, process: str, subtask: int | str) -> None:
@@ -124,7 +131,7 @@ class _Place(logging.Filter):
         self._process, self._subtask = process, subtask
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Set the attributes, except those that the caller passed with `extra`."""
+        """Set the attributes of a record, unless the caller has passed them in `extra`."""
         running = operator_at_work.get()
         if running is None:
             name, subtask, place = "-", self._subtask, self._process
@@ -139,16 +146,16 @@ class _Place(logging.Filter):
 
 
 class LogAttributes:
-    """Adds a job's attributes to the handlers of this process; a context manager.
+    """Adds a job's attributes to the log records of this process's handlers.
 
-    It installs no handler: it is for a process that does not belong to the job alone. At the end
-    of the block the previous state is restored.
+    It is a context manager, and restores the previous state at its end. It installs no handler,
+    since it is for a process that does not belong to the job alone.
     """
 
     def __init__(self, process: str = "-", subtask: int | str = "-") -> None:
         self._place = _Place(process, subtask)
         self._adopted: list[logging.Handler] = []
-        #: The previous levels.
+        #: The loggers whose levels were changed, each with its previous level.
         self._levels: list[tuple[logging.Logger, int]] = []
 
     def __enter__(self) -> Self:
@@ -161,13 +168,13 @@ class LogAttributes:
             logger.setLevel(level)
 
     def configure(self, config: LoggingConfig) -> None:
-        """Set the level that was given to the job, and adopt the handlers."""
+        """Set the level that was set for the job, and add the attributes to all handlers."""
         if config.explicit and config.level is not None:
             self._set_level(logging.root, config.level)
         self.adopt()
 
     def adopt(self) -> None:
-        """Add the attributes to all handlers that exist now."""
+        """Add the attributes to the records of all handlers that exist now."""
         for handler in _handlers():
             if self._place not in handler.filters:
                 handler.addFilter(self._place)
@@ -179,11 +186,11 @@ class LogAttributes:
 
 
 class ProcessLogging(LogAttributes):
-    """Configures the logging of a process of one job; a context manager.
+    """Configures the logging of a process of one job, as a context manager.
 
     Arguments:
         process: the name of the process, such as "worker 1".
-        subtask: the subtask whose operators it runs.
+        subtask: the index of the subtask whose operators run in the process.
     """
 
     def __init__(self, process: str, subtask: int | str = "-") -> None:
@@ -196,7 +203,7 @@ class ProcessLogging(LogAttributes):
             logging.root.removeHandler(self._handler)
 
     def configure(self, config: LoggingConfig) -> None:
-        """Install the handler and the levels, unless the root logger has a handler."""
+        """Install the handler and set the levels, unless the root logger has a handler."""
         if not logging.root.handlers:
             self._handler = logging.StreamHandler(sys.stderr)
             self._handler.setFormatter(config.formatter())
@@ -213,7 +220,7 @@ class ProcessLogging(LogAttributes):
 
 
 def log_line(level: int, logger: str, process: str, text: str) -> str:
-    """Return the line that a process of a job would log."""
+    """Return a log line, with the format that the processes of a job use by default."""
     return LoggingConfig().formatter().format(_record(logger, process, text, level))
 
 
