@@ -1,9 +1,9 @@
 """Spark tables and streams as sources and sinks of a job.
 
-They need the extra `penstock[spark]`: pyspark, pyarrow, pandas, and a Java runtime. Programs use
-the names below. Each is loaded when it is first used, so that a worker, which reads and writes
-files with Arrow and has no JVM, does not load pyspark. Start reading in `source/table_source.py`.
-`spark_types.py` has the Python type of each Spark type. For users: `docs/spark.md`.
+This package needs the extra `penstock[spark]` (pyspark, pyarrow and pandas) and a Java runtime.
+Each public name is imported at its first use. Workers read and write files with Arrow, so they
+never import pyspark. To learn how a source works, begin with `source/table_source.py`.
+`spark_types.py` lists the Python type of each Spark type. The user guide is `docs/spark.md`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # A sentence should come before the error of a module that does not find pyarrow.
+    # If pyarrow is missing, this check raises an error that tells the user which extra to install.
     import_module(f"{__name__}.active_session").require_spark()
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

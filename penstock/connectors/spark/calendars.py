@@ -1,9 +1,10 @@
-"""Recognize Parquet files of Spark that count old days in the Julian calendar.
+"""Recognize Parquet files in which Spark wrote old dates in the Julian calendar.
 
-Spark before 3.0 (3.1 for times of 96 bits), and later versions in their mode LEGACY, counted days
-before 1582-10-15 in the Julian calendar, and used other offsets of time zones before 1900. Spark
-recognizes such files by their metadata and converts the values when it reads; Arrow does not.
-Nothing here opens a file.
+Spark before 3.0 wrote dates before 1582-10-15 in the Julian calendar, and used other time zone
+offsets before 1900. For timestamps of 96 bits (INT96), this is true for Spark before 3.1. Later
+versions do the same in the mode LEGACY. Spark recognizes such files by their metadata, and
+converts the values when it reads them. Arrow does not convert them. This module opens no files;
+it reads metadata only.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _FIRST_GOOD_SPARK = (3, 1)
 
 
 def has_old_calendar(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Return whether old days and times in a file may be of the old calendar.
+    """Return whether dates and times in a Parquet file may use the Julian calendar.
 
     Arguments:
-        metadata: the metadata in the file's footer.
+        metadata: the key-value metadata in the file's footer; None if there is none.
     """
     metadata = metadata or {}
     if any(mark in metadata for mark in _MARKS):

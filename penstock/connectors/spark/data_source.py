@@ -1,10 +1,11 @@
-"""Read snapshots and committed output as DataFrames: `PenstockDataSource`.
+"""Read the snapshots and the committed output of a job as Spark DataFrames.
 
     spark.dataSource.register(PenstockDataSource)
     spark.read.format("penstock").option("path", "job").load()
 
-It runs in Spark's Python workers, on the driver and on executors. These must have Penstock
-installed and must see the folders. `saved_state.py` and `published.py` read the files.
+`PenstockDataSource` runs in Spark's Python workers, on the driver and on the executors. All these
+machines need Penstock and access to the folders. `saved_state.py` reads the files of snapshots,
+and `published.py` reads the files of sinks.
 """
 
 from __future__ import annotations
@@ -69,26 +70,28 @@ _BATCH_RECORDS = 4096
 class PenstockDataSource(DataSource):
     """Reads the keyed state of a snapshot, or the committed output of a `FileSink`.
 
-    The folder decides which of the two: a job's checkpoint folder, or the folder of one of its
-    snapshots, has state, and any other folder is a sink's. The option `read` (`state` or `output`)
-    overrides this.
+    The kind of the folder decides which of the two is read. A job's checkpoint folder and the
+    folder of one snapshot contain state. Any other folder is read as the folder of a sink. The
+    option `read` (`state` or `output`) overrides this choice.
 
     *State* has the columns `operator` (uid), `state` (name), `key_group`, `key`, `value`,
-    `subtask` and `snapshot`. Keys and values are JSON text (`from_json` parses it), unless
-    `.schema(...)` gives `key` and `value` types. Values must then have the Python types of
-    these. Records of the job's own classes come as arrays or structs of their fields, enums as
-    one of their name. Options: `snapshot` (its number; the newest by default), `operator` and
-    `state` (read only this one).
+    `subtask` and `snapshot`. Keys and values are JSON text, which `from_json` parses. To read them
+    as Spark values, pass the types of `key` and `value` in `.schema(...)`; the stored values must
+    fit these types. Records of the job's own classes become arrays or structs of their fields. An
+    enum member becomes an array or struct whose only item is its name. The options are `snapshot`
+    (the number of the snapshot; the newest by default), `operator` (read only the operator with
+    this uid) and `state` (read only the state with this name).
 
-    *Output* has the columns `snapshot`, `subtask` and `value`: a line of a text or JSON file, or
-    a row of a CSV file as JSON (an object if the file has a header). Options: `snapshot` (only
-    output up to this one), `encoding`, and for CSV `header`, `delimiter`, `quote`, as those of
-    `CsvRows`.
+    *Output* has the columns `snapshot`, `subtask` and `value`. A value is a line of a text or JSON
+    file, or a row of a CSV file as JSON. A row is a JSON object if the file has a header, and else
+    an array. The options are `snapshot` (read the output up to this snapshot) and `encoding`. For
+    CSV files there are also `header`, `delimiter` and `quote`, as in `CsvRows`.
 
-    `readStream` follows output. Its offset is the number of a snapshot, and a snapshot is read when
-    its output is complete. The option `checkpoint`, the job's checkpoint folder, shows which
-    snapshots are. Without it a snapshot is read when a later one has output, so the last one stays
-    unread.
+    `readStream` follows the output of a sink. Its offset is the number of a snapshot. The stream
+    reads a snapshot when the output of that snapshot is complete. Set the option `checkpoint` to
+    the job's checkpoint folder, which shows which snapshots are complete. Without this option, a
+    snapshot counts as complete when a later snapshot has output. The last snapshot is then never
+    read.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -112,21 +115,21 @@ class PenstockDataSource(DataSource):
         self._kind = kind
         self._given = given
         self._number = _whole_number("snapshot", given.get("snapshot"))
-        # Set by `schema`, which Spark calls only if the user has given none.
+        # Spark calls `schema` only if the user passed no schema. Keys and values are then JSON.
         self._as_json = False
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format(...)`."""
+        """Return the name of this data source, which users pass to `format(...)`."""
         return "penstock"
 
     def schema(self) -> StructType:
-        """Return the columns, with keys and values as JSON."""
+        """Return the default columns, in which keys and values are JSON text."""
         self._as_json = True
         return _STATE if self._kind == "state" else _OUTPUT
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of state or output as it is now."""
+        """Return a batch reader of the state or output that exists at this moment."""
         if self._kind == "state":
             _check_columns(schema, _STATE, free=("key", "value"))
             parts = find_state(
@@ -137,7 +140,7 @@ class PenstockDataSource(DataSource):
         return _OutputReader(schema, self._reading(), list_output(self._path, upto=self._number))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader that follows output."""
+        """Return a stream reader that follows the output of a sink."""
         if self._kind == "state":
             raise GraphError(
                 "state is read with spark.read, one snapshot at a time; readStream follows the "
@@ -194,7 +197,7 @@ def _check_columns(schema: StructType, known: StructType, free: tuple[str, ...])
 
 
 class _Part(InputPartition):
-    """The input of one Spark task: a part of a state, or a file."""
+    """The input of one Spark task: the state of one subtask, or one file of a sink."""
 
     def __init__(self, value: StatePart | SinkFile) -> None:
         super().__init__(value)
@@ -211,8 +214,8 @@ class _StateReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if partition is None:
-            return  # Spark passes no partition if there are none
-        import numpy  # noqa: F401  (values of its types are decoded only if it is loaded)
+            return  # Spark passes None if `partitions` returned an empty list.
+        import numpy  # noqa: F401  (NumPy values can be decoded only after NumPy is imported)
 
         part: StatePart = partition.value
         shown = _json if self._as_json else lambda value: value
@@ -234,14 +237,14 @@ class _StateReader(DataSourceReader):
 
 
 def _batches(items: Iterator[Any], rows: Any, schema: StructType, subject: str) -> Iterator[Any]:
-    """Yield items as Arrow record batches, some thousand rows at a time."""
+    """Yield items as Arrow record batches of at most `_BATCH_RECORDS` rows."""
     encoder = RowEncoder(arrow_schema(schema), subject)
     while chunk := list(islice(items, _BATCH_RECORDS)):
         yield from encoder.encode(rows(chunk)).to_batches()
 
 
 class _Files:
-    """Reads files of a sink; the base for batches and streams."""
+    """Reads the files of a sink; the common base of the batch reader and the stream reader."""
 
     def __init__(self, schema: StructType, reading: Reading) -> None:
         self._schema = schema
@@ -249,7 +252,7 @@ class _Files:
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if partition is None:
-            return  # Spark passes no partition if there are none
+            return  # Spark passes None if `partitions` returned an empty list.
         file: SinkFile = partition.value
         columns: dict[str, Any] = {
             "snapshot": lambda _: file.snapshot,
@@ -275,7 +278,10 @@ class _OutputReader(_Files, DataSourceReader):
 
 
 class _OutputFollower(_Files, DataSourceStreamReader):
-    """Follows output; the offset `{"snapshot": n}` is the end of snapshot n."""
+    """Follows the output of a sink as a stream.
+
+    The offset `{"snapshot": n}` means that the output up to and including snapshot n was read.
+    """
 
     def __init__(
         self, schema: StructType, reading: Reading, folder: Path, checkpoint: Path | None
@@ -305,7 +311,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in JSON's types, by the table in docs/spark.md."""
+    """Convert a value to types that JSON has; docs/spark.md has a table of the conversions."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, bytes | bytearray):
@@ -317,13 +323,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: _plain(item) for key, item in value.items()}
-        # Keys of JSON are text, so the keys 1 and "1" would become one.
+        # All keys of a JSON object are text, so the keys 1 and "1" would become the same key.
         return [[_plain(key), _plain(item)] for key, item in value.items()]
     if isinstance(value, set | frozenset):
-        # Any order will do that is the same each time.
+        # A set has no order. The items are sorted so that equal sets give equal JSON.
         return sorted(map(_plain, value), key=repr)
     if hasattr(value, "item"):
-        return _plain(value.item())  # a NumPy scalar
+        return _plain(value.item())  # The value is a NumPy scalar.
     if isinstance(value, range) or not hasattr(value, "__iter__"):
-        return str(value)  # Decimal, Fraction, complex, UUID, zones
+        return str(value)  # Examples are Decimal, Fraction, complex, UUID and time zones.
     return [_plain(item) for item in value]

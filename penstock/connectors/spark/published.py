@@ -1,9 +1,10 @@
 """List the committed output of a `FileSink` by snapshot.
 
-A file under its final name is committed, but other files of its snapshot may still be waiting for
-theirs. The job's checkpoint folder shows up to which snapshot the output is complete: the newest
-manifest lists the output that was not confirmed when it was written. Without that folder, a
-snapshot counts as complete when a later one has a file, since a sink publishes in order.
+A file is committed when it has its final name. Other files of the same snapshot may not be
+committed yet. The newest manifest in the job's checkpoint folder shows up to which snapshot the
+output is complete, because it lists the committables that were still pending. Without the
+checkpoint folder, a snapshot counts as complete when a later snapshot has a file. This is correct
+because a sink publishes the snapshots in order.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["Reading", "SinkFile", "last_whole_snapshot", "list_output", "read_lines"]
 
-#: The names of a `FileSink`'s files: snapshot, subtask, attempt, uid, and a tag of its identity.
+#: The pattern of a `FileSink`'s file names: snapshot, subtask, attempt, uid, and tag of the sink.
 _NAME = re.compile(r"part-(\d{10,})-(\d{5,})-(\d{4,})-(\w*)-([0-9a-f]{10})(\.\w+)")
 
 
 @dataclass(frozen=True)
 class SinkFile:
-    """A committed file, with its snapshot, its subtask and the tag of its sink."""
+    """A committed file of a sink.
+
+    Arguments:
+        path: the path of the file.
+        snapshot: the number of the snapshot that the file belongs to.
+        subtask: the index of the subtask that wrote the file.
+        tag: the part of the file name that identifies the sink.
+    """
 
     path: str
     snapshot: int
@@ -39,12 +47,12 @@ class SinkFile:
 
 @dataclass(frozen=True)
 class Reading:
-    """The settings for reading lines.
+    """The settings for reading the lines of a sink's files.
 
     Arguments:
-        encoding: of the files.
+        encoding: the text encoding of the files.
         header: whether the first row of a CSV file holds the names of its columns.
-        delimiter, quote: of CSV files.
+        delimiter, quote: the delimiter and the quote character of CSV files.
     """
 
     encoding: str = "utf-8"
@@ -56,7 +64,8 @@ class Reading:
 def list_output(folder: Path, after: int = -1, upto: int | None = None) -> list[SinkFile]:
     """Return the committed files of the snapshots `after < number <= upto`, in order.
 
-    Raises `StoreError` if there is no such folder.
+    Raises:
+        StoreError: if the folder cannot be listed, for example because it does not exist.
     """
     try:
         names = sorted(path.name for path in folder.iterdir())
@@ -74,20 +83,20 @@ def list_output(folder: Path, after: int = -1, upto: int | None = None) -> list[
 
 
 def last_whole_snapshot(folder: Path, checkpoints: Path | None) -> int:
-    """Return the newest snapshot up to which all output is complete; 0 for none.
+    """Return the newest snapshot up to which all output is complete; 0 if there is none.
 
     Arguments:
-        folder: of the sink.
+        folder: the sink's folder.
         checkpoints: the job's checkpoint folder; None if it is not known.
 
     Raises:
         GraphError: if several sinks write into the folder and `checkpoints` is None, or if
-            `checkpoints` is of a job that does not write there.
+            `checkpoints` belongs to a job that does not write into the folder.
         StoreError: if the newest snapshot is damaged.
     """
     newest = None if checkpoints is None else _newest(checkpoints)
     if checkpoints is not None and newest is None:
-        return 0  # the folder may not exist yet
+        return 0  # The job has no snapshot yet, and its sink may not have created the folder.
     files = list_output(folder)
     if newest is not None:
         return _last_whole(folder, {file.tag for file in files}, newest) if files else 0
@@ -106,13 +115,13 @@ def _newest(checkpoints: Path) -> Manifest | None:
     try:
         return store.newest()
     except StoreError:
-        # Retention may have removed it meanwhile; then there is a newer one.
+        # The job may have removed this snapshot while it was read. Then a newer one exists.
         return store.newest()
 
 
 def _last_whole(folder: Path, tags: set[str], newest: Manifest) -> int:
     staged = [item for item in newest.committables if isinstance(item.payload, dict)]
-    # Unpublished output of the job's other sinks does not matter here.
+    # The job may have other sinks. Their pending output is not counted.
     mine = [item for item in staged if _is_of(folder, tags, item.payload)]
     if staged and not mine and not tags & _tags_of(newest):
         raise GraphError(
@@ -124,13 +133,13 @@ def _last_whole(folder: Path, tags: set[str], newest: Manifest) -> int:
 
 
 def _is_of(folder: Path, tags: set[str], payload: Mapping[str, object]) -> bool:
-    """Return whether a committable is of the sink with this folder."""
+    """Return whether a committable belongs to the sink that writes into `folder`."""
     target = Path(str(payload.get("target", "")))
-    # Its tag counts too: on another machine the folder may have another path.
+    # The tag is compared first, because the folder may have another path on this machine.
     match = _NAME.fullmatch(target.name)
     if match is not None and match[5] in tags:
         return True
-    # Version 0.1 recorded the whole path of the file, and no folder.
+    # Penstock 0.1 recorded the full path of the file, and not the folder.
     of_sink = target.parent if target.is_absolute() else Path(str(payload.get("folder", "")))
     return of_sink.is_absolute() and of_sink.resolve() == folder.resolve()
 
@@ -140,16 +149,17 @@ def _is_there(folder: Path, payload: Mapping[str, object]) -> bool:
 
 
 def _tags_of(manifest: Manifest) -> set[str]:
-    """Return the tags of the sinks of a job, and of the job that it was forked from."""
+    """Return the tags of a job's sinks, and of the sinks of the job it was forked from."""
     lineages = [manifest.lineage, *([manifest.parent[0]] if manifest.parent else [])]
     uids = [operator.uid for operator in manifest.operators]
     return {sink_tag(lineage, uid) for lineage in lineages for uid in uids}
 
 
 def read_lines(file: SinkFile, reading: Reading) -> Iterator[str]:
-    """Yield the records of a file: lines as they are, rows of CSV as JSON.
+    """Yield the records of a file: each line of text, or each row of a CSV file as JSON.
 
-    Raises `JobError` if the file cannot be read.
+    Raises:
+        JobError: if the file cannot be read.
     """
     path = Path(file.path)
     try:

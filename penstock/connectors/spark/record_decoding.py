@@ -1,9 +1,9 @@
 """Turn Arrow columns into Python records.
 
-Whole columns become lists, which costs tens of nanoseconds per value, and `zip` or `map` turns
-the lists into records. `spark_types.py` has the Python type of each column. Arrow's own
-`to_pylist` is the fastest way for numbers, strings and bytes. For dates and times it calls Python
-for each value, and NumPy is ten times as fast.
+Each column is converted to a list as a whole, at a cost of tens of nanoseconds per value. Then
+`zip` or `map` makes records from the lists. `spark_types.py` lists the Python type of each column
+type. For numbers, strings and bytes, Arrow's `to_pylist` is the fastest method. For dates and
+times, `to_pylist` calls Python code for each value, and NumPy is ten times as fast.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ __all__ = ["class_fields", "record_maker", "row_class", "to_python"]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DAY_US = 24 * 60 * 60 * 1_000_000
-#: The range of Python's dates, the years 1 to 9999, in days since the epoch.
+#: The first and the last day of Python's dates (years 1 to 9999), in days since 1970-01-01.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def to_python(array: pa.Array, arrow_type: pa.DataType, column: str) -> list[Any]:
-    """Return the values of a column.
+    """Return the values of an Arrow column as a list of Python values.
 
     Arguments:
-        array: the column as it is in the file, where a timestamp may lack its zone and an
-            interval is a number.
-        arrow_type: the type that the column stands for.
-        column: its name, for errors.
+        array: the column as the file stores it. In a file, a timestamp may lack its time zone, and
+            an interval is a plain number.
+        arrow_type: the type of the column in the table.
+        column: the name of the column, for error messages.
 
     Raises:
-        JobError: if a date or timestamp is outside of the years 1 to 9999.
+        JobError: if a date or timestamp is outside the years 1 to 9999.
     """
     if at.is_date(arrow_type) or at.is_timestamp(arrow_type):
         return _times(array, arrow_type, column)
@@ -57,7 +57,10 @@ def to_python(array: pa.Array, arrow_type: pa.DataType, column: str) -> list[Any
 
 
 def _durations(array: pa.Array) -> Any:
-    """Return microseconds as a NumPy array, whose `tolist` gives `timedelta` and None."""
+    """Return a column of microseconds as NumPy durations.
+
+    The method `tolist` of the result returns `timedelta` values, and None for NULL.
+    """
     return array.cast(pa.int64()).cast(pa.duration("us")).to_numpy(zero_copy_only=False)
 
 
@@ -68,7 +71,7 @@ def _times(array: pa.Array, arrow_type: pa.DataType, column: str) -> list[Any]:
         array = array.cast(pa.timestamp("us", array.type.tz))
         unit, values = _DAY_US, array.cast(pa.int64())
     ends = pc.min_max(values)
-    # Outside of this range, NumPy would silently return numbers instead of dates.
+    # For dates outside this range, NumPy returns plain numbers instead of dates, without an error.
     if len(values) > values.null_count and not (
         _FIRST_DAY * unit <= ends["min"].as_py() and ends["max"].as_py() < (_LAST_DAY + 1) * unit
     ):
@@ -112,7 +115,7 @@ def _maps(array: pa.MapArray, arrow_type: pa.DataType, column: str) -> list[Any]
     keys = to_python(array.keys.slice(*span), arrow_type.key_type, f"{column}{{key}}")
     items = to_python(array.items.slice(*span), arrow_type.item_type, f"{column}{{value}}")
     pairs = _cut(list(zip(keys, items, strict=True)), offsets)
-    # A struct, a list or a map cannot be the key of a dict.
+    # The Python values of structs, lists and maps are not hashable, so they cannot be dict keys.
     maps = pairs if at.is_nested(arrow_type.key_type) else list(map(dict, pairs))
     return _with_nulls(maps, array)
 
@@ -132,11 +135,12 @@ def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
 
 
 def record_maker(as_: str | type, names: Sequence[str]) -> Callable[[list[list[Any]]], list[Any]]:
-    """Return a function that makes records of columns.
+    """Return a function that makes records from a list of columns.
 
     Arguments:
-        as_: "tuple", "dict", or a dataclass or named tuple whose fields are `names`.
-        names: of the columns, in order.
+        as_: the kind of record: "tuple", "dict", or a dataclass or named tuple whose fields are
+            `names`.
+        names: the names of the columns, in order.
     """
     if as_ == "tuple":
         return lambda columns: list(zip(*columns, strict=True))
@@ -147,20 +151,22 @@ def record_maker(as_: str | type, names: Sequence[str]) -> Callable[[list[list[A
     assert isinstance(as_, type), as_
     cls = as_
     if issubclass(cls, tuple):
-        new = tuple.__new__  # this is what `_make` of a named tuple does, without a call of Python
+        new = tuple.__new__  # It does the same as `_make` of a named tuple, but is faster.
         return lambda columns: [new(cls, row) for row in zip(*columns, strict=True)]
     return lambda columns: list(map(cls, *columns))
 
 
 @lru_cache
 def row_class(names: tuple[str, ...]) -> type:
-    """Return the named tuple for rows with these columns; equal columns share it.
+    """Return the named tuple class for rows with these columns.
+
+    The same names always give the same class.
 
     Raises:
-        GraphError: if a name cannot be an attribute in Python.
+        GraphError: if a column name cannot be the name of an attribute in Python.
     """
-    # Record classes are identified by their names, so rows of two sources need different names.
-    # The module cannot be imported, so that the class travels with the job's code.
+    # Penstock identifies record classes by name, so classes with other columns need other names.
+    # The module does not exist, so the class is serialized together with the job's code.
     name = f"Row_{crc32(repr(names).encode()):08x}"
     try:
         return namedtuple(name, names, module="penstock_rows")
@@ -172,10 +178,11 @@ def row_class(names: tuple[str, ...]) -> type:
 
 
 def class_fields(cls: type) -> list[str]:
-    """Return the names of the fields that a record class is made from, in order.
+    """Return the names of the fields that the constructor of a record class takes.
 
     Raises:
-        GraphError: if it is neither a dataclass nor a named tuple, or requires keywords.
+        GraphError: if the class is neither a dataclass nor a named tuple, or if a field must be
+            passed by keyword.
     """
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return list(cls._fields)

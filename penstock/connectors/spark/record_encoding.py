@@ -1,9 +1,11 @@
-"""Turn records into Arrow columns, strictly; errors name record and column.
+"""Turn records into Arrow columns, and check the type of every value.
 
-A record is a dict, a dataclass, a named tuple or a PySpark `Row` (by field name: all columns and no
-others), or a plain tuple or list (by position). Values must have the Python type of their column.
-pyarrow alone would also accept bytes for text, `True` for 1 and a naive time for an instant.
-The table in `docs/spark.md` has the types of each column. Nothing here knows Spark or files.
+A record may be a dict, a dataclass, a named tuple or a PySpark `Row`. Its field names must then be
+exactly the column names. A record may also be a plain tuple or list with its values in the order
+of the columns. Each value must have the Python type of its column. pyarrow alone would also accept
+bytes for text, `True` for 1, and a `datetime` without a zone for a TIMESTAMP. An error names the
+record and the column. The table in `docs/spark.md` lists the types. This module uses neither Spark
+nor files.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from penstock.dataflow.errors import JobError
 
 __all__ = ["CATALYST_TYPE", "RowEncoder"]
 
-#: The metadata of a field whose Spark type is an interval; Spark itself uses it in ORC.
+#: The metadata key for the Spark type of an interval field. Spark uses this key in ORC files.
 CATALYST_TYPE = "spark.sql.catalyst.type"
 
-#: Number of rows that become columns at a time; `zip` of very many rows is slow.
+#: The number of rows that are converted to columns at a time. Larger slices are slower.
 _SLICE = 8192
 _UTC = datetime.UTC
-#: The step of an interval type, by the unit that it ends in.
+#: The smallest step of an interval type, keyed by the last unit in the name of the type.
 _UNITS: dict[str, Any] = {
     "day": datetime.timedelta(days=1),
     "hour": datetime.timedelta(hours=1),
@@ -42,7 +44,7 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 class _MisfitError(Exception):
-    """A value does not fit its column."""
+    """Raised when a value does not fit its column."""
 
     def __init__(self, column: str, reason: str) -> None:
         super().__init__(reason)
@@ -54,10 +56,11 @@ class RowEncoder:
     """Turns records into Arrow record batches of one schema.
 
     Arguments:
-        schema: names, types and nullability of the columns, in the order of plain tuples. Metadata
-            of a field: `varchar` or `char` of a text is its length in characters, `since` of a date
-            its first day, `CATALYST_TYPE` of a duration or a number of months its type in Spark.
-        subject: the destination of the records, for messages.
+        schema: the names, types and nullability of the columns, in the order of plain tuples. The
+            metadata of a field may have the keys `varchar` or `char` (the length of a text, in
+            characters), `since` (the first valid date) and `CATALYST_TYPE` (the Spark type of an
+            interval).
+        subject: the destination of the records, for error messages.
     """
 
     def __init__(self, schema: pa.Schema, subject: str) -> None:
@@ -66,10 +69,11 @@ class RowEncoder:
         self._subject = subject
 
     def encode(self, records: Sequence[Any]) -> pa.Table:
-        """Return records as a table.
+        """Convert records to an Arrow table.
 
         Raises:
-            JobError: if a record does not fit; the error names the record and the column.
+            JobError: if a record does not fit the schema. The error names the record and the
+                column.
         """
         try:
             slices = [
@@ -88,7 +92,7 @@ class RowEncoder:
         ]
 
     def _blame(self, records: Sequence[Any], error: _MisfitError) -> JobError:
-        """Return the error for the first record that does not fit by itself."""
+        """Find the first record that does not fit the schema, and return an error about it."""
         culprit: Any = None
         for record in records:
             try:
@@ -114,7 +118,7 @@ def _slices(records: Sequence[Any]) -> Iterable[Sequence[Any]]:
 
 
 def _columns(records: Sequence[Any], names: list[str], path: str) -> list[Sequence[Any]]:
-    """Return the values of each name, in the order of `names`."""
+    """Return one sequence of values for each column, in the order of `names`."""
     classes = set(map(type, records))
     if len(classes) != 1:
         rows: list[Any] = [_row(record, names, path) for record in records]
@@ -141,7 +145,7 @@ def _columns(records: Sequence[Any], names: list[str], path: str) -> list[Sequen
     if dataclasses.is_dataclass(cls):
         own = tuple(field.name for field in dataclasses.fields(cls))
     if own is None:
-        # Each PySpark Row carries its names.
+        # Each instance of a PySpark Row has its own field names.
         return list(zip(*[_row(record, names, path) for record in records], strict=True))
     _compare(own, names, path)
     if issubclass(cls, tuple):
@@ -150,12 +154,12 @@ def _columns(records: Sequence[Any], names: list[str], path: str) -> list[Sequen
 
 
 def _by_position(records: Sequence[Any], positions: Iterable[int]) -> list[Sequence[Any]]:
-    # `zip(*records)` would create an iterator per record, which the garbage collector visits.
+    # `zip(*records)` would create one iterator for each record, which slows garbage collection.
     return [list(map(itemgetter(position), records)) for position in positions]
 
 
 def _row(record: Any, names: list[str], path: str) -> Sequence[Any]:
-    """Return a record's values, in the order of `names`."""
+    """Return the values of one record, in the order of `names`."""
     fields = getattr(record, "__fields__", None)
     if isinstance(record, tuple) and fields is not None:
         _compare(fields, names, path)
@@ -192,7 +196,7 @@ def _article(value: Any) -> str:
 
 
 def _array(values: Sequence[Any], field: pa.Field, path: str) -> pa.Array:
-    """Return a column as an array of the field's type."""
+    """Convert the values of a column to an Arrow array of the field's type."""
     if not field.nullable and type(None) in set(map(type, values)):
         raise _MisfitError(path, "it is None, and the column is NOT NULL")
     kind = field.type
@@ -215,7 +219,11 @@ def _array(values: Sequence[Any], field: pa.Field, path: str) -> pa.Array:
 
 
 def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]:
-    """Return values whose Python types the column takes; raise an error for others."""
+    """Check the values of a column, and return them in a form that pyarrow can convert.
+
+    Raises:
+        _MisfitError: if a value has the wrong Python type or is not valid for the column.
+    """
     kind = field.type
     allowed = _allowed(kind)
     strange = set(map(type, values)) - allowed
@@ -248,14 +256,18 @@ def _checked(values: Sequence[Any], field: pa.Field, path: str) -> Sequence[Any]
                 name = key.decode()
                 raise _MisfitError(path, f"{longest} characters are too many for {name}({limit})")
             if key == b"char":
-                # Spark, too, pads CHAR with blanks when it writes.
+                # CHAR values are padded with blanks, as Spark does when it writes them.
                 values = [None if v is None else v.ljust(limit) for v in values]
     return values
 
 
 def _times(values: Sequence[Any], kind: pa.DataType, path: str) -> Sequence[Any]:
-    """Return times with or without a zone, as the column requires."""
-    # Zones are compared by identity: there are few of them, and comparing them is slow.
+    """Check the time zones of datetimes, and return them so that pyarrow converts them exactly.
+
+    Raises:
+        _MisfitError: if a value has a zone and the column takes none, or the other way round.
+    """
+    # Distinct zones are found by identity, since there are few, and a comparison is slow.
     zones = {id(v.tzinfo): v.tzinfo for v in values if v is not None}.values()
     if {zone is not None for zone in zones} - {kind.tz is not None}:
         raise _MisfitError(
@@ -266,7 +278,7 @@ def _times(values: Sequence[Any], kind: pa.DataType, path: str) -> Sequence[Any]
         )
     if all(zone is None or zone is _UTC or isinstance(zone, ZoneInfo) for zone in zones):
         return values
-    # Arrow drops the microseconds of other offsets.
+    # pyarrow ignores the microseconds of a UTC offset, so such times are converted to UTC here.
     try:
         return [
             v if v is None or not v.utcoffset().microseconds else v.astimezone(_UTC) for v in values
@@ -321,7 +333,7 @@ def _lists(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
     nested = pa.types.is_nested(kind.key_type)
-    # A struct, a list or a map cannot be the key of a dict.
+    # The Python values of structs, lists and maps are not hashable, so they cannot be dict keys.
     _require(values, (list, tuple, dict) if nested else (dict,), "a map", path)
     present = [v for v in values if v is not None]
     if nested:
@@ -333,7 +345,7 @@ def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
         own_keys = list(chain.from_iterable(present))
         own_items = list(chain.from_iterable(v.values() for v in present))
     keys = _array(own_keys, kind.key_field, f"{path}.key")
-    # Different values of these types may be stored as equal ones.
+    # For these types, two different Python keys may become equal when they are stored.
     if nested or pa.types.is_floating(kind.key_type) or pa.types.is_timestamp(kind.key_type):
         _require_distinct(keys, map(len, present), path)
     items = _array(own_items, kind.item_field, f"{path}.value")
@@ -341,8 +353,12 @@ def _maps(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:
-    """Check that no map has two keys that are stored as equal ones."""
-    shown = iter(map(repr, keys.to_pylist()))  # with `repr`, all NaN are one key
+    """Check that the stored keys of each map differ.
+
+    Raises:
+        _MisfitError: if two keys of the same map are equal after they are stored.
+    """
+    shown = iter(map(repr, keys.to_pylist()))  # All NaN have the same `repr`, so they are equal.
     for count in counts:
         mine = list(islice(shown, count))
         if len(set(mine)) != len(mine):
@@ -351,7 +367,11 @@ def _require_distinct(keys: pa.Array, counts: Iterable[int], path: str) -> None:
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
-    """Return where each value begins among the items; None where there is no value."""
+    """Return the offsets of an Arrow list or map array.
+
+    An offset is the position of a value's first item among all items. It is None for NULL. The
+    last offset is the total number of items.
+    """
     ends = list(accumulate((len(v) if v is not None else 0 for v in values), initial=0))
     return pa.array(
         [None if v is None else begin for v, begin in zip(values, ends, strict=False)] + ends[-1:],
@@ -372,7 +392,7 @@ def _structs(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
         return pa.StructArray.from_arrays(arrays, fields=fields)
     if not present:
         return pa.nulls(len(values), kind)
-    # A null struct needs a value that is never read. That of the first row fits.
+    # A null struct needs some value in each field. Nothing reads it, so the first row's is used.
     count = iter(range(len(present)))
     indices = pa.array([0 if v is None else next(count) for v in values], pa.int32())
     spread = [array.take(indices) for array in arrays]

@@ -1,10 +1,10 @@
 """Read the keyed state in a snapshot from outside the job that wrote it.
 
-The job's code is not needed, and no name found in data is imported: instances of record classes
-come as tuples of their fields. RocksDB would write into the folder that it opens. So the
-snapshot's files are linked (or copied, where that is impossible) into a temporary folder, which
-is opened read-only. Sizes are checked, and checksums are not: `penstock snapshots show --verify`
-does that.
+The job's code is not needed. Instances of record classes are returned as tuples of their fields,
+and no class that the data names is imported. RocksDB would write into the folder that it opens.
+So the snapshot's files are linked into a temporary folder, or copied if links are impossible, and
+RocksDB opens that folder read-only. This module checks the sizes of the files. It does not check
+checksums; `penstock snapshots show --verify` does.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class StatePart:
     """The keyed state of one subtask of one operator.
 
     Arguments:
-        folder: of the snapshot.
-        number: of the snapshot.
-        operator: uid of the operator.
-        subtask: index of the subtask.
-        max_parallelism: number of key groups.
-        handle: the state, as `KeyedHandle.to_wire` has it.
-        state: the name of the one state to read; None reads all.
+        folder: the folder of the snapshot.
+        number: the number of the snapshot.
+        operator: the uid of the operator.
+        subtask: the index of the subtask.
+        max_parallelism: the number of key groups.
+        handle: the handle of the state, as `KeyedHandle.to_wire` returns it.
+        state: the name of the only state to read; None reads all states.
         types: the record classes of the snapshot.
     """
 
@@ -62,7 +62,14 @@ class StatePart:
 
 @dataclass(frozen=True)
 class StateEntry:
-    """An entry of keyed state: name of the state, key group, key and value."""
+    """An entry of keyed state.
+
+    Arguments:
+        state: the name of the state.
+        group: the key group of the key.
+        key: the key.
+        value: the value.
+    """
 
     state: str
     group: int
@@ -73,17 +80,18 @@ class StateEntry:
 def find_state(
     path: Path, number: int | None = None, operator: str | None = None, state: str | None = None
 ) -> list[StatePart]:
-    """Return the parts of the keyed state that a snapshot holds.
+    """Return the keyed state of a snapshot, as one part for each subtask.
 
     Arguments:
         path: a job's checkpoint folder, or the folder of one of its snapshots.
-        number: of the snapshot; None takes the one that `path` names, or else the newest.
-        operator: uid of the only operator to read.
-        state: name of the only state to read.
+        number: the number of the snapshot; None takes the snapshot that `path` names, or else the
+            newest one.
+        operator: the uid of the only operator to read; None reads all operators.
+        state: the name of the only state to read; None reads all states.
 
     Raises:
-        StoreError: if there is no such snapshot, or it is damaged.
-        GraphError: if it holds no such operator or state.
+        StoreError: if there is no such snapshot, or if it is damaged.
+        GraphError: if the snapshot holds no such operator or state.
     """
     paths, located = JobPaths.locate(path)
     store = Store(paths.root)
@@ -133,9 +141,13 @@ def _require(manifest: Manifest, operator: str | None, state: str | None) -> Non
 
 
 def read_part(part: StatePart) -> Iterator[StateEntry]:
-    """Yield the entries of a part, by key group if it is in files, else by state.
+    """Yield the entries of the keyed state of one subtask.
 
-    Raises `StoreError` if a file is missing or damaged.
+    Entries that are read from files come in the order of their key groups. Entries that are stored
+    in the manifest come in the order of their states.
+
+    Raises:
+        StoreError: if a file is missing or damaged.
     """
     handle = KeyedHandle.from_wire(part.handle)
     codec = Codec(_Nameless(part.types))
@@ -168,7 +180,7 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
         try:
             database = Rdict(str(folder), options, access_type=AccessType.read_only())
         except Exception as error:
-            # rocksdict raises plain exceptions.
+            # rocksdict raises `Exception` itself, and no class of its own.
             raise StoreError(
                 f"RocksDB cannot open the state in a snapshot ({error}); use another snapshot",
                 source / str(handle.folder),
@@ -197,11 +209,11 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
 
 
 class _Nameless(TypeRegistry):
-    """A registry in which the instances of every class are tuples.
+    """A type registry that decodes the instances of every record class as tuples.
 
     Arguments:
-        types: the record classes of the snapshot. Instances of a former version of a dataclass
-            have the fields of the newest one, and None for those that they lack.
+        types: the record classes of the snapshot. Instances of an older version of a dataclass are
+            decoded with the fields of the newest version. A field that they lack is None.
     """
 
     def __init__(self, types: Sequence[RecordSchema]) -> None:
@@ -210,7 +222,7 @@ class _Nameless(TypeRegistry):
         self._newest = {schema.name: schema for schema in types if schema.fields is not None}
 
     def serializer_at(self, index: int) -> RecordSerializer:
-        """Return the serializer of the tuples of a class."""
+        """Return the serializer that decodes instances of a record class as tuples."""
         places = None
         if index < len(self._types):
             schema = self._types[index]
@@ -223,12 +235,12 @@ class _Nameless(TypeRegistry):
 
 
 class _Row(RecordSerializer):
-    """Serializes tuples.
+    """Turns the rows of one record class into tuples.
 
     Arguments:
-        index: the place of the class in its table.
-        places: the place of each item in the row, None for an item that is None; None takes rows
-            as they are.
+        index: the index of the record class in the snapshot's list of record classes.
+        places: for each item of the tuple, its position in the row, or None if the row lacks it.
+            If `places` itself is None, the tuple has the items of the row in their order.
     """
 
     def __init__(self, index: int, places: list[int | None] | None) -> None:
@@ -236,16 +248,16 @@ class _Row(RecordSerializer):
         self._places = places
 
     def to_row(self, value: Any) -> tuple[Any, ...]:
-        """Return the row of a tuple."""
+        """Return the row for a tuple."""
         return tuple(value)
 
     def from_row(self, row: Sequence[Any]) -> Any:
-        """Return the tuple of a row."""
+        """Return the tuple for a row."""
         if self._places is None:
             return tuple(row)
         return tuple(None if place is None else row[place] for place in self._places)
 
     def from_rows(self, width: int, rows: Any) -> list[Any]:
-        """Return the tuples of many rows, of any width."""
+        """Return the tuples for many rows; the argument `width` is ignored."""
         del width
         return list(map(self.from_row, rows))

@@ -22,12 +22,13 @@ variant                 string                 str, as JSON; only as a whole col
 void                    null                   None; not written
 a user-defined type     as its SQL type        as its SQL type; not written
 
-NULL is None at any depth. A timestamp is an instant: in Python it has the zone UTC, whatever the
-session's time zone. A timestamp to be written must have a zone, which may be any. Spark has no
-type for CalendarInterval in files: cast it to a string.
+NULL is None, also within lists, maps and structs. A timestamp is an instant. Sources return it with
+the zone UTC, whatever the time zone of the session is. Sinks accept a timestamp with any zone, and
+refuse one without a zone. Spark cannot write a CalendarInterval to a file; cast it to a string.
 
-Nothing here needs a session. (Spark: "Data Types". Parquet stores intervals as plain numbers, so
-the Arrow type of a column follows from the Spark type and not from the file.)
+The Arrow type of a column is chosen by its Spark type, and not by the type in the file, because
+Parquet stores intervals as plain numbers. No function of this module needs a Spark session. The
+source of the table is the page "Data Types" of Spark's docs.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a table, with Spark's columns in their order.
 
     Arguments:
-        schema: `DataFrame.schema`. The nullability of the columns is kept; within lists, maps
-            and structs every value may be null.
+        schema: the schema of a DataFrame. The Arrow columns have the same nullability. Values
+            within lists, maps and structs may always be null.
 
     Raises:
-        GraphError: if a column has a type that is not in the table above, or if two columns have
+        GraphError: if the type of a column has no counterpart in Python, or if two columns have
             the same name.
     """
     import pyarrow as pa
@@ -85,11 +86,12 @@ def arrow_type(spark_type: DataType, column: str = "?") -> pa.DataType:
     """Return the Arrow type for a Spark type.
 
     Arguments:
-        spark_type: the type.
-        column: its name in errors; a field within a struct is `column.field`.
+        spark_type: the Spark type.
+        column: the name of the column, for error messages. A field within a struct is called
+            `column.field`.
 
     Raises:
-        GraphError: if there is none.
+        GraphError: if the Spark type has no counterpart in Python.
     """
     import pyarrow as pa
     from pyspark.sql import types as t
@@ -126,7 +128,7 @@ def arrow_type(spark_type: DataType, column: str = "?") -> pa.DataType:
     name = spark_type.simpleString()
     if name in _BY_NAME:
         return getattr(pa, _BY_NAME[name])()
-    # These are compared by name, because older versions of pyspark lack the classes.
+    # These types are recognized by name, because older versions of pyspark lack their classes.
     if name.startswith("time("):
         return pa.time64("us")
     if name.startswith(("geography", "geometry")):

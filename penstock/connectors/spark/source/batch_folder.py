@@ -1,21 +1,21 @@
-"""Hand the batches of a streaming query to a job, numbered in a folder.
+"""Pass the batches of a streaming query to a job in a folder.
 
-    lock            held by the program that runs the query
-    spark/          the query's own checkpoint
-    query           the id of the query whose batches these are; written with the first
-    batches/N/      batch N, a pin (`pin.py`)
-    dealt           the first batch that the job has not handed to its readers; written by the job
-    removed         batches below this number were removed, or may be; written by the job
-    ended, failed   the query has ended or failed; written by the program
+    lock            the lock file; the program that runs the query holds the lock
+    spark/          Spark's checkpoint of the query
+    query           the id of the query that wrote the batches; written before the first batch
+    batches/N/      batch N, which is a pin (`pin.py`)
+    dealt           the number of the first batch not yet given to the readers; written by the job
+    removed         the number below which batches may have been removed; written by the job
+    ended, failed   the report that the query has ended or failed; written by the program
 
-No row is lost or read twice, at whatever point a process is killed, because of these invariants:
+If a process is killed at any point, no row is lost or read twice. Four rules ensure this:
 
-* A batch appears whole, durably and under its number before Spark's callback returns.
-* A number that exists or is below `removed` is never written again. Spark repeats a batch whose
-  end it could not record, and repeats it with the same rows.
-* `query` is durable before the first batch appears. When the job is resumed, it shows whether the
-  checkpoint is the one that numbered these batches.
-* `removed` is durable before the first batch below it is touched.
+* A batch is complete and durable under its number before Spark's callback returns.
+* A batch is never written again if its number exists or is below `removed`. Spark repeats a batch
+  if it could not record the end of the batch. The repeated batch has the same rows.
+* `query` is durable before the first batch appears. When the job is resumed, `query` shows whether
+  Spark's checkpoint belongs to these batches.
+* `removed` is durable before the first batch below this number is removed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["BatchFolder"]
 
 
 class BatchFolder:
-    """The folder of one streaming query.
+    """The folder in which one streaming query passes its batches to the job.
 
     Arguments:
-        folder: its path.
+        folder: the path of the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,26 +45,30 @@ class BatchFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """The folder of Spark's checkpoint."""
+        """The folder of Spark's checkpoint of the query."""
         return self.folder / "spark"
 
     @staticmethod
     def name(number: int) -> str:
-        """Return the path of a batch below this folder."""
+        """Return the path of a batch, relative to the folder of the query."""
         return f"batches/{number:012d}"
 
     def batch(self, number: int) -> Path:
-        """Return the folder of a batch."""
+        """Return the path of the folder that contains a batch."""
         return self.folder / self.name(number)
 
     def create(self) -> None:
-        """Create the folder, if there is none."""
+        """Create the folder of the query if it does not exist."""
         make_folders(self.folder / "batches")
 
-    # ---- the program's side
+    # ---- Methods for the program that runs the query
 
     def lock(self) -> None:
-        """Lock the folder for this process. Raises `StoreError` if another has it."""
+        """Lock the folder for this process.
+
+        Raises:
+            StoreError: if another process holds the lock.
+        """
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,42 +80,47 @@ class BatchFolder:
         self._lock = descriptor
 
     def unlock(self) -> None:
-        """Unlock the folder; do nothing if it is not locked."""
+        """Release this process's lock on the folder, if it has one."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def has(self, number: int) -> bool:
-        """Return whether a batch was published; it may have been removed since."""
-        # The order matters: a batch is recorded as removed before it is removed.
+        """Return whether a batch was ever published, even if it has been removed since."""
+        # The order of the two checks matters: the job updates `removed` before it removes a batch.
         return self.batch(number).exists() or number < self.removed
 
     @property
     def query(self) -> str | None:
-        """Return the id of the query that wrote the batches; None if not recorded yet."""
+        """The id of the query that wrote the batches; None before the first batch."""
         return self.reported("query")
 
     def record_query(self, query: str | None) -> None:
-        """Record durably the id of the query that writes batches here."""
+        """Write the id of the query to the folder, and sync it to disk."""
         if query is not None and query != self.query:
             _replace(self.folder / "query", query, durable=True)
 
     def unread(self) -> int:
-        """Return the number of batches that were not handed to readers yet."""
+        """Return the number of batches that the job has not given to its readers yet."""
         dealt = self._number("dealt")
         return sum(number >= dealt for number in self.numbers())
 
     def report(self, what: str, text: str = "") -> None:
-        """Report to the job that the query has `ended` or `failed`."""
+        """Report to the job that the query has ended or failed.
+
+        Arguments:
+            what: "ended" or "failed".
+            text: the text of the failure.
+        """
         _replace(self.folder / what, text)
 
     def withdraw_reports(self) -> None:
-        """Withdraw both reports: the query runs again."""
+        """Remove the reports that the query has ended or failed, because it runs again."""
         for what in ("ended", "failed"):
             with suppress(FileNotFoundError):
                 (self.folder / what).unlink()
 
-    # ---- the job's side
+    # ---- Methods for the job
 
     @property
     def removed(self) -> int:
@@ -119,7 +128,7 @@ class BatchFolder:
         return self._number("removed")
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the existing batches, in order."""
+        """Return the numbers of the batches in the folder, in ascending order."""
         try:
             names = [path.name for path in (self.folder / "batches").iterdir()]
         except FileNotFoundError:
@@ -127,19 +136,23 @@ class BatchFolder:
         return sorted(int(name) for name in names if name.isdigit())
 
     def reported(self, what: str) -> str | None:
-        """Return the report that the query has `ended` or `failed`; None without one."""
+        """Return the text of a report about the query; None if there is no such report.
+
+        Arguments:
+            what: the name of the report's file, such as "ended" or "failed".
+        """
         try:
             return (self.folder / what).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def record_dealt(self, number: int) -> None:
-        """Record that all batches below `number` were handed to readers."""
-        # It need not be durable: after a crash of the machine, the job records it again.
+        """Record that the job has given all batches below `number` to its readers."""
+        # The file is not synced. After a crash of the machine, the job writes it again.
         _replace(self.folder / "dealt", str(number))
 
     def remove_below(self, number: int) -> None:
-        """Remove the batches that no snapshot needs."""
+        """Remove all batches below `number`, because no snapshot needs them."""
         old = [other for other in self.numbers() if other < number]
         if not old:
             return

@@ -1,10 +1,11 @@
-"""A pin holds the rows of a table as they were at one moment, in a folder of the job's own.
+"""Store the rows that a table had at one moment in a folder of the job, called a pin.
 
-    pin.json        describes the pin; a folder is a pin because it has this file
+    pin.json        the description of the pin; a folder with this file is a pin
     data/….parquet  the rows
 
-A pin is complete and durable when its folder appears under its name (`pin_writer.py`). It never
-changes. Its splits are listed in `pin.json`, so that a position always means the same rows.
+A pin is complete and durable as soon as its folder has its final name (`pin_writer.py`). A pin
+never changes. `pin.json` lists the splits of the pin, so a position in a split always means the
+same rows.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ __all__ = [
 
 _FORMAT = 1
 _RECORD = "pin.json"
-#: Number of rows up to which row groups of one file form one split.
+#: The largest number of rows in a split of several row groups. A larger row group is one split.
 SPLIT_ROWS = 128 * 1024
 
 
 @dataclass(frozen=True)
 class PinnedSplit:
-    """Row groups of one file, read by one reader.
+    """A split of a pin: consecutive row groups of one file.
 
     Arguments:
-        file: its name in the folder `data`.
-        first_group, end_group: the row groups from `first_group` up to `end_group`, exclusive.
-        rows: number of their rows.
+        file: the name of the file in the folder `data`.
+        first_group, end_group: the index of the first row group, and the index after the last one.
+        rows: the number of rows in these row groups.
     """
 
     file: str
@@ -62,14 +63,15 @@ class PinnedSplit:
 
 @dataclass(frozen=True)
 class Pin:
-    """A complete pin.
+    """A complete pin: the stored rows of a table at one moment.
 
     Arguments:
-        folder: its path.
-        linked: whether its files are links to the table's, and not written for the pin.
-        schema: the columns and their Spark types.
-        splits: all its splits, in order.
-        files: by file, its size in bytes and its time of change in nanoseconds.
+        folder: the path of the pin's folder.
+        linked: whether the files are hard links to files of the table; otherwise Spark wrote them.
+        schema: the Arrow schema of the columns.
+        splits: all splits of the pin, in order.
+        files: the size of each file in bytes and its modification time in nanoseconds, keyed by
+            the name of the file.
     """
 
     folder: Path
@@ -80,14 +82,14 @@ class Pin:
 
     @property
     def rows(self) -> int:
-        """The number of its rows."""
+        """The number of rows in the pin."""
         return sum(split.rows for split in self.splits)
 
     def path(self, split: PinnedSplit) -> Path:
-        """Return the file of a split.
+        """Return the path of the file that contains a split.
 
         Raises:
-            StoreError: if the file is gone or has changed.
+            StoreError: if the file is missing or was changed after it was pinned.
         """
         path = self.folder / "data" / split.file
         try:
@@ -108,20 +110,21 @@ class Pin:
 
 
 def new_pin_id() -> str:
-    """Return a name for a pin, which sorts behind earlier ones."""
+    """Return a name for a new pin; in sorted order it comes after the names of older pins."""
     return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}"
 
 
 def is_pin_id(name: str) -> bool:
-    """Return whether `new_pin_id` made this name."""
+    """Return whether a name has the form that `new_pin_id` returns."""
     return re.fullmatch(r"[0-9]{13,}-[0-9a-f]{8}", name) is not None
 
 
 def load_pin(folder: Path) -> Pin:
-    """Read a pin's record.
+    """Load a pin from its folder by reading `pin.json`.
 
     Raises:
-        StoreError: if there is no pin, or if it has a later format.
+        StoreError: if `pin.json` cannot be read, or if its format is newer than this version of
+            Penstock supports.
     """
     import pyarrow as pa
 
@@ -148,13 +151,13 @@ def load_pin(folder: Path) -> Pin:
 def write_record(
     folder: Path, linked: bool, schema: pa.Schema, footers: dict[str, pq.FileMetaData]
 ) -> None:
-    """Write the record of a new pin, durably.
+    """Write `pin.json`, which describes a new pin, and sync it to disk.
 
     Arguments:
-        folder: of the pin; its files are in `data`.
-        linked: whether its files are links to the table's.
-        schema: the columns and their Spark types.
-        footers: of its files, by name.
+        folder: the folder of the pin. The Parquet files are in its folder `data`.
+        linked: whether the files are hard links to files of the table.
+        schema: the Arrow schema of the columns.
+        footers: the Parquet footer of each file, keyed by the name of the file.
     """
     files = []
     for name in footers:
@@ -188,7 +191,11 @@ def _splits(footers: dict[str, pq.FileMetaData]) -> Iterator[PinnedSplit]:
 
 
 def remove_pin(folder: Path) -> None:
-    """Remove a pin, beginning with its record: without it, the rest is not a pin."""
+    """Remove the folder of a pin.
+
+    `pin.json` is removed first. If the process dies before the rest is removed, the folder does not
+    count as a pin.
+    """
     with contextlib.suppress(FileNotFoundError):
         (folder / _RECORD).unlink()
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,9 @@
-"""Read pinned splits with Arrow and without a JVM, in tasks of Spark sources.
+"""Read the splits of pins in the tasks of Spark sources, with Arrow and without a JVM.
 
-A split names its pin by the pin's id, which is looked for in the source's own folder, and by its
-former path. A job's folder may be moved, and a fork into another folder reads the pins of the
-original. The position is the number of rows of the split that were emitted.
+A split contains the id and the path of its pin. The reader first searches the source's own folder
+for the id, because the job's folder may have been moved. Then it uses the path, because a fork in
+another folder reads the pins of the original job. The position in a split is the number of its rows
+that were emitted.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PinReader", "find_pin", "splits_of"]
 
-#: Number of rows in an Arrow batch that is a record. For other records, fewer rows of wide tables
-#: are decoded at a time: the task's loop decodes them, which should take a few milliseconds.
+#: The largest number of rows in an Arrow batch. With `as_="arrow"`, such a batch is one record.
 ARROW_ROWS = 64 * 1024
+#: The limits for batches that are decoded to Python records: about `CELLS` values, but at least
+#: `FEWEST_ROWS` rows. The task decodes a batch in its loop, which should take a few milliseconds.
 FEWEST_ROWS, CELLS = 1024, 256 * 1024
-#: Size of the pieces in which a row group, which may be large, is read, in bytes per column.
+#: The number of bytes that are read from the file at a time, for each column of a row group.
 READ_BYTES = 1 << 20
 
 
 def splits_of(pin_id: str, pin: Pin) -> list[Split]:
-    """Return the splits of a pin, as an enumerator hands them out."""
+    """Return the splits of a pin in the form in which an enumerator assigns them."""
     return [
         Split(f"{pin_id}:{index}", {"pin": pin_id, "at": str(pin.folder), "split": index})
         for index in range(len(pin.splits))
@@ -37,10 +39,15 @@ def splits_of(pin_id: str, pin: Pin) -> list[Split]:
 
 
 def find_pin(folder: Path | None, pin_id: str, at: str) -> Pin:
-    """Load a pin from the source's own folder, or else from its former path.
+    """Load a pin from the source's own folder, or else from the path in its split.
+
+    Arguments:
+        folder: the source's own folder; None if there is none.
+        pin_id: the id of the pin.
+        at: the path of the pin when the split was created.
 
     Raises:
-        StoreError: if it is at neither place.
+        StoreError: if the pin is at neither place, or cannot be read.
     """
     if folder is not None and (folder / pin_id).exists():
         return load_pin(folder / pin_id)
@@ -48,12 +55,12 @@ def find_pin(folder: Path | None, pin_id: str, at: str) -> Pin:
 
 
 class PinReader(SourceReader):
-    """Reads the splits of pins.
+    """Reads the rows of pinned splits and emits them as records.
 
     Arguments:
         folder: the source's own folder.
-        columns: names of the columns to read, in this order; None for all.
-        as_: the kind of record.
+        columns: the names of the columns to read, in this order; None for all columns.
+        as_: the kind of record, as for `SparkTableSource`.
     """
 
     def __init__(self, folder: Path | None, columns: Sequence[str] | None, as_: str | type) -> None:
@@ -72,7 +79,7 @@ class PinReader(SourceReader):
         self._rows = 0
 
     def open(self, split: Split, position: Any) -> None:
-        """Open the file of a split; row groups before the position are not read."""
+        """Open the file of a split at a position, and skip the row groups before it."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -94,7 +101,7 @@ class PinReader(SourceReader):
         while groups and skip >= (rows := file.metadata.row_group(groups[0]).num_rows):
             skip -= rows
             del groups[0]
-        # Arrow reads "a.b" as the field b of a column a.
+        # Arrow takes the name "a.b" for the field b of a column a, so all columns are read instead.
         dotted = any("." in name for name in self._names)
         self._batches = self._read_batches(groups, None if dotted else self._names, skip)
 
@@ -126,7 +133,7 @@ class PinReader(SourceReader):
             skip = 0
 
     def read(self, max_records: int) -> Read:
-        """Return the next rows; with `as_="arrow"`, one batch of them."""
+        """Return the next rows as records; with `as_="arrow"`, one batch of rows."""
         if self._batch is None:
             self._batch = next(self._batches, None)
             if self._batch is None:
@@ -149,7 +156,7 @@ class PinReader(SourceReader):
         return Read(records, self._row, finished=self._row >= self._rows)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of the current split, if one is open."""
         self._batches, self._batch = iter(()), None
         if self._file is not None:
             self._file.close()
@@ -171,7 +178,7 @@ class PinReader(SourceReader):
             ) from error
 
     def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns to read, with the types that the table has for them."""
+        """Select the columns to read, and cast them to their types in the pin's schema."""
         import pyarrow as pa
 
         schema = pa.schema([self._pin.schema.field(name) for name in self._names])
@@ -179,10 +186,14 @@ class PinReader(SourceReader):
 
 
 def check_columns(schema: pa.Schema, columns: Sequence[str] | None) -> list[str]:
-    """Return the names of the columns to read.
+    """Check that a pin has the columns to read, and return their names.
+
+    Arguments:
+        schema: the schema of the pin.
+        columns: the names of the columns to read; None for all columns.
 
     Raises:
-        GraphError: if the pin lacks one of them.
+        GraphError: if the pin lacks one of the columns.
     """
     names = list(schema.names) if columns is None else list(columns)
     missing = [name for name in names if name not in schema.names]

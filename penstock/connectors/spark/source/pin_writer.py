@@ -1,11 +1,13 @@
-"""Pin the rows of a DataFrame: link the files of its table, or have Spark write its rows.
+"""Pin the rows of a DataFrame: link the files of its table, or let Spark write new files.
 
-The files of a plain Parquet table on the same file system are hard-linked, which costs nothing.
-DROP or INSERT OVERWRITE remove the table's names of these files, and not the pin's. Spark writes
-the rows of all other tables. *Plain* means that the files hold exactly the rows: no filter, no
-computed or partition column, each column in each file with the type that the table has for it.
+The files of a plain Parquet table on the same file system are hard-linked, which copies no data.
+DROP and INSERT OVERWRITE remove the table's links to these files. The pin's links stay. For all
+other tables, Spark writes the rows to new files. A table is *plain* if its files hold exactly the
+rows of the DataFrame. There is no filter, no computed column and no partition column. Every file
+has every column with the type that the column has in the table.
 
-A pin is created under a hidden name. Its files and its record are synced, and then it is renamed.
+A pin is created under a hidden name. When its files and `pin.json` are synced to disk, the pin is
+renamed to its final name.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = ["make_pin", "spark_path"]
 
-#: Approximate size of the row groups that Spark writes, in bytes: small, so that readers can
-#: share a file.
+#: The approximate size of the row groups that Spark writes, in bytes. It is small, so that several
+#: readers can share a file.
 ROW_GROUP_BYTES = 16 << 20
-#: Settings with which Spark writes files for a pin, whatever the session's settings are. Spark's
-#: default for timestamps has nanoseconds and ranges from 1677 to 2262; the calendar is Python's.
+#: The Spark settings for writing the files of a pin. They replace the settings of the session.
+#: Timestamps have microseconds and not Spark's default INT96, which only covers the years 1677 to
+#: 2262. CORRECTED selects the same calendar as Python's.
 _WRITING = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -47,14 +50,13 @@ def make_pin(frame: DataFrame, folder: Path, *, link: bool = True) -> Pin:
     """Pin the rows of a DataFrame, and block until the pin is durable.
 
     Arguments:
-        frame: the DataFrame. It is evaluated once, so it may yield other rows, or another order,
-            when it is evaluated again.
-        folder: the path of the new pin; must not exist.
-        link: whether to hard-link the table's files where possible.
+        frame: the DataFrame. Spark evaluates it only once, so it need not be deterministic.
+        folder: the path of the new pin. It must not exist.
+        link: whether to hard-link the table's files if possible.
 
     Raises:
         GraphError: if a column has a type that cannot be read.
-        StoreError: if Spark did not write into this folder.
+        StoreError: if the files that Spark wrote are not in this folder.
     """
     schema = arrow_schema(frame.schema)
     make_folders(folder.parent)
@@ -84,7 +86,11 @@ def _make_durable(data: Path, names: dict[str, Any]) -> None:
 
 
 def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, Any] | None:
-    """Link the files of exactly these rows; return their footers by name, or None."""
+    """Hard-link the table's files into the pin, if the table is plain.
+
+    Returns:
+        The Parquet footers of the links, keyed by file name. None if the files cannot be linked.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -98,8 +104,8 @@ def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, An
             (data / name).hardlink_to(source)
             footers[name] = pq.read_metadata(data / name)
         except (OSError, pa.ArrowException):
-            # This may be another file system, one without links, a file that was just replaced,
-            # an encrypted one … Spark can read it, or reports the error.
+            # The table may be on another file system, or on one without links. A file may also be
+            # encrypted or already replaced. Spark then reads the table, or reports the error.
             return None
         if not _is_plain(footers[name], schema):
             return None
@@ -107,9 +113,13 @@ def _link_files(frame: DataFrame, schema: pa.Schema, data: Path) -> dict[str, An
 
 
 def _plain_files(frame: DataFrame) -> list[Path] | None:
-    """Return the local Parquet files whose rows are exactly the DataFrame's, or None."""
+    """Find the local Parquet files whose rows are exactly the rows of the DataFrame.
+
+    Returns:
+        The paths of the files. None if the DataFrame is not a plain Parquet table.
+    """
     plan: Any = getattr(frame, "_jdf", None)
-    if plan is None:  # the plan of a Spark Connect session is out of reach
+    if plan is None:  # This is a Spark Connect session. Its plan exists only in the server.
         return None
     plan = plan.queryExecution().analyzed()
     while (name := plan.getClass().getSimpleName()) in ("SubqueryAlias", "Project"):
@@ -144,11 +154,11 @@ def _local_paths(uris: Sequence[str]) -> list[Path] | None:
 
 
 def _is_plain(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Return whether a file has the columns of a schema with their types."""
+    """Return whether a file has all columns of a schema with the same types."""
     if has_old_calendar(footer.metadata):
         return False
     leaves = [footer.schema.column(index) for index in range(len(footer.schema))]
-    # Old timestamps of Spark carry neither a unit nor a mark that they are instants.
+    # INT96 timestamps do not say that they are instants. Those that Spark wrote are instants.
     instants = any(leaf.physical_type == "INT96" for leaf in leaves)
     if instants and _SPARK_VERSION not in (footer.metadata or {}):
         return False
@@ -169,7 +179,7 @@ def _same_type(found: pa.DataType, wanted: pa.DataType, instants: bool) -> bool:
             and found.id == wanted.id
             and found.num_fields == wanted.num_fields
             and all(
-                # Writers name the parts of lists and maps as they like.
+                # Names are compared for structs only. Within lists and maps, writers choose them.
                 (not at.is_struct(wanted) or found.field(i).name == wanted.field(i).name)
                 and _same_type(found.field(i).type, wanted.field(i).type, instants)
                 for i in range(wanted.num_fields)
@@ -183,7 +193,14 @@ def _same_type(found: pa.DataType, wanted: pa.DataType, instants: bool) -> bool:
 
 
 def _write_files(frame: DataFrame, data: Path) -> dict[str, Any]:
-    """Have Spark write the rows; return the footers of the files by name."""
+    """Let Spark write the rows of a DataFrame to Parquet files in the folder `data`.
+
+    Returns:
+        The Parquet footers of the files, keyed by file name.
+
+    Raises:
+        StoreError: if the folder does not contain all the rows that Spark wrote.
+    """
     import pyarrow.parquet as pq
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -211,13 +228,13 @@ def _write_files(frame: DataFrame, data: Path) -> dict[str, Any]:
         )
     for path in data.iterdir():
         if path.name not in footers:
-            path.unlink()  # Hadoop's checksums and its mark of success
+            path.unlink()  # This is a checksum file or the file _SUCCESS, both written by Hadoop.
     return footers
 
 
 @contextmanager
 def _settings(frame: DataFrame, settings: dict[str, str]) -> Iterator[None]:
-    """Change settings of the DataFrame's session in this block."""
+    """Change settings of the DataFrame's session, and restore them after the block."""
     conf = frame.sparkSession.conf
     before = {name: conf.get(name, None) for name in settings}
     for name, value in settings.items():
@@ -233,8 +250,9 @@ def _settings(frame: DataFrame, settings: dict[str, str]) -> Iterator[None]:
 
 
 def spark_path(path: Path) -> str:
-    """Return a local path as Spark needs it if its default file system is another.
+    """Return the URI by which Spark accesses a local path.
 
-    This is not `as_uri`, because Hadoop takes the path behind the scheme literally.
+    Without the scheme `file://`, Spark would use its default file system. `Path.as_uri` is not
+    used, because it escapes characters and Hadoop does not decode them.
     """
     return f"file://{path}"

@@ -1,10 +1,10 @@
 """Run the streaming query of a source, and publish its batches in a batch folder.
 
-The query runs in the process of the program while the job runs; a query that fails is restarted.
-Spark's checkpoint and the batch folder belong together. Spark numbers its batches by the
-checkpoint, and a number that exists in the folder is not written again. So the checkpoint is
-refused if it is not the one of these batches, or is older than they are: new rows under an old
-number would be lost.
+The query runs in the process of the program while the job runs. If the query fails, it is
+restarted. Spark's checkpoint and the batch folder must match. Spark numbers the batches by its
+checkpoint, and a batch whose number exists in the folder is not written again. With an older
+checkpoint, Spark would give old numbers to new rows, and these rows would be lost. So a checkpoint
+that does not belong to the batches, or is older than they are, is refused.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamingQueryRunner"]
 
-#: Pauses before a failed query is restarted, in seconds: the first, which doubles each time, and
-#: the longest.
+#: The first and the longest pause before a failed query is restarted, in seconds. The pause doubles
+#: after each failure.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
-#: The interval at which a waiting batch checks whether it must still wait.
+#: The interval at which a waiting batch checks whether it may be published, in seconds.
 POLL_SECONDS = 0.05
-#: The longest wait for the end of a query that could not be stopped.
+#: The longest time to wait for the end of a query that could not be stopped, in seconds.
 STOP_SECONDS = 10.0
 
 
 class StreamingQueryRunner:
-    """Runs the query, and publishes its batches.
+    """Runs the streaming query of a source, and publishes its batches in a batch folder.
 
     Arguments:
-        stage: the folder for the batches.
-        frame: the stream.
-        max_unread: number of batches that may wait for a reader.
+        stage: the batch folder.
+        frame: the streaming DataFrame.
+        max_unread: the largest number of batches that may wait for a reader.
     """
 
     def __init__(self, stage: BatchFolder, frame: DataFrame, max_unread: int) -> None:
@@ -53,17 +53,21 @@ class StreamingQueryRunner:
         self._plans = _Plans(stage.checkpoint)
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
-        #: Held while one query replaces another, so that `stop` stops the query that runs.
+        #: A lock that is held while `_query` is replaced, so that `stop` stops the current query.
         self._changing = threading.Lock()
         self._query: StreamingQuery
 
     def start(self, trigger_seconds: float, available_now: bool) -> None:
-        """Start the query and the thread that watches it.
+        """Start the query and a thread that waits for its end.
+
+        Arguments:
+            trigger_seconds: the least time between the beginnings of two batches, in seconds.
+            available_now: whether the query ends after it has read the rows that now exist.
 
         Raises:
-            GraphError: if Spark refuses the stream.
-            StoreError: if another program runs the query, or if its checkpoint does not fit its
-                batches.
+            GraphError: if Spark cannot run the stream.
+            StoreError: if another program runs the query, or if Spark's checkpoint does not match
+                the batches.
         """
         from pyspark.errors import PySparkException
 
@@ -80,7 +84,7 @@ class StreamingQueryRunner:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Stop the query; an incomplete batch is repeated when the job is resumed."""
+        """Stop the query. Spark repeats an incomplete batch when the job is resumed."""
         self._stopping.set()
         try:
             if self._watcher is not None:
@@ -97,7 +101,7 @@ class StreamingQueryRunner:
         return writer.trigger(**self._trigger).start()
 
     def _publish(self, frame: DataFrame, number: int) -> None:
-        """Publish a batch; Spark calls this in a thread of its own."""
+        """Publish a batch as a pin. Spark calls this method in one of its own threads."""
         stage = self._stage
         if stage.has(number):
             return
@@ -105,20 +109,20 @@ class StreamingQueryRunner:
             if self._stopping.wait(POLL_SECONDS):
                 raise JobError(
                     "the job has ended"
-                )  # otherwise Spark would record the batch as complete
+                )  # If this method returned instead, Spark would record the batch as complete.
         self._plans.make_durable(number)
-        # This precedes the first batch, so that the query of every batch is known.
+        # The id of the query must be durable before the first batch is published.
         stage.record_query(self._plans.query)
         make_pin(frame, stage.batch(number), link=False)
 
     def _watch(self) -> None:
-        """Report to the job how the query ended; restart it if it failed."""
+        """Wait for the end of the query, report it to the job, and restart a failed query."""
         pause = FIRST_PAUSE_SECONDS
         failure = self._wait()
         while failure is not None and not self._stopping.is_set():
             self._stage.report("failed", failure)
             if not session_lives(self._frame.sparkSession):
-                # The failure is permanent: the job fails until its restart strategy gives up.
+                # Without a session the query cannot be restarted. The report makes the job fail.
                 return
             if self._stopping.wait(pause):
                 return
@@ -128,16 +132,16 @@ class StreamingQueryRunner:
             self._stage.report("ended")
 
     def _run_again(self) -> str | None:
-        """Start a query and wait for its end; return the failure, if there was one."""
+        """Start the query again, wait until it ends, and return the error; None if it succeeded."""
         try:
             query = self._begin()
-        except Exception as error:  # from Spark, its connection or the checkpoint
+        except Exception as error:  # Spark, the connection to its JVM or the checkpoint failed.
             return str(error)
         with self._changing:
             self._query = query
             stopping = self._stopping.is_set()
         if stopping:
-            # This query started too late for `stop`, which has stopped the previous one.
+            # `stop` was called meanwhile and has stopped the previous query instead of this one.
             _stopped(query)
             return None
         self._stage.withdraw_reports()
@@ -146,13 +150,16 @@ class StreamingQueryRunner:
     def _wait(self) -> str | None:
         try:
             self._query.awaitTermination()
-        except Exception as error:  # from Spark or its connection
+        except Exception as error:  # Spark or the connection to its JVM failed.
             return str(error)
         return None
 
 
 def _stopped(query: StreamingQuery) -> bool:
-    """Stop a query; return False if that fails, for example because its JVM is gone."""
+    """Stop a query, and return whether it was stopped.
+
+    A query cannot be stopped if, for example, its JVM has ended.
+    """
     try:
         query.stop()
     except Exception:
@@ -161,20 +168,20 @@ def _stopped(query: StreamingQuery) -> bool:
 
 
 class _Plans:
-    """Spark's records of the batches of a query, in its checkpoint.
+    """The plans in Spark's checkpoint, which determine the rows of each batch of a query.
 
     Arguments:
-        checkpoint: the query's checkpoint folder.
+        checkpoint: the folder of Spark's checkpoint.
     """
 
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint
-        #: Files of the sources that were synced; Spark never writes them again.
+        #: The files of the query's sources that were synced. Spark never changes these files.
         self._synced: set[Path] = set()
 
     @property
     def query(self) -> str | None:
-        """Return the id of the query in Spark's checkpoint; None without one."""
+        """The id of the query in Spark's checkpoint; None if there is no checkpoint yet."""
         try:
             text = (self._folder / "metadata").read_text(encoding="utf-8")
             return str(json.loads(text.strip())["id"])
@@ -186,11 +193,16 @@ class _Plans:
             ) from error
 
     def require(self, stage: BatchFolder) -> None:
-        """Raise `StoreError` if a folder's batches were not made with this checkpoint."""
+        """Check that Spark's checkpoint belongs to the batches in a folder.
+
+        Raises:
+            StoreError: if another query wrote the batches, or if the checkpoint is older than the
+                newest batch.
+        """
         numbers = stage.numbers()
         last = numbers[-1] if numbers else stage.removed - 1
         if last < 0:
-            return  # there are no batches, and there never were
+            return  # No batch was ever published, so any checkpoint is valid.
         query = self.query
         if query is None or stage.query not in (None, query):
             problem = "is not the one that the batches of the job were made with"
@@ -206,21 +218,21 @@ class _Plans:
         )
 
     def _newest(self) -> int:
-        """Return the newest batch whose content is planned; -1 if there is none."""
-        # A batch is planned before it runs. Plans are removed beginning with the oldest.
+        """Return the number of the newest batch that has a plan; -1 if there is none."""
+        # Spark writes the plan of a batch before it runs the batch, and removes the oldest first.
         names = [path.name for path in (self._folder / "offsets").glob("[0-9]*")]
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def make_durable(self, number: int) -> None:
-        """Sync Spark's plan of a batch, which Spark does not do.
+        """Sync the files with Spark's plan of a batch to disk, because Spark does not.
 
-        If the machine crashed and the plan of a published batch were lost, Spark would write other
-        rows under the same number, and nothing would read them.
+        If a crash of the machine destroyed the plan of a published batch, Spark would write other
+        rows under the same number. No reader would read these rows.
         """
-        # The checksum files beside them are synced too: without one, a file counts as damaged.
+        # The checksum files are synced too, because Spark refuses a file without its checksum.
         plans = [self._folder / "offsets" / name for name in (str(number), f".{number}.crc")]
         plans += [self._folder / name for name in ("metadata", ".metadata.crc")]
-        # A source numbers its files by itself, and some have a suffix.
+        # The names of the sources' files do not show their batch, so all new files are synced.
         of_sources = {path for path in self._folder.glob("sources/*/*") if path.is_file()}
         _sync([*plans, *of_sources - self._synced])
         for folder in (self._folder / "sources", self._folder, self._folder.parent):
@@ -232,7 +244,7 @@ class _Plans:
 def _sync(paths: Iterable[Path]) -> None:
     folders = set()
     for path in paths:
-        # Spark removes old and temporary files meanwhile.
+        # Spark may remove old and temporary files at the same time.
         with suppress(FileNotFoundError):
             sync_path(path)
             folders.add(path.parent)

@@ -1,10 +1,10 @@
 """Read a Spark stream batch by batch, through `foreachBatch`.
 
-The streaming query runs in the process of the program while the job runs (`query_runner.py`).
-Each batch is pinned in the source's folder under its number (`batch_folder.py`), and the job's
-readers read it from there (`pin_reader.py`). Spark's checkpoint lies beside the batches and
-determines the rows of each batch. The job's snapshots record which batches were read, and up to
-which row.
+The streaming query runs in the process of the program while the job runs (`query_runner.py`). It
+writes each batch to the source's folder under the number of the batch (`batch_folder.py`). The
+readers of the job read the batches from this folder (`pin_reader.py`). Spark's checkpoint is in the
+same folder and determines the rows of each batch. The job's snapshots record which batches were
+read, and up to which row.
 """
 
 from __future__ import annotations
@@ -45,24 +45,29 @@ _ELSEWHERE = (
 class SparkStreamSource(Source):
     """Reads each row of a Structured Streaming DataFrame once.
 
-    The query starts when the job is executed, and stops when the job has ended. Its checkpoint is
-    in the job's folder. Progress is recorded in both checkpoints together, so a job is resumed in
-    its own folder. If the query fails, the job fails too; its restart strategy restarts it, and
-    the query is restarted meanwhile. A batch is removed when no retained snapshot needs it. A job
-    without snapshots keeps all batches to its end.
+    The streaming query starts when the job is executed, and stops when the job has ended. Spark's
+    checkpoint of the query is in the job's folder. The progress of the job is recorded partly in
+    this checkpoint and partly in the job's snapshots. So a job must be resumed in its own folder.
+
+    If the query fails, the job fails too. The restart strategy restarts the job, and the query is
+    restarted separately. A batch is removed when no retained snapshot needs it. A job without
+    snapshots keeps all batches until it ends.
 
     Arguments:
         frame: a streaming DataFrame. It must be append-only (no aggregation without a
             watermark), since a batch must consist of new rows.
-        columns: the columns to read, in this order; all by default, or the fields of `as_`.
+        columns: the columns to read, in this order. By default, these are all columns, or the
+            fields of the class `as_`.
         as_: the kind of record, as for `SparkTableSource`.
-        trigger_seconds: least time between the beginnings of two batches; with 0, a batch begins
-            as soon as there are new rows.
-        available_now: whether to read the present rows, in several batches if necessary, and end.
-        max_unread_batches: number of unread batches at which Spark waits before the next one.
+        trigger_seconds: the least time between the beginnings of two batches, in seconds. With 0,
+            a batch begins as soon as there are new rows.
+        available_now: whether to read only the rows that exist when the query starts, and then
+            end. Spark may divide these rows into several batches.
+        max_unread_batches: the number of unread batches at which Spark waits before it writes the
+            next batch.
 
     Raises:
-        GraphError: if an argument is of the wrong kind, or if penstock[spark] is not installed.
+        GraphError: if an argument is not valid, or if penstock[spark] is not installed.
     """
 
     def __init__(
@@ -109,11 +114,11 @@ class SparkStreamSource(Source):
         self._query: StreamingQueryRunner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without those that exist only in the program's process."""
+        """Return the attributes to pickle: all except the objects bound to this process."""
         return {**vars(self), "_frame": None, "_query": None}
 
     def prepare(self, preparation: Preparation) -> None:
-        """Start the query."""
+        """Start the streaming query in the process of the program."""
         if not preparation.attached:
             raise GraphError(
                 "a Spark stream feeds a job only while the program runs: run it with "
@@ -122,7 +127,7 @@ class SparkStreamSource(Source):
         assert self._frame is not None
         self._folder, state = preparation.folder, preparation.state
         if state is not None:
-            # Errors are raised before a query starts whose batches no reader could read.
+            # A wrong folder must be detected before the query starts and writes batches to it.
             self._stage_id = _known_stage(self._folder, state["stage"])
         elif preparation.resuming:
             self._stage_id = _newest_stage(self._folder)
@@ -136,29 +141,29 @@ class SparkStreamSource(Source):
         self._query.start(self._trigger_seconds, self._available_now)
 
     def release(self) -> None:
-        """Stop the query."""
+        """Stop the streaming query, if it runs."""
         query, self._query = self._query, None
         if query is not None:
             query.stop()
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Create an enumerator that hands out the splits of batches as these appear."""
+        """Create an enumerator that assigns the splits of each new batch to readers."""
         del parallelism
         return _StageEnumerator(self._folder, self._stage_id)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Create a reader of the batches."""
+        """Create a reader for the splits of batches."""
         del context
         folder = None if self._folder is None else self._folder / str(self._stage_id)
         return PinReader(folder, self.columns, self._row_class or self.as_)
 
 
 class _StageEnumerator(SplitEnumerator):
-    """Hands out the splits of batches in order, as the batches appear.
+    """Assigns the splits of the batches to readers, in the order of the batches.
 
     Arguments:
         folder: the source's own folder.
-        stage_id: the name of the batch folder that the query of this run fills.
+        stage_id: the name of the batch folder that the query of this run writes to.
     """
 
     def __init__(self, folder: Path | None, stage_id: str | None) -> None:
@@ -169,7 +174,8 @@ class _StageEnumerator(SplitEnumerator):
             )
         self._stage_id = stage_id
         self._stage = BatchFolder(folder / stage_id)
-        #: The current batch, or the lowest number of the next one; its splits if it is open.
+        #: The number of the open batch, or the lowest possible number of the next batch; then the
+        #: index of the next split in the open batch.
         self._batch, self._split = 0, 0
         self._splits: list[Split] = []
         self._ended = False
@@ -194,8 +200,13 @@ class _StageEnumerator(SplitEnumerator):
         return split
 
     def _next_batch(self) -> bool:
-        """Open the next batch, if there is one."""
-        # The end is read before the batches: the last batch appears before the end is reported.
+        """Open the next batch if it exists, and return whether it does.
+
+        Raises:
+            JobError: if there is no next batch because the query has failed.
+        """
+        # The reports are read before the batches. The query publishes its last batch before it
+        # reports its end, so no batch is missed.
         ended, failed = self._stage.reported("ended"), self._stage.reported("failed")
         number = next((n for n in self._stage.numbers() if n >= self._batch), None)
         if number is not None:
@@ -213,7 +224,7 @@ class _StageEnumerator(SplitEnumerator):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Advance to the next split, or to the next batch if this one has none left."""
+        """Advance to the next split, or to the next batch after the last split."""
         self._split += 1
         if self._split >= len(self._splits):
             self._batch, self._split, self._splits = self._batch + 1, 0, []
@@ -243,11 +254,13 @@ class _StageEnumerator(SplitEnumerator):
 
 
 def _known_stage(folder: Path, stage_id: object) -> str:
-    """Return the name of the batch folder that a snapshot names.
+    """Check the name of a batch folder that was read from a snapshot, and return it.
+
+    The snapshot may come from another job. The source writes and removes batches only in a batch
+    folder inside its own folder.
 
     Raises:
-        GraphError: if it does not lie in the source's own folder. The snapshot may come from
-            elsewhere, and batches are written to and removed from the folder that it names.
+        GraphError: if the source's own folder contains no such batch folder.
     """
     if isinstance(stage_id, str) and is_pin_id(stage_id):
         stage = folder / stage_id

@@ -1,8 +1,8 @@
 """Read a Spark table, view, query or DataFrame as it was when the job began.
 
-The rows are *pinned* (`pin.py`) in the process of the program, which has the session, before the
-job starts. From then on no JVM is needed. A job that is resumed reads the pin that its snapshot
-names, even if the table has changed.
+Before the job starts, the program *pins* the rows (`pin.py`): it stores them in the job's folder.
+Only the program needs a Spark session and a JVM; the workers need neither. A resumed job reads the
+pin that its snapshot names, even if the table has changed.
 """
 
 from __future__ import annotations
@@ -41,24 +41,26 @@ RECORD_KINDS = ("dict", "tuple", "row", "arrow")
 class SparkTableSource(Source):
     """Reads each row of a Spark table, view, query or DataFrame once.
 
-    The table is pinned when the job is executed. The job reads the rows of that moment, also after
-    a restart or a resume, even if the table was changed or dropped meanwhile. The pin lies in the
-    job's folder, which all workers must see; Spark's executors must see it if the pin is not made
-    of links. Rows come in no particular order.
+    The table is pinned when the job is executed: its rows are stored in the job's folder. The job
+    reads the rows of that moment, also after a restart or a resume. Later changes of the table have
+    no effect. All workers must have access to the job's folder. Spark's executors need access too,
+    unless the pin consists of links to the table's files. The order of the rows is undefined.
 
     Arguments:
         table: the name of a table or a view, or a (batch) DataFrame.
         query: a SQL query, instead of a table.
-        columns: the columns to read, in this order; all by default, or the fields of `as_`.
-        where: conditions, as SQL or as Spark columns; a row must meet all of them.
-        as_: the kind of record: "dict"; "tuple" (the fastest); "row", a named tuple; a dataclass
-            or named tuple of yours, whose fields name columns; "arrow", a
-            `pyarrow.RecordBatch` of up to 65,536 rows, which can be passed on only within a chain
-            of operators.
-        conf, master: for a new session if the program has none; see `spark_session`.
+        columns: the columns to read, in this order. By default, these are all columns, or the
+            fields of the class `as_`.
+        where: one or more conditions, as SQL or as Spark columns. A row must meet all of them.
+        as_: the kind of record. It is "dict", "tuple" (the fastest), "row" (a named tuple),
+            "arrow", or a dataclass or named tuple of the program whose fields are column names.
+            With "arrow", a record is a `pyarrow.RecordBatch` of at most 65,536 rows. It can be
+            passed on only within an operator chain.
+        conf, master: the settings and the master of a new session, if the program has no session;
+            see `spark_session`.
 
     Raises:
-        GraphError: if an argument is of the wrong kind, or if penstock[spark] is not installed.
+        GraphError: if an argument is not valid, or if penstock[spark] is not installed.
     """
 
     def __init__(
@@ -97,25 +99,25 @@ class SparkTableSource(Source):
         self._conf, self._master = conf, master
         self._folder: Path | None = None
         self._pin_id: str | None = None
-        #: With "row", the named tuple of the columns; set by `prepare`.
+        #: The named tuple class of the records if `as_` is "row", and else None. `prepare` sets it.
         self._row_class: type | None = None
         self._row_columns: list[str] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without those that need the program's JVM."""
+        """Return the attributes to pickle: all except the objects that need the JVM."""
         left: dict[str, Any] = {"_table": None, "_query": None, "_conditions": [], "_conf": None}
         return {**vars(self), **left}
 
     def prepare(self, preparation: Preparation) -> None:
-        """Pin the table, unless the job is resumed and has pinned it already."""
+        """Pin the table, unless the job is resumed and has already pinned the table."""
         self._folder = folder = preparation.folder
         state = preparation.state
         if state is not None:
-            # The pin may be in the folder of another job, from which this one is forked.
+            # If this job is a fork, the pin may be in the folder of the original job.
             self._pin_id = str(state["pin"])
             pin = find_pin(folder, self._pin_id, state["at"])
         elif preparation.resuming and (pin_id := newest_pin(folder)) is not None:
-            # This pin is of a run that ended before its first snapshot.
+            # An earlier run of the job made this pin, and ended before its first snapshot.
             self._pin_id = pin_id
             pin = load_pin(folder / pin_id)
         else:
@@ -125,7 +127,7 @@ class SparkTableSource(Source):
         if self.as_ == "row":
             from penstock.connectors.spark.record_decoding import row_class
 
-            # The class is created here, so that the job's code finds it in the source and ships it.
+            # The class becomes an attribute of the source, so it is serialized with the job's code.
             self._row_class, self._row_columns = row_class(tuple(names)), names
 
     def _frame(self) -> DataFrame:
@@ -153,24 +155,24 @@ class SparkTableSource(Source):
         return frame
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Create an enumerator of the pin's splits."""
+        """Create an enumerator that assigns the splits of the pin to readers."""
         del parallelism
         return _PinEnumerator(self._folder, self._pin_id, self._row_columns or self.columns)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Create a reader of pinned files."""
+        """Create a reader for the splits of the pin."""
         del context
         columns = self._row_columns or self.columns
         return PinReader(self._folder, columns, self._row_class or self.as_)
 
 
 class _PinEnumerator(SplitEnumerator):
-    """Hands out the splits of one pin in order, to any subtask.
+    """Assigns the splits of one pin to readers, in order and to any subtask.
 
     Arguments:
-        folder: of all pins of the source.
-        pin_id: the pin that a fresh run reads.
-        columns: names of columns that the pin must have.
+        folder: the folder that contains the pins of the source.
+        pin_id: the id of the pin to read if the job does not restore a snapshot.
+        columns: the names of the columns that the pin must have; None for no check.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class _PinEnumerator(SplitEnumerator):
         self._next = state["next"]
 
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
-        # These are pins of runs that ended before their first snapshot, and of removed forks.
+        # Unneeded pins come from runs that ended before their first snapshot and from old forks.
         del begun
         assert self._folder is not None
         needed = {state["pin"] for state in states} | {self._pin_id}
@@ -222,16 +224,21 @@ class _PinEnumerator(SplitEnumerator):
 
 
 def newest_pin(folder: Path) -> str | None:
-    """Return the id of the newest pin in a source's folder, if there is one."""
+    """Return the id of the newest pin in a source's folder; None if there is none."""
     found = sorted(path.parent.name for path in folder.glob("[!.]*/pin.json"))
     return found[-1] if found else None
 
 
 def check_record_kind(columns: Sequence[str] | None, as_: str | type) -> list[str] | None:
-    """Return the columns that a source reads for a kind of record; None for all.
+    """Check a kind of record, and return the columns to read; None for all columns.
+
+    Arguments:
+        columns: the columns that the user has selected, if any.
+        as_: the kind of record, as for `SparkTableSource`.
 
     Raises:
-        GraphError: if there is no such kind, or if its fields are not the columns.
+        GraphError: if there is no such kind of record, or if `columns` differs from the fields of
+            the class `as_`.
     """
     if isinstance(as_, str):
         if as_ not in RECORD_KINDS:
