@@ -1,35 +1,35 @@
-"""Keyed state: entries in memory, all of them in RocksDB, snapshots that cost what changed.
+"""Keyed state in memory and in RocksDB, with incremental snapshots.
 
-One `KeyedBackend` holds the keyed state of one subtask of one operator. Value, list and map state,
-TTL and timers are built upon its tables elsewhere. A newcomer needs nine concepts:
+One `KeyedBackend` holds the keyed state of one subtask of one operator. Other packages implement
+value, list and map state, TTL and timers with its tables. A newcomer needs nine concepts:
 
 1. **Table** (`KeyedTable`): one named state, a map from key to value. A *dirty* entry has changed
-   and is not written. A *captured* one is part of a snapshot that is not written yet. A *clean*
-   one is in RocksDB too, and a *cold* one in RocksDB only.
-2. **State snapshot** (`StateSnapshot`): what all tables held at one barrier. Capturing it is quick
-   and happens at the barrier. Writing it is slow, and records are processed meanwhile.
-3. **Work** (`slices.Work`): slow work is a generator. It yields between short slices on the event
-   loop, and yields callables that block, to be run in a thread. The runtime schedules it.
-4. **Cold store** (`ColdStore`): where entries are stored besides memory. At first nowhere, and a
-   snapshot travels in its handle; then in RocksDB as *blocks* of a thousand entries; and as
-   *rows* once the memory budget is exceeded. It never changes back.
-5. **Layout** (`StateLayout`): how a table is captured. The *levelled* layout writes the entries
-   that changed. The *dense* layout is for tables of which most entries change between two
-   snapshots; it compares and writes whole blocks.
+   and is not written to RocksDB yet. A *captured* entry belongs to a snapshot that is not written
+   yet. A *clean* entry is in memory and in RocksDB. A *cold* entry is in RocksDB only.
+2. **State snapshot** (`StateSnapshot`): the content of all tables at one barrier. It is captured
+   quickly at the barrier. Writing it is slow, and the task processes records meanwhile.
+3. **Work** (`slices.Work`): a generator that does slow work in short slices on the event loop. It
+   also yields callables that block, and the runtime runs them in a thread.
+4. **Cold store** (`ColdStore`): the storage of entries besides memory. A small state has none, and
+   its snapshots are stored in their handles. A larger state is in RocksDB as *blocks* of a thousand
+   entries. Once the memory budget is exceeded, it is in RocksDB as *rows*, and stays so.
+5. **Layout** (`StateLayout`): how a table is captured. The *levelled* layout writes the changed
+   entries. The *dense* layout compares and writes whole blocks. It is for tables in which most
+   entries change between two snapshots.
 6. **Memory budget** (`MemoryBudget`): when it is exceeded, records wait until clean entries are
-   evicted. Only rows can be read back one by one, so the first eviction turns blocks into rows.
-7. **Eager flush** (`EagerFlusher`): dirty entries are written before the next snapshot while the
-   task is idle, if they are unlikely to change again.
-8. **Early checkpoint** (`EarlyCheckpoint`): the JobManager announces snapshots. A checkpoint is
-   then made before the barrier, and a log of the later writes is added to it.
-9. **Checkpoint** (`CheckpointFiles`): the table files of RocksDB, linked into the snapshot. Files
-   that an earlier snapshot has already are shared with it.
+   evicted. Only rows can be read one by one, so the first eviction writes blocks again as rows.
+7. **Eager flush** (`EagerFlusher`): while the task is idle, it writes dirty entries before the next
+   snapshot, if they are unlikely to change again.
+8. **Early checkpoint** (`EarlyCheckpoint`): the JobManager announces each snapshot. The backend
+   then makes a checkpoint before the barrier, and adds a log of the later writes to it.
+9. **Checkpoint** (`CheckpointFiles`): the table files of RocksDB, linked into the snapshot.
+   Snapshots share files that did not change.
 
-Folders: `layout/` has the two layouts, `preparation/` the work before a barrier, `rocksdb/` the
-database and its files. Start reading at `keyed_table.py`, then `state_snapshot.py`
-and `backend.py`.
+Folders: `layout/` has the two layouts, `preparation/` the work before a barrier, and `rocksdb/` the
+database and its files. Start reading at `keyed_table.py`, then `state_snapshot.py` and
+`backend.py`.
 
-Each layer uses only the ones below it:
+Each layer uses only the layers below it:
 
     backend
     state_snapshot, restore, memory_budget, preparation/

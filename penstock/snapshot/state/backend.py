@@ -1,20 +1,21 @@
 """The keyed state of one subtask of one operator: its tables and their snapshots.
 
-A small state is in dicts only, is captured as a whole at each barrier, and travels in the handle.
-When it exceeds `inline_threshold`, RocksDB is opened and the whole state is written to it. From
-then on a snapshot captures what changed. As long as all of it is in memory it is written as
-*blocks*. When it exceeds the memory budget it is written again as *rows*, which can be read one by
-one, so that entries may be evicted. It does not switch back.
+A small state is kept in dicts only. Each snapshot captures the whole state and stores it in its
+handle. When the state exceeds `inline_threshold`, the backend opens RocksDB and writes the whole
+state to it. From then on a snapshot captures only the changed entries. While all entries fit into
+memory, they are written as *blocks*. When the state exceeds the memory budget, it is written again
+as *rows*. Rows can be read one by one, so entries may be evicted. The backend never switches back.
 
 Invariants:
 
-* An epoch enters RocksDB only after the checkpoint of the one before is linked.
+* Changes of an interval are written to RocksDB only after the checkpoint of the interval before is
+  linked.
 * While RocksDB is open, it holds all clean entries.
 * Only clean entries are evicted, and only while RocksDB holds rows.
-* At most one generator of slow work is in an off-loop step at a time. Snapshots may be captured,
-  and records processed, between any two steps.
+* At most one generator of slow work is in an off-loop step at a time. Between any two steps, the
+  task may capture snapshots and process records.
 
-Nothing here schedules work: the runtime drives it, as `slices.Work` describes.
+The backend does not schedule its slow work. The runtime drives it, as `slices.Work` describes.
 """
 
 from __future__ import annotations
@@ -52,20 +53,21 @@ class KeyedBackend:
     """The keyed state of one subtask.
 
     Arguments:
-        folder: local working folder, of this attempt alone; made when it is needed, left when
-            closed.
+        folder: the local working folder, used by this attempt only. The backend makes it when it
+            needs it, and does not remove it.
         codec: encodes keys and values.
-        canonical: canonical bytes of a key, equal exactly for equal keys.
-        max_parallelism: number of key groups, at most 32768.
+        canonical: returns the canonical bytes of a key. Only equal keys have the same bytes.
+        max_parallelism: the number of key groups, at most 32768.
         groups: the key groups of this subtask.
-        inline_threshold: largest packed size of a state that travels in its handle, in bytes. 0
-            for RocksDB from the first snapshot on, even when empty.
-        memory_budget: bytes for entries in memory, remembered keys, and the share of `shared`; an
-            estimate. At least half of it is left to entries.
-        clock: seconds, monotonic.
-        slice_seconds: the longest slice of work on the event loop.
-        shared: block cache and write buffers; None for its own, a quarter of the budget.
-        settings: thresholds; tests set smaller ones.
+        inline_threshold: the largest packed size of a state that is stored in its handle, in
+            bytes. With 0, RocksDB is used from the first snapshot on, even for an empty state.
+        memory_budget: estimated bytes for entries in memory, for remembered keys, and for the
+            backend's share of `shared`. At least half is left for entries and remembered keys.
+        clock: returns a monotonic time in seconds.
+        slice_seconds: the longest duration of a slice of work on the event loop.
+        shared: the block cache and write buffers of the process. With None, the backend makes its
+            own, of about a quarter of `memory_budget` and at most 32 MiB.
+        settings: the thresholds of the backend. Tests set smaller ones.
         create_database: makes an empty database in a folder.
     """
 
@@ -112,19 +114,22 @@ class KeyedBackend:
         self._flush = EagerFlusher(self.tables, self.storage, self._snapshots.is_busy)
 
     def table(self, name: str) -> KeyedTable:
-        """Return the state `name`, registered if it is new; a restored one keeps its id."""
+        """Return the table of state `name`, and register it if it is new.
+
+        A restored table keeps its id.
+        """
         return self.tables.table(name)
 
     # --- snapshots ---
 
     def capture(self, number: int) -> StateSnapshot:
-        """Capture the state as it is for snapshot `number`.
+        """Capture the current state for snapshot `number`.
 
-        Takes no time that depends on the size of the state once RocksDB is open, except for dense
-        tables, which take 20 ns an entry.
+        Once RocksDB is open, the duration does not depend on the size of the state. Only dense
+        tables take about 20 ns for each entry.
 
         Raises:
-            ProtocolError: if `number` isn't higher than all before.
+            ProtocolError: if `number` is not higher than the numbers of all earlier snapshots.
         """
         if number <= self._last_number:
             raise ProtocolError(f"snapshot {number} is captured after {self._last_number}")
@@ -135,12 +140,12 @@ class KeyedBackend:
         return self._snapshots.add(number, captured)
 
     def announce_snapshot(self, number: int, seconds: float, target: Path) -> None:
-        """Prepare for a snapshot that is due soon.
+        """Note that a snapshot is due soon, so that work can be done before its barrier.
 
         Arguments:
-            number: of the snapshot; ignored if it was captured already.
-            seconds: time until it is due.
-            target: folder for its files; see `StateSnapshot.write`.
+            number: the number of the snapshot. If it was already captured, the call has no effect.
+            seconds: the time until the snapshot is due.
+            target: the folder for the files of the snapshot; see `StateSnapshot.write`.
         """
         if number <= self._last_number:
             return
@@ -148,15 +153,15 @@ class KeyedBackend:
         self._early.announce_snapshot(seconds, target)
 
     def restore(self, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:
-        """Restore the state that a snapshot holds for the key groups of this subtask.
+        """Restore the state of the key groups of this subtask from a snapshot.
 
         Arguments:
-            handles: handles that together cover them, each with the snapshot's folder. Those
-                folders are only read.
+            handles: handles that together cover these key groups. Each handle comes with the folder
+                of its snapshot, which is only read.
 
         Raises:
-            ProtocolError: if the backend is not new.
-            StoreError: if a file is missing or can't be read.
+            ProtocolError: if the backend has been used before.
+            StoreError: if a file is missing or cannot be read.
         """
         if self.tables or self.storage.is_open or self._last_number >= 0:
             raise ProtocolError("a backend was restored after it had been used")
@@ -166,61 +171,69 @@ class KeyedBackend:
 
     @property
     def wants_eager_flush(self) -> bool:
-        """Whether `flush_eagerly` would write something now."""
+        """Whether `flush_eagerly` would write entries now."""
         return self._flush.wanted
 
     def flush_eagerly(self) -> Work[None]:
-        """Write the oldest dirty entries before the next snapshot; yields None only.
+        """Write the oldest dirty entries before the next snapshot.
 
-        May be given up at any step. Ends by itself when little is left, when a snapshot was
-        captured, or while RocksDB isn't open.
+        The generator yields only None, and the caller may abandon it at any step. It ends when few
+        dirty entries are left, when a snapshot was captured, or if RocksDB is not open.
         """
         return self._flush.run()
 
     @property
     def wants_preparation(self) -> bool:
-        """Whether it is time for `prepare_checkpoint`."""
+        """Whether it is time to call `prepare_checkpoint` for an announced snapshot."""
         return not self._snapshots.is_busy() and self._early.is_due
 
     def prepare_checkpoint(self) -> Work[None]:
-        """Make most of the checkpoint of the announced snapshot; to be driven to its end."""
+        """Make most of the checkpoint of the announced snapshot.
+
+        The caller must drive the generator to its end.
+        """
         return self._early.prepare()
 
     @property
     def wants_checksums(self) -> bool:
-        """Whether `compute_checksum` may have something to do now."""
+        """Whether there may be a table file for `compute_checksum`."""
         return not self._snapshots.is_busy() and self.storage.wants_checksums
 
     def compute_checksum(self) -> Work[bool]:
         """Compute the checksum of one table file before the next snapshot needs it.
 
-        To be driven to its end. Returns False if there was none to compute.
+        The caller must drive the generator to its end. It returns False if all checksums are known.
         """
         return self.storage.compute_checksum()
 
     @property
     def over_memory_limit(self) -> bool:
-        """Whether to process no more records until entries are evicted; read it for each batch.
+        """Whether the memory budget is exceeded; read it once for each batch of records.
 
-        Pending snapshots are driven to their end first, then `evict`.
+        If so, the task must process no more records. It first drives pending snapshots to their
+        end, and then `evict`.
         """
         return self.memory.check()
 
     def evict(self) -> Work[None]:
-        """Bring memory back to three quarters of the budget.
+        """Evict entries until they take three quarters of their limit.
 
-        Ends early when a snapshot is captured, which must be written first.
+        The generator ends early when a snapshot is captured, since the snapshot must be written
+        first.
         """
         return self.memory.evict(self._snapshots.is_busy)
 
     def close(self) -> None:
-        """Close RocksDB; slow. No generator may be in an off-loop step."""
+        """Close RocksDB; slow. Do not call it while a generator is in an off-loop step."""
         self.storage.close()
 
     # --- reading ---
 
     def scan(self, state: str) -> Iterator[tuple[Any, Any]]:
-        """Return all entries of a state as they are now, in no order; do not change values."""
+        """Return an iterator over the current entries of a state, in no order.
+
+        The caller must not change the values.
+        """
         table = self.table(state)
         hot = dict(table.clean)
         for entries in (*table.captured, table.dirty):
@@ -229,7 +242,7 @@ class KeyedBackend:
         return _chain(hot, cold)
 
     def keys(self) -> Iterator[Any]:
-        """Yield every key that has an entry in some state, once, as it is now, in no order."""
+        """Yield each key that has an entry in at least one state, once, in no order."""
         seen: set[Any] = set()
         names = self.tables.names
         for name in names:

@@ -1,8 +1,8 @@
-"""Where entries are stored besides memory: nowhere yet, in blocks, or in rows.
+"""The interface of the storage to which the entries of tables are written.
 
-A small state is in memory only, and its snapshots travel in their handles. A larger one is written
-to RocksDB as *blocks* as long as all of it fits into memory. When it exceeds the memory budget it
-is written again as *rows*, which can be read one by one, so that entries may be evicted.
+A small state is in memory only, and its snapshots are stored in their handles. A larger state is
+written to RocksDB as *blocks* while all of it fits into memory. When it exceeds the memory budget,
+it is written again as *rows*. Rows can be read one by one, so entries may be evicted.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ __all__ = ["ColdStore", "MemoryOnly"]
 
 
 class ColdStore(ABC):
-    """Stores the entries of all tables of a backend."""
+    """Stores the entries of all tables of a backend outside of Python's memory."""
 
-    #: Whether there is a RocksDB database, which holds the clean entries.
+    #: Whether a RocksDB database is open. It then holds all clean entries.
     is_open = True
-    #: Whether single entries can be read, so that clean ones may be evicted.
+    #: Whether single entries can be read from the store, so that clean entries may be evicted.
     is_readable = False
 
     @property
     @abstractmethod
     def unflushed_bytes(self) -> int:
-        """Bytes that were written since the last requested flush."""
+        """The number of bytes that were written since the last requested flush."""
 
     @property
     @abstractmethod
     def unlisted_bytes(self) -> int:
-        """Bytes that were written since the table files were last listed."""
+        """The number of bytes that were written since the table files were last listed."""
 
     @abstractmethod
     def chunk_entries(self, table: KeyedTable) -> int:
@@ -41,7 +41,7 @@ class ColdStore(ABC):
 
     @abstractmethod
     def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
-        """Write dirty or captured entries of a table, and make them clean."""
+        """Write dirty or captured entries of a table, and mark them as clean."""
 
     def compact(
         self,
@@ -50,13 +50,13 @@ class ColdStore(ABC):
         written: Sequence[Container[Any]],
         timer: SliceTimer,
     ) -> Work[None]:
-        """Remove outdated entries, once the map that a snapshot captured is written.
+        """Remove outdated entries after the captured map of a snapshot was written.
 
         Arguments:
-            table: the table; the map of the snapshot is still its oldest captured one.
-            number: of the snapshot.
-            written: levels whose keys were written since the snapshot before.
-            timer: of the current slice.
+            table: the table. Its oldest captured map is still the map of this snapshot.
+            number: the number of the snapshot.
+            written: collections of the keys that were written since the snapshot before.
+            timer: the timer of the current slice.
         """
         del table, number, written, timer
         yield from ()
@@ -68,26 +68,32 @@ class ColdStore(ABC):
     def cold_entries(
         self, table_id: int, groups: Iterable[int], hot: Container[Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Return the entries of a table that are readable and not in `hot`, in no order.
+        """Return the stored entries of a table whose keys are not in `hot`, in no order.
 
-        They are the entries at the moment of this call, whatever is written later.
+        Writes after this call do not change the result. A store that cannot read single entries
+        returns none.
+
+        Arguments:
+            table_id: the id of the table.
+            groups: the key groups of the entries.
+            hot: the keys that are in memory.
         """
         del table_id, groups, hot
         return iter(())
 
     def memory_bytes(self) -> int:
-        """Return an estimate of the memory that it takes, in bytes."""
+        """Return an estimate of the memory that this store takes, in bytes."""
         return 0
 
     def free_memory(self) -> None:
-        """Free memory whose content can be computed again."""
+        """Free the memory of values that the store can compute again."""
         return
 
 
 class MemoryOnly(ColdStore):
-    """The cold store before RocksDB is opened: it stores nothing.
+    """The cold store while RocksDB is not open: it stores no entries.
 
-    Entries become clean without being written, since each snapshot captures the whole state.
+    Entries are marked as clean without being written, since each snapshot captures the whole state.
     """
 
     is_open = False
@@ -95,9 +101,9 @@ class MemoryOnly(ColdStore):
     unlisted_bytes = 0
 
     def chunk_entries(self, table: KeyedTable) -> int:
-        """Return how many entries of a table to move in one step."""
+        """Return how many entries of a table to mark as clean in one step."""
         return table.size.chunk_entries()
 
     def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
-        """Make dirty or captured entries of a table clean."""
+        """Mark dirty or captured entries of a table as clean, without writing them."""
         table.absorb(keys, values, marked=True)

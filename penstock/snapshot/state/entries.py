@@ -1,4 +1,4 @@
-"""Marks that stand in a table in place of a value, and the codec of keys and values."""
+"""Marks that a table holds in place of values, and the codec of keys and values."""
 
 from __future__ import annotations
 
@@ -20,33 +20,36 @@ class StateCodec(Protocol):
     """Encodes keys and values as bytes, and decodes them."""
 
     def encode_value(self, value: Any) -> bytes:
-        """Return the bytes of `value`."""
+        """Encode one value, and return its bytes."""
 
     def encode_values(self, values: list[Any]) -> list[bytes]:
-        """Return the bytes of each of `values`; quicker than one call for each."""
+        """Encode each of `values` on its own, and return the list of their bytes.
+
+        This is faster than one call of `encode_value` for each value.
+        """
 
     def decode_value(self, data: bytes) -> Any:
-        """Return the value that was encoded, equal in value and type."""
+        """Decode one value. It has the same type as the encoded value, and is equal to it."""
 
     def encode_batch(self, records: list[Any]) -> bytes:
-        """Return the bytes of all `records`, by column if they have the same type."""
+        """Encode all `records` together, by column if they have the same type."""
 
     def decode_batch(self, data: bytes) -> list[Any]:
-        """Return the records that were encoded."""
+        """Decode the records that `encode_batch` has encoded."""
 
     def is_immutable(self, value: Any) -> bool:
-        """Return whether nothing within `value` can be changed in place."""
+        """Return whether `value` is deeply immutable: no part of it can change in place."""
 
 
 class Missing:
-    """The type of `MISSING`."""
+    """The type of `MISSING`, which means that a key has no entry."""
 
     def __repr__(self) -> str:
         return "MISSING"
 
 
 class Tombstone:
-    """The type of `TOMBSTONE`."""
+    """The type of `TOMBSTONE`, which marks a deleted entry."""
 
     data: ClassVar[None] = None
 
@@ -55,7 +58,11 @@ class Tombstone:
 
 
 class EncodedValue:
-    """The bytes of a captured value whose object was handed out again and may change."""
+    """The encoded bytes of a captured value.
+
+    They replace the value when an operator gets the same object again, since it may change the
+    object in place.
+    """
 
     __slots__ = ("data",)
 
@@ -63,22 +70,23 @@ class EncodedValue:
         self.data = data
 
 
-#: There is no entry. Never stored in a table.
+#: The result of a look-up if the key has no entry. It is never stored in a table.
 MISSING: Final = Missing()
-#: The entry was deleted, and the deletion is not written yet.
+#: The mark of an entry that was deleted, while the deletion is not written yet.
 TOMBSTONE: Final = Tombstone()
 
-#: Types of which every value is deeply immutable, so that the codec need not be asked.
+#: The types whose values are always deeply immutable, so `is_immutable` need not be called.
 ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
-#: Types that stand in a table in place of a value.
+#: The types of the marks that a table holds in place of values.
 MARKS: Final = frozenset({Tombstone, EncodedValue})
 
 
 def encode_entries(codec: StateCodec, values: list[Any]) -> tuple[Sequence[bytes | None], bool]:
-    """Encode values of a table; None stands for a tombstone.
+    """Encode values of a table, among which there may be tombstones and encoded values.
 
     Returns:
-        The bytes, and whether tombstones or encoded values are among `values`.
+        The bytes of each value, with None for each tombstone; and whether any of `values` is a
+        tombstone or an `EncodedValue`.
     """
     if MARKS.isdisjoint(map(type, values)):
         return codec.encode_values(values), False

@@ -1,4 +1,4 @@
-"""Estimates how much memory an entry takes, and how many are written in one step."""
+"""Estimates the memory of an entry, and how many entries to write in one step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from penstock.snapshot.state.settings import StateSettings
 
 __all__ = ["EntrySize"]
 
-# Overhead of an entry in memory beyond its content: a slot in a dict (about 50 bytes), the headers
-# of the key and value objects, and the allocator's rounding.
+# The overhead of an entry in memory beyond its content: a slot in a dict (about 50 bytes), the
+# headers of the key and value objects, and the rounding by the allocator.
 _OVERHEAD_BYTES = 200
-# Python objects take about this multiple of their encoding. ('key123', 5) takes 250 bytes with
-# its key and 12 encoded; strings are nearer 1, lists of small integers nearer 8.
+# The size of Python objects in memory, as a multiple of their encoded size. The factor is near 1
+# for strings and near 8 for lists of small integers.
 _OBJECT_FACTOR = 3
-# Weight of a new sample in the mean, so that the mean follows values that grow.
+# The weight of a new sample in the mean. It makes the mean follow values that grow.
 _SAMPLE_WEIGHT = 1 / 8
 
 
 class EntrySize:
-    """The mean size of the values of one table, from samples.
+    """Estimates the mean encoded size of the values of one table, from samples.
 
     Arguments:
         codec: encodes the samples.
-        settings: thresholds of the backend.
+        settings: the thresholds of the backend.
     """
 
     __slots__ = ("_codec", "_mean", "_sample_at", "_settings")
@@ -38,7 +38,7 @@ class EntrySize:
         self._sample_at = 1
 
     def memory_bytes(self) -> float:
-        """Return about how many bytes of memory one entry takes."""
+        """Return an estimate of the memory that one entry takes, in bytes."""
         return _OVERHEAD_BYTES + _OBJECT_FACTOR * self._mean
 
     def chunk_entries(self) -> int:
@@ -55,23 +55,26 @@ class EntrySize:
         return max(1, min(entries, int(size / self._mean)))
 
     def note_encoded(self, values: Sequence[bytes | None]) -> None:
-        """Correct the mean by values that were just encoded; None stands for no value."""
+        """Update the mean with the sizes of values that were just encoded.
+
+        None stands for a deleted entry, which is ignored.
+        """
         sample = [v for v in values[: self._settings.sample_entries] if v is not None]
         if sample:
             self.note_mean(sum(map(len, sample)) / len(sample))
 
     def note_mean(self, mean: float) -> None:
-        """Correct the mean by that of values that were just encoded, in bytes."""
+        """Update the mean with the mean size of values that were just encoded, in bytes."""
         self._mean += (mean - self._mean) * (_SAMPLE_WEIGHT if self._mean else 1)
 
     def sample(self, entries: int, levels: tuple[Mapping[Any, Any], ...]) -> None:
-        """Encode a sample whenever the table has grown by half.
+        """Encode a sample of the values if the table has grown by half since the last sample.
 
-        Otherwise the sizes come from the entries that are written.
+        Between two samples, the mean is updated with the sizes of the entries that are written.
 
         Arguments:
-            entries: how many entries the table has now.
-            levels: where samples are taken from.
+            entries: the current number of entries of the table.
+            levels: the levels of the table from which values are sampled.
         """
         if entries < self._sample_at:
             return

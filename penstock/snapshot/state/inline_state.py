@@ -1,8 +1,8 @@
-"""Small states, packed into the handle of a snapshot instead of files.
+"""Packs a small state into the handle of its snapshot, so that it needs no files.
 
-    msgpack: [[[key, value], ...], ...]    per state, in the order of their ids, its entries
+    msgpack: [[[key, value], ...], ...]    a list of entries for each state, in the order of ids
 
-`key` and `value` are the codec's bytes of the original key and of the value.
+`key` and `value` are the original key and the value, encoded by the codec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.snapshot.state.tables import Tables
 
 __all__ = ["pack_inline", "unpack_inline"]
 
-# Overhead of msgpack for an entry: a list and two byte strings.
+# The overhead of msgpack for an entry in bytes: one list and two byte strings.
 _ENTRY_BYTES = 6
 
 
@@ -34,19 +34,19 @@ def pack_inline(
     timer: SliceTimer,
     is_aborted: Callable[[], bool],
 ) -> Work[bytes | None]:
-    """Pack all entries of a snapshot.
+    """Pack all entries of a snapshot into bytes.
 
     Arguments:
-        tables: estimate how many entries to encode in one step.
-        states: how many states there were when the snapshot was captured.
-        captured: the whole state.
+        tables: the tables of the backend, which estimate how many entries to encode in one step.
+        states: the number of states at the time when the snapshot was captured.
+        captured: the captured tables, with all their entries.
         codec: encodes keys and values.
         threshold: the largest packed size, in bytes.
-        timer: of the current slice.
+        timer: the timer of the current slice.
         is_aborted: returns whether the snapshot was aborted.
 
     Returns:
-        The packed entries, or None if there are too many or the snapshot was aborted.
+        The packed entries, or None if they exceed `threshold` or the snapshot was aborted.
     """
     if threshold == 0:
         return None
@@ -79,7 +79,7 @@ def pack_inline(
 def unpack_inline(
     codec: StateCodec, packed: bytes, states: Sequence[str]
 ) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
-    """Yield each state's name, and its entries as keys and encoded values."""
+    """Yield for each packed state its name, and its entries as keys and encoded values."""
     decode = codec.decode_value
     for state, pairs in zip(states, msgpack.unpackb(packed), strict=True):
         yield state, [(decode(key), data) for key, data in pairs]

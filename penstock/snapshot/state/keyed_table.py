@@ -1,25 +1,25 @@
 """One named state of a subtask: a map from key to value, in levels.
 
-    dirty     newest writes, deletions among them as tombstones
-    captured  maps sealed at a barrier and not yet written, newest last
-    clean     entries that are in RocksDB too (if it is open) and may be evicted
-    cold      RocksDB, asked only when entries have been evicted or lazily restored
+    dirty     the newest writes; a deletion is a tombstone
+    captured  the maps captured at barriers and not yet written, the newest last
+    clean     entries that are also in RocksDB (if it is open) and may be evicted
+    cold      entries in RocksDB; read only after entries were evicted or lazily restored
 
-A level shadows those below it, so a look-up goes from top to bottom. Until the first eviction,
-an entry that is in no level in memory does not exist.
+A look-up goes through the levels from top to bottom, and the first entry of the key counts. Before
+the first eviction, a key that is in no level in memory has no entry.
 
 Invariants:
 
-* A captured map never changes in meaning.
-* A value that is not deeply immutable is handed out only while its key is dirty. If a captured map
-  holds the same object, the captured copy is replaced by its bytes first. So a change in place
-  is neither lost nor visible in an older snapshot.
+* The values in a captured map never change.
+* A table returns a mutable value only while its key is dirty. If a captured map holds the same
+  object, the table first replaces it there by its encoded bytes. So a change in place is never
+  lost, and never visible in an older snapshot.
 
-They hold for references that are used within the record they were looked up for. A mutable object
-belongs to one key of one table.
+An operator may use a mutable value only while it processes the record for which it looked the value
+up. It must not store a mutable object under several keys or in several tables.
 
-A table moves entries between levels only for look-ups. It writes nothing: snapshots, eager flushes
-and evictions do.
+A table moves entries between levels only for look-ups. It does not write to the cold store:
+snapshots, eager flushes and evictions do that.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ColdReader(Protocol):
     """Reads entries that may be in RocksDB only."""
 
     def read(self, table_id: int, key: Any) -> Any:
-        """Return the value of `key`, or `MISSING`."""
+        """Return the value of `key` in a table, or `MISSING` if it is not in RocksDB."""
 
 
 class _NothingCold:
@@ -59,21 +59,22 @@ _NOTHING_COLD = _NothingCold()
 
 
 class KeyedTable:
-    """One named state: key to value.
+    """One named state of a subtask: a map from key to value.
 
-    The hot loops of operators read and write `dirty` directly:
+    For speed, the loops of operators read and write the dict `dirty` directly:
 
-    * read: `table.dirty.get(key, MISSING)`; on `MISSING` call `table.lookup(key)`; `TOMBSTONE`
-      means that there is no value;
-    * write: `table.dirty[key] = value`; delete: `table.dirty[key] = TOMBSTONE`.
+    * To read, they call `table.dirty.get(key, MISSING)`. If the result is `MISSING`, they call
+      `table.lookup(key)`. `TOMBSTONE` means that there is no value.
+    * To write, they execute `table.dirty[key] = value`.
+    * To delete, they execute `table.dirty[key] = TOMBSTONE`.
 
-    The dict is replaced at every capture, so a loop looks it up again for each batch.
+    Each capture replaces the dict, so a loop must read the attribute again for each batch.
 
     Arguments:
         name: the name of the state.
-        table_id: its number, which is part of its keys in RocksDB.
-        codec: encodes values before they are handed out.
-        settings: thresholds of the backend.
+        table_id: the id of the table, which is part of its keys in RocksDB.
+        codec: encodes captured values before they can change in place.
+        settings: the thresholds of the backend.
     """
 
     __slots__ = (
@@ -103,10 +104,11 @@ class KeyedTable:
         self.dirty: dict[Any, Any] = {}
         self.captured: list[dict[Any, Any]] = []
         self.clean: dict[Any, Any] = {}
-        #: Whether an entry may be in RocksDB only.
+        #: Whether some entries may be in RocksDB only.
         self.has_cold = False
         self._cold: ColdReader = _NOTHING_COLD
-        #: No entry is deleted, and no value can change in place; see `declare_immutable`.
+        #: Whether no entry is ever deleted and no value can change in place; see
+        #: `declare_immutable`.
         self.only_immutable = False
         self.size = EntrySize(codec, settings)
         self._codec = codec
@@ -116,9 +118,9 @@ class KeyedTable:
     # --- records ---
 
     def lookup(self, key: Any) -> Any:
-        """Return the value of `key`, which is not dirty, or `MISSING`.
+        """Return the value of a key that is not dirty, or `MISSING`.
 
-        Each key in use comes here once per snapshot.
+        If the value is mutable, the key becomes dirty.
         """
         for entries in reversed(self.captured):
             value = entries.get(key, MISSING)
@@ -135,7 +137,7 @@ class KeyedTable:
             if type(value) not in ATOMS and not self._is_immutable(value):
                 self.dirty[key] = value
             elif self.has_cold:
-                # Eviction drops the oldest entries, so an entry in use becomes the newest.
+                # Eviction removes the oldest entries, so a used entry becomes the newest.
                 clean[key] = clean.pop(key)
             return value
         if not self.has_cold:
@@ -150,16 +152,16 @@ class KeyedTable:
         return value
 
     def _protect(self, key: Any, value: Any) -> None:
-        """Replace the captured copies of a value that may change once it is handed out."""
+        """Encode a captured value before it can change in place, and make its key dirty."""
         encoded = EncodedValue(self._codec.encode_value(value))
-        # Not only in the newest map: maps that were captured as a whole share objects.
+        # All captured maps are searched, since captures of the whole state share value objects.
         for entries in self.captured:
             if entries.get(key, MISSING) is value:
                 entries[key] = encoded
         self.dirty[key] = value
 
     def get(self, key: Any, default: Any = MISSING) -> Any:
-        """Return the value of `key`, or `default`."""
+        """Return the value of `key`, or `default` if the key has no entry."""
         value = self.dirty.get(key, MISSING)
         if value is MISSING:
             value = self.lookup(key)
@@ -167,7 +169,7 @@ class KeyedTable:
         return default if value is TOMBSTONE else value
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of `key`."""
+        """Set the value of `key` to `value`."""
         self.dirty[key] = value
 
     def delete(self, key: Any) -> None:
@@ -175,10 +177,10 @@ class KeyedTable:
         self.dirty[key] = TOMBSTONE
 
     def declare_immutable(self) -> None:
-        """Promise that no entry will be deleted and no value changed in place.
+        """Promise that no entry will be deleted, and that no value will change in place.
 
-        Call it before the first record. An operator that meets a mutable value calls
-        `allow_mutable` before it stores that value.
+        An operator calls this method before its first record. It must call `allow_mutable` before
+        it stores a mutable value.
         """
         few = len(self.clean) <= self._settings.max_dense_entries
         self.only_immutable = few and all(map(self._is_immutable, self.clean.values()))
@@ -190,18 +192,18 @@ class KeyedTable:
     # --- levels ---
 
     def seal(self, *, whole: bool) -> dict[Any, Any]:
-        """End the epoch: turn the dirty map into a captured one, and return it.
+        """Turn the dirty map into a captured map, and return it.
 
         Arguments:
-            whole: the captured map is to hold the whole state, not only what changed. True as
-                long as RocksDB isn't open, since the rest is stored nowhere else.
+            whole: whether the captured map must hold all entries, not only the changed ones. True
+                while RocksDB is not open, since the other entries are then stored nowhere else.
         """
         entries, self.dirty = self.dirty, {}
         if whole:
             if self.captured:
                 entries = {**self.captured[-1], **entries}
             elif self.clean:
-                # Clean values would change with their dirty successors, captured ones can't.
+                # A clean value may be changed in place; `lookup` protects captured values only.
                 clean, self.clean = self.clean, {}
                 entries = {**clean, **entries} if entries else clean
         if entries:
@@ -209,16 +211,16 @@ class KeyedTable:
         return entries
 
     def release_oldest_capture(self) -> None:
-        """Drop the oldest captured map, whose entries are written."""
+        """Drop the oldest captured map, after all its entries were written."""
         self.captured.pop(0)
 
     def absorb(self, keys: Sequence[Any], values: Sequence[Any], *, marked: bool) -> None:
-        """Add entries that are written, or need not be, to the clean level.
+        """Add entries to the clean level, after the cold store has processed them.
 
         Arguments:
-            keys: their keys.
-            values: their values as they stand in the dirty or captured map.
-            marked: whether tombstones or encoded values may be among them.
+            keys: the keys of the entries.
+            values: the value of each key, from the dirty map or a captured map.
+            marked: whether tombstones or encoded values may be among `values`.
         """
         clean = self.clean
         if not marked:
@@ -226,44 +228,44 @@ class KeyedTable:
             return
         for key, value in zip(keys, values, strict=True):
             if type(value) in MARKS:
-                # A newer entry shadows an encoded value and is written later. Meanwhile an older
-                # clean value must not become visible.
+                # The key was deleted, or has a newer entry. In both cases the older clean value
+                # must not become visible.
                 clean.pop(key, None)
             else:
                 clean[key] = value
 
     def add_restored(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Add entries of a snapshot to the clean level."""
+        """Add entries of a restored snapshot to the clean level."""
         self.clean.update(entries)
 
     def remove_restored(self, keys: Iterable[Any]) -> None:
-        """Remove entries of a snapshot that a later block deleted."""
+        """Remove restored entries that a later block of the snapshot deletes."""
         for key in keys:
             self.clean.pop(key, None)
 
     def forget_dirty(self, keys: Iterable[Any]) -> None:
-        """Remove dirty entries that are written and clean now."""
+        """Remove entries from the dirty map, after they were written and became clean."""
         for key in keys:
             del self.dirty[key]
 
     def mark_all_dirty(self) -> None:
-        """Make all clean entries dirty, since no open RocksDB holds them."""
+        """Mark all clean entries as dirty, since the database of rows does not hold them."""
         self.dirty, self.clean = {**self.clean, **self.dirty}, {}
 
     def merge_levels(self) -> None:
-        """Make one level of the clean and dirty entries; no map may be captured.
+        """Move all clean entries to the dirty level; there must be no captured map.
 
-        The clean entries come first and keep their order.
+        In the merged level, the keys of the clean entries come first and keep their order.
         """
         self.clean.update(self.dirty)
         self.dirty, self.clean = self.clean, {}
 
     def attach(self, reader: ColdReader) -> None:
-        """From now on an entry may be in RocksDB only, where `reader` finds it."""
+        """Set the reader of the entries that are in RocksDB only."""
         self._cold, self.has_cold = reader, True
 
     def evict(self, count: int) -> int:
-        """Drop up to `count` of the oldest clean entries, and return their number."""
+        """Evict up to `count` of the oldest clean entries, and return the number evicted."""
         oldest = list(islice(self.clean, count))
         for key in oldest:
             del self.clean[key]
@@ -272,7 +274,10 @@ class KeyedTable:
     # --- memory ---
 
     def entries_in_memory(self) -> int:
-        """Return how many entries the levels in memory hold, shadowed ones included."""
+        """Return how many entries all levels in memory hold together.
+
+        A key that is in several levels counts several times.
+        """
         entries = len(self.dirty) + len(self.clean)
         if self.captured:
             entries += sum(map(len, self.captured))
@@ -282,7 +287,7 @@ class KeyedTable:
         """Return an estimate of the memory that the entries take, in bytes.
 
         Arguments:
-            further_entries: values that the table's layout holds.
+            further_entries: the number of values that the layout of the table holds in addition.
         """
         entries = self.entries_in_memory() + further_entries
         self.size.sample(entries, (self.dirty, self.clean))

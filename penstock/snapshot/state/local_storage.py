@@ -1,4 +1,4 @@
-"""The RocksDB database of one subtask: opened when it is needed, and its checkpoints."""
+"""Opens and closes the RocksDB database of one subtask, and makes its checkpoints."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ class LocalStorage:
     """Opens and closes the database of a subtask, and makes its checkpoints.
 
     Arguments:
-        folder: working folder of this attempt alone.
+        folder: the local working folder, used by this attempt only.
         codec: encodes keys and values.
         row_keys: makes the keys of rows.
         slicing: cuts slow work into slices.
-        settings: thresholds of the backend.
-        shared: block cache and write buffers; None to make them when the database is opened.
-        cache_bytes: their size if they are made.
-        newest: returns the highest number of a snapshot that was captured.
+        settings: the thresholds of the backend.
+        shared: the block cache and write buffers of the process. With None, they are made when the
+            database is opened.
+        cache_bytes: the size of the block cache and write buffers if `shared` is None.
+        newest: returns the highest number of a captured snapshot.
         create_database: makes an empty database.
     """
 
@@ -71,18 +72,22 @@ class LocalStorage:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a database."""
+        """Whether the database is open."""
         return self.cold.is_open
 
     @property
     def database(self) -> RocksDatabase:
-        """The database. `ProtocolError` if it is not open."""
+        """The open database.
+
+        Raises:
+            ProtocolError: if no database is open.
+        """
         if self._database is None:
             raise ProtocolError("the RocksDB of a state backend is not open")
         return self._database
 
     def shared_memory(self) -> SharedMemory:
-        """Return the block cache and write buffers; this backend counts as a user from now on."""
+        """Return the block cache and write buffers, and count this backend as a user of them."""
         if self._shared is None:
             self._shared = SharedMemory(self._cache_bytes)
         if not self._joined:
@@ -97,15 +102,15 @@ class LocalStorage:
     # --- opening ---
 
     def open_blocks(self) -> Work[None]:
-        """Open an empty database for blocks."""
+        """Open an empty database that will hold blocks."""
         create = partial(self._create_database, self.folder / "db", self.shared_memory())
         self._use_blocks((yield from self.slicing.offload(create)))
 
     def open_rows(self, tables: Tables) -> Work[None]:
-        """Open an empty database for rows, in place of one for blocks if there is one.
+        """Open an empty database that will hold rows, and close the old one, if there is one.
 
         Arguments:
-            tables: may have entries in the database only from then on.
+            tables: the tables that read evicted entries from the database.
         """
         old, shared = self._database, self.shared_memory()
 
@@ -116,16 +121,16 @@ class LocalStorage:
             return self._create_database(self.folder / "db", shared)
 
         database = yield from self.slicing.offload(replace)
-        # File names are used again, so checksums known by name are not valid any more.
+        # The new database uses the same file names again, so the known checksums are not valid.
         self.files = CheckpointFiles(self.folder / "upload")
         self._use_rows(database, tables)
 
     def open_linked(self, open_database: Callable[[], RocksDatabase], tables: Tables) -> Work[None]:
-        """Open a database that was linked from a snapshot, and load its blocks.
+        """Open a database that was linked from a snapshot, and load its blocks, if it has any.
 
         Arguments:
-            open_database: opens it; called off the loop.
-            tables: registered for the states in it, in the order of their ids.
+            open_database: opens the database; called off the event loop.
+            tables: the tables of the states in the database, in the order of their ids.
         """
         database: RocksDatabase = yield from self.slicing.offload(open_database)
         if database.holds_blocks():
@@ -146,7 +151,7 @@ class LocalStorage:
         tables.attach(rows)
 
     def close(self) -> None:
-        """Close the database; slow. No generator may be in an off-loop step."""
+        """Close the database; slow. Do not call it while a generator is in an off-loop step."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -158,7 +163,11 @@ class LocalStorage:
     # --- writing ---
 
     def clean_oldest(self, table: KeyedTable) -> list[Any]:
-        """Write a slice of the oldest dirty entries, make them clean, and return their keys."""
+        """Write some of the oldest dirty entries of a table, and mark them as clean.
+
+        Returns:
+            The keys of the written entries. To write them takes about one slice at most.
+        """
         self.slicing.require_on_loop()
         dirty = table.dirty
         oldest = list(islice(dirty, self.settings.max_slice_entries // 2))
@@ -176,23 +185,27 @@ class LocalStorage:
     # --- checkpoints ---
 
     def checkpoint(self, target: Path) -> Work[tuple[tuple[FileRecord, ...], SnapshotBytes]]:
-        """Make a checkpoint of the database in a new folder; return its files and their size."""
+        """Make a checkpoint of the database in the new folder `target`.
+
+        Returns:
+            The files of the checkpoint, and how many of their bytes are new and linked.
+        """
         work = partial(self.files.checkpoint, self.database, target)
         made: tuple[tuple[FileRecord, ...], SnapshotBytes] = yield from self.slicing.offload(work)
         return made
 
     def discard_early(self) -> Work[None]:
-        """Remove a checkpoint that was begun early for a snapshot that was aborted."""
+        """Remove the early checkpoint of a snapshot that was aborted, if there is one."""
         if self.files.has_early:
             yield from self.slicing.offload(partial(self.files.discard_early, self.database))
 
     @property
     def wants_checksums(self) -> bool:
-        """Whether there may be a table file whose checksum is not known."""
+        """Whether there may be a table file whose checksum is not computed yet."""
         return self.cold.unlisted_bytes >= CHECKSUM_BYTES
 
     def compute_checksum(self) -> Work[bool]:
-        """Compute the checksum of one table file; return False if there was none to compute."""
+        """Compute the checksum of one table file; return False if all are known already."""
         if not self.is_open:
             return False
         work = partial(self.files.compute_checksum, self.database)

@@ -10,28 +10,28 @@ from penstock.snapshot.state.tables import Tables
 
 __all__ = ["MemoryBudget"]
 
-# A batch rarely has more records, and an operator rarely stores more than one entry for each.
+# An upper estimate of the entries that an operator adds for one batch of records.
 _BATCH_ENTRIES = 4096
 _MAX_SKIPPED_CHECKS = 64
-# Eviction stops at this share of the budget.
+# Eviction stops when the entries take this share of their limit.
 _TARGET_SHARE = 3 / 4
 
 
 class MemoryBudget:
-    """Reports when a backend uses too much memory, and evicts entries.
+    """Reports when a backend exceeds its memory budget, and evicts entries.
 
     Arguments:
-        budget_bytes: for entries in memory, remembered keys, and the share of RocksDB's cache. At
-            least half of it is left to entries.
+        budget_bytes: bytes for entries in memory, for remembered keys, and for the backend's share
+            of RocksDB's cache. At least half is left for entries and keys.
         tables: the tables of the backend.
-        storage: where evicted entries are stored.
+        storage: the storage of the backend, which holds the evicted entries.
     """
 
     def __init__(self, budget_bytes: int, tables: Tables, storage: LocalStorage) -> None:
         self.budget_bytes = budget_bytes
         self._tables = tables
         self._storage = storage
-        # Number of calls of `check` that may be answered without measuring.
+        # The number of calls of `check` that may skip the measurement.
         self._skipped_checks = 0
 
     def used_bytes(self) -> int:
@@ -39,12 +39,12 @@ class MemoryBudget:
         return self._storage.cold.memory_bytes() + self._tables.memory_bytes()
 
     def limit_bytes(self) -> int:
-        """Return the part of the budget that they may take, in bytes."""
+        """Return how many bytes entries and remembered keys may take together."""
         share = self._storage.share_bytes()
         return max(self.budget_bytes // 2, self.budget_bytes - share)
 
     def is_exceeded(self) -> bool:
-        """Return whether they take more than that."""
+        """Return whether entries and remembered keys take more memory than their limit."""
         return self.used_bytes() > self.limit_bytes()
 
     def check(self) -> bool:
@@ -55,24 +55,28 @@ class MemoryBudget:
         room = self.limit_bytes() - self.used_bytes()
         if room < 0:
             return True
-        # Measuring costs as much as a record. This number of batches can't fill the room left.
+        # A measurement costs as much as a record. So it is skipped for as many batches as surely
+        # fit into the memory that is left.
         entry = max((table.size.memory_bytes() for table in self._tables), default=1)
         self._skipped_checks = min(_MAX_SKIPPED_CHECKS, int(room / (_BATCH_ENTRIES * entry)))
         return False
 
     def evict(self, is_interrupted: Callable[[], bool]) -> Work[None]:
-        """Bring memory back to three quarters of the budget.
+        """Evict entries until they take three quarters of their limit.
 
-        Evict clean entries. When there are none left, write dirty ones and evict them.
+        Clean entries are evicted first. When no clean entry is left, dirty entries are written and
+        then evicted.
 
         Arguments:
-            is_interrupted: returns whether a snapshot was captured, which must be written first.
+            is_interrupted: returns whether a snapshot was captured. Eviction then ends early, since
+                the snapshot must be written first.
         """
         if not self.is_exceeded() or is_interrupted():
             return
         tables, storage = self._tables, self._storage
         if not storage.cold.is_readable:
-            # Before the database is replaced, so that a snapshot captured meanwhile is whole.
+            # This comes before the database is replaced. A snapshot that is captured meanwhile
+            # then contains all entries.
             tables.mark_all_dirty()
             yield from storage.open_rows(tables)
         timer = storage.slicing.timer()

@@ -1,12 +1,15 @@
-"""Restores the keyed state of a snapshot, at the same or at another parallelism.
+"""Restores the keyed state of a snapshot, at the same parallelism or at another one.
 
-A handle that covers exactly the key groups of the subtask is linked. If it holds rows, no value is
-read until it is asked for; blocks are read as a whole. Otherwise the files are linked
-into a working folder. The rows of the subtask's key groups are copied from there into an empty
-database, still encoded; the entries of blocks are loaded into memory.
+If a handle covers exactly the key groups of the subtask, its files are linked into the folder of
+the new database. Rows then stay in the database until they are looked up. Blocks are loaded into
+memory at once.
 
-The folders of the snapshot itself are never opened, since RocksDB would delete files in them.
-Checksums are not verified here.
+Otherwise the files are linked into a temporary folder. The rows of the subtask's key groups are
+copied from there into an empty database, without decoding their values. The entries of blocks are
+loaded into memory.
+
+RocksDB never opens the folder of the snapshot itself, since it would delete files there. This
+module does not verify checksums.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Restorer:
 
     Arguments:
         tables: the tables of the backend.
-        storage: its storage.
+        storage: the storage of the backend.
         groups: the key groups of the subtask.
     """
 
@@ -51,10 +54,13 @@ class Restorer:
         self._groups = groups
 
     def restore(self, handles: Sequence[tuple[Path, KeyedHandle]]) -> Work[None]:
-        """Restore the state in `handles`, each with the folder of its snapshot.
+        """Restore the state of the subtask's key groups from handles.
+
+        Arguments:
+            handles: the handles, each with the folder of its snapshot.
 
         Raises:
-            StoreError: if a file is missing or can't be read.
+            StoreError: if a file is missing or cannot be read.
         """
         groups = self._groups
         handles = [
@@ -75,7 +81,7 @@ class Restorer:
             if handle.inline is not None:
                 self._unpack(handle.inline, handle.states)
         if self._storage.cold.is_readable:
-            # The entries that were loaded into memory are not in the database yet.
+            # The entries that were loaded into memory are not in this database of rows yet.
             self._tables.mark_all_dirty()
 
     def _covers_exactly(self, handle: KeyedHandle) -> bool:
@@ -100,7 +106,7 @@ class Restorer:
             )
 
     def _copy(self, path: Path, handle: KeyedHandle) -> Work[None]:
-        """Copy the entries of this subtask out of a handle with files."""
+        """Copy the entries of this subtask from the files of a handle."""
         storage = self._storage
         folder, shared = storage.folder / "source", storage.shared_memory()
 
@@ -138,7 +144,8 @@ class Restorer:
 
     def _copy_rows(self, source: RocksDatabase, handle: KeyedHandle) -> Work[None]:
         database = self._storage.database
-        # A state's id is its place in its own handle, so its id may be another one here.
+        # The id of a state is its position in its handle, so the same state may have another id
+        # in this backend.
         table_ids = [self._tables.table(state).table_id for state in handle.states]
         first = max(handle.first_group, self._groups.start)
         end = min(handle.end_group, self._groups.stop)
@@ -166,7 +173,7 @@ def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -
     try:
         return RocksDatabase(folder, shared)
     except Exception as error:
-        # rocksdict raises plain exceptions.
+        # rocksdict raises instances of `Exception` itself, not of a class of its own.
         recoverability = rocks_recoverability(error)
         if full := no_room_message(error):
             raise StoreError(full, folder, recoverability=recoverability) from error

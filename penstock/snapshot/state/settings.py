@@ -1,4 +1,4 @@
-"""The thresholds of keyed state."""
+"""The thresholds of keyed state, such as the sizes of blocks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ class StateSettings:
     """Thresholds of one backend. The defaults were measured; tests set smaller ones.
 
     Arguments:
-        max_slice_entries: the most entries that a slice on the event loop processes.
-        sample_entries: entries that are encoded to estimate the size of one.
-        chunk_entries, chunk_bytes: the most entries, and about how many bytes of them, that are
-            encoded in one step. One step has to stay well below the length of a slice.
-        block_entries, block_bytes: the same for a block, which costs less per entry.
-        garbage_factor, slack_entries: blocks are compacted when they hold more than this
-            multiple of the live entries, and this number beyond that.
-        eager_flush_entries: with fewer dirty entries, an eager flush would save less than a
-            millisecond or two.
-        max_dense_entries: the most entries of a table with the dense layout. Listing this many
-            values at a barrier takes 2 to 3 ms.
-        dense_sample: values of each block that are compared to estimate how many changed.
-        scan_seconds, max_scan_seconds: least and greatest time between two scans of a dense table
-            for blocks to flush. The time doubles after each scan that finds none.
-        max_log_bytes: a checkpoint is made early only if no larger log is expected.
+        max_slice_entries: the largest number of entries that a slice on the event loop processes.
+        sample_entries: the number of values that are encoded to estimate their mean size.
+        chunk_entries, chunk_bytes: the largest number of entries, and about the largest number of
+            bytes, that are encoded in one step. A step must be much shorter than a slice.
+        block_entries, block_bytes: the largest number of entries of a block, and about the largest
+            number of bytes of its values.
+        garbage_factor, slack_entries: the blocks of a state are compacted when they hold more than
+            `garbage_factor` times the live entries plus `slack_entries`.
+        eager_flush_entries: the number of dirty entries above which an eager flush begins. For
+            fewer entries it would save only one or two milliseconds.
+        max_dense_entries: the largest number of entries of a table with the dense layout. To list
+            this many values at a barrier takes 2 to 3 ms.
+        dense_sample: the number of values of each block that are compared to estimate how many
+            values changed.
+        scan_seconds, max_scan_seconds: the shortest and the longest time between two scans of a
+            dense table for blocks to flush. The time doubles after each scan that finds no block.
+        max_log_bytes: the largest expected log with which a checkpoint is made early.
     """
 
     max_slice_entries: int = 8192

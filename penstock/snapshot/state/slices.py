@@ -1,7 +1,7 @@
-"""Slow work as generators of short slices.
+"""Divides slow work into short slices, so that it does not block the event loop.
 
-A generator of slow work runs no longer than a slice at a time on the event loop. Between two
-slices the runtime processes records. A step that blocks runs in a thread, off the loop.
+Slow work is a generator. It yields after each slice on the event loop, and the runtime processes
+records between two slices. A step that blocks runs in a thread, off the event loop.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ __all__ = ["SliceTimer", "Slicing", "Step", "Work"]
 
 T = TypeVar("T")
 
-#: A generator of slow work yields None after each slice on the event loop, or a callable. The
-#: runtime runs the callable off the loop, then sends its result or throws its exception.
+#: A value that a generator of slow work yields: None after a slice on the event loop, or a callable
+#: that blocks. The runtime runs the callable off the event loop. It then sends the result to the
+#: generator, or throws the exception into it.
 Step = Callable[[], Any] | None
 Work = Generator[Step, Any, T]
 
@@ -25,14 +26,15 @@ class SliceTimer:
     """Reports when a slice of work on the event loop should end.
 
     Arguments:
-        clock: seconds, monotonic.
-        seconds: the longest slice.
-        max_entries: a bound on its entries, for clocks that stand still.
+        clock: returns a monotonic time in seconds.
+        seconds: the longest duration of a slice.
+        max_entries: the largest number of entries in a slice. It ends slices in tests whose clock
+            does not advance.
     """
 
     def __init__(self, clock: Callable[[], float], seconds: float, max_entries: int) -> None:
         self._clock = clock
-        # A slice ends after the step that exceeds the time, so a share is left for that step.
+        # A slice ends after the step that exceeds its time, so some time is left for that step.
         self._seconds = seconds * 0.85
         self._max_entries = max_entries
         self.restart()
@@ -43,7 +45,7 @@ class SliceTimer:
         self._begin = self._clock()
 
     def is_over(self, entries: int) -> bool:
-        """Count `entries` more, and return whether the slice should end."""
+        """Add `entries` to those of the slice, and return whether the slice should end."""
         self._entries += entries
         if self._entries >= self._max_entries:
             return True
@@ -54,9 +56,9 @@ class Slicing:
     """Cuts the slow work of one backend into slices and off-loop steps.
 
     Arguments:
-        clock: seconds, monotonic.
-        seconds: the longest slice on the event loop.
-        max_entries: the most entries that a slice processes.
+        clock: returns a monotonic time in seconds.
+        seconds: the longest duration of a slice on the event loop.
+        max_entries: the largest number of entries that a slice processes.
     """
 
     def __init__(self, clock: Callable[[], float], seconds: float, max_entries: int) -> None:
@@ -70,7 +72,7 @@ class Slicing:
         return SliceTimer(self.clock, self._seconds, self.max_entries)
 
     def offload(self, work: Callable[[], Any]) -> Work[Any]:
-        """Have `work` run off the event loop, and return its result.
+        """Let the runtime run `work` off the event loop, and return the result of `work`.
 
         Raises:
             ProtocolError: if another generator of this backend is in an off-loop step.

@@ -2,12 +2,12 @@
 
 Invariants:
 
-* The snapshots of a backend are written strictly in order. A snapshot is done only when its files
-  are linked, so that no later epoch is in RocksDB before.
-* The entries of an aborted snapshot are written all the same, since newer ones hold only what
-  changed since. Only the checkpoint is skipped.
-* Captured maps stay in their tables until all of them are written, and shadow the written entries.
-  So writing may be given up half-way; it then begins from the start.
+* The snapshots of a backend are written strictly in order. The files of a snapshot are linked
+  before any later change is written to RocksDB.
+* The entries of an aborted snapshot are written, too, since later snapshots hold only later
+  changes. Only the checkpoint is skipped.
+* Captured maps stay in their tables until all of them are written. So writing may stop at any step
+  and begin again from the start.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class SnapshotWriter:
 
     Arguments:
         tables: the tables of the backend.
-        storage: where their entries are written.
-        early: prepares checkpoints of announced snapshots.
+        storage: the storage to which the entries are written.
+        early: prepares the checkpoints of announced snapshots.
         groups: the key groups of the subtask.
-        inline_threshold: largest packed size of a state that travels in its handle, in bytes.
+        inline_threshold: the largest packed size of a state that is stored in its handle, in bytes.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class SnapshotWriter:
         self._pending: deque[StateSnapshot] = deque()
 
     def add(self, number: int, captured: Sequence[CapturedTable]) -> StateSnapshot:
-        """Return the snapshot of this number, pending until it is written."""
+        """Create the snapshot `number` of captured tables, and add it to the pending ones."""
         snapshot = StateSnapshot(self, number, self._tables.names, captured)
         self._pending.append(snapshot)
         return snapshot
 
     def is_busy(self) -> bool:
-        """Return whether a snapshot is pending."""
+        """Return whether a snapshot is captured, but not written yet."""
         return bool(self._pending)
 
     def is_pending(self, snapshot: StateSnapshot) -> bool:
-        """Return whether a snapshot still needs writing."""
+        """Return whether `snapshot` is not written yet."""
         return snapshot in self._pending
 
     def write(
@@ -83,7 +83,7 @@ class SnapshotWriter:
                 try:
                     yield from self._storage.open_blocks()
                 except Exception:
-                    # All of it is still in memory, and the next snapshot captures it as a whole.
+                    # All entries are still in memory, and the next snapshot captures all of them.
                     yield from self._write_tables(snapshot)
                     self._pending.popleft()
                     raise
@@ -95,7 +95,7 @@ class SnapshotWriter:
             else:
                 yield from self._storage.discard_early()
         except Exception:
-            # The state is written; only this snapshot has failed.
+            # The entries are written, so later snapshots can succeed. Only this one has failed.
             self._pending.popleft()
             raise
         self._pending.popleft()
@@ -138,9 +138,9 @@ class StateSnapshot:
     """The captured state of one subtask; the runtime drives `write` to its end.
 
     Arguments:
-        writer: writes it.
-        number: number of the snapshot.
-        states: names of the states, in the order of their ids.
+        writer: writes the snapshot.
+        number: the number of the snapshot.
+        states: the names of the states, in the order of their ids.
         captured: the captured part of each table that changed.
     """
 
@@ -159,36 +159,37 @@ class StateSnapshot:
 
     @property
     def over(self) -> bool:
-        """Whether it needs no more writing."""
+        """Whether writing this snapshot has ended, with or without success."""
         return not self._writer.is_pending(self)
 
     def abort(self) -> None:
-        """Skip the checkpoint. `write` must be driven to its end all the same.
+        """Abort the snapshot, so that `write` makes no checkpoint.
 
-        If `write` has made the folder by then, the owner of the snapshot removes it.
+        The caller must still drive `write` to its end. If `write` has already made the folder, the
+        caller removes the folder.
         """
         self.aborted = True
         self.captured = [part for part in self.captured if not part.abandon()]
 
     def release(self) -> None:
-        """Drop the captured entries, which are written."""
+        """Drop the captured entries, after all of them were written."""
         captured, self.captured = self.captured, ()
         for part in captured:
             part.release()
 
     def write(self, target: Path | None) -> Work[tuple[KeyedHandle, SnapshotBytes] | None]:
-        """Write the captured state; `slices.Work` describes how to drive it.
+        """Write the captured state; `slices.Work` describes how to drive the generator.
 
         Arguments:
-            target: folder to make for the files; its parent exists. The folder does not exist,
-                unless it was announced. May be None if the snapshot is aborted.
+            target: the folder to make for the files. Its parent must exist. The folder itself may
+                exist only if it was announced. `target` may be None if the snapshot is aborted.
 
         Returns:
-            The handle and how many bytes are new and linked, or None if aborted.
+            The handle, and how many bytes are new and linked; or None if the snapshot is aborted.
 
         Raises:
-            ProtocolError: if an older snapshot isn't written yet, or this one is already.
-            StoreError, OSError: if the files can't be made. The backend stays usable if the
-                snapshot is `over`. Otherwise RocksDB has failed: nothing can be written any more.
+            ProtocolError: if an older snapshot is not written yet, or this one is written already.
+            StoreError, OSError: if the files cannot be written. If `over` is true then, the backend
+                can still be used. Otherwise RocksDB has failed, and no more writes are possible.
         """
         return self._writer.write(self, target)

@@ -1,4 +1,4 @@
-"""The named states of one subtask, each with its layout."""
+"""The tables of one subtask, each with its layout."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Tables:
 
     Arguments:
         codec: encodes keys and values.
-        settings: thresholds of the backend.
+        settings: the thresholds of the backend.
     """
 
     def __init__(self, codec: StateCodec, settings: StateSettings) -> None:
         self._codec = codec
         self._settings = settings
         self._readers: list[ColdReader] = []
-        #: In the order of the tables.
+        #: The layout of each table, in the order of the tables' ids.
         self.layouts: list[StateLayout] = []
 
     def __iter__(self) -> Iterator[KeyedTable]:
@@ -44,7 +44,10 @@ class Tables:
         return tuple(table.name for table in self)
 
     def table(self, name: str) -> KeyedTable:
-        """Return the table `name`, registered if it is new; a restored one keeps its id."""
+        """Return the table `name`, and register it if it is new.
+
+        A restored table keeps its id.
+        """
         for table in self:
             if table.name == name:
                 return table
@@ -55,7 +58,7 @@ class Tables:
         return table
 
     def attach(self, reader: ColdReader) -> None:
-        """From now on an entry may be in RocksDB only, where `reader` finds it."""
+        """Set the reader of the entries that are in RocksDB only, for all tables."""
         self._readers = [reader]
         for table in self:
             table.attach(reader)
@@ -64,7 +67,7 @@ class Tables:
         """Capture all tables at a barrier.
 
         Arguments:
-            whole: capture all entries, not only those that changed.
+            whole: whether to capture all entries, not only the changed ones.
         """
         self.layouts = [
             layout if layout.still_pays() else self._levelled(layout.table, was_dense=True)
@@ -74,17 +77,17 @@ class Tables:
         return [part for part in captured if part is not None]
 
     def after_snapshot(self, cold: ColdStore) -> None:
-        """Let each table change its layout, once a snapshot is written."""
+        """Let each table change its layout, after a snapshot was written."""
         self.layouts = [layout.after_snapshot(cold) for layout in self.layouts]
 
     def mark_all_dirty(self) -> None:
-        """Make all entries dirty, since no open database holds them."""
+        """Mark all entries as dirty, since the database of rows does not hold them."""
         for table in self:
             table.mark_all_dirty()
         self.layouts = [self._levelled(table) for table in self]
 
     def memory_bytes(self) -> int:
-        """Return an estimate of the memory that entries take, in bytes."""
+        """Return an estimate of the memory that the entries of all tables take, in bytes."""
         return sum(layout.table.memory_bytes(layout.held_entries()) for layout in self.layouts)
 
     def _levelled(self, table: KeyedTable, *, was_dense: bool = False) -> LevelledLayout:
