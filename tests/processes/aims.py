@@ -140,7 +140,7 @@ class Aims:
             replaying = gate._replay is not None
             taken = call(gate)
             if replaying and gate._replay is not None:
-                self._in_worker("replaying", records=len(taken[1].records))
+                self._in_worker("replaying", records=len(taken[1]))
             return taken
 
         _wrap(CheckpointWriter, "complete", complete)
