@@ -97,6 +97,8 @@ class JobManager:
         #: An attempt has begun to process records.
         self._began = False
         self._stopping = False
+        #: The job was restarted to be stopped; it is not restarted for that again.
+        self._restarted_to_stop = False
         #: Set by a stop; a pause before a restart ends with it.
         self._stop_requested = trio.Event()
         #: A savepoint was requested that no attempt has completed yet.
@@ -130,8 +132,8 @@ class JobManager:
     def stop(self) -> None:
         """End the job in order: with a last snapshot, if it keeps any.
 
-        If a worker is lost meanwhile, the job is restarted and then stopped. Any other failure ends
-        it. A stop during the pause before a restart ends it without a last snapshot.
+        If a worker is lost meanwhile, the job is restarted once and then stopped. Any other failure
+        ends it. A stop during the pause before a restart ends it without a last snapshot.
         """
         self._stopping = True
         self._stop_requested.set()
@@ -194,8 +196,7 @@ class JobManager:
                     self._savepoint_wanted = True  # from the next attempt
                 self._attempt = None
                 delay = self._restart_delay(error, backoff, publisher)
-                lost = isinstance(error, WorkerLost | ConnectionLost)
-                if delay is None or (self._stopping and not lost):
+                if delay is None or (self._stopping and not self._restarts_to_stop(error)):
                     raise
                 if await self._pause(error, delay):
                     return self.outcome()
@@ -285,6 +286,13 @@ class JobManager:
         if decision.reason is not None:
             self._observe(GivingUp(decision.reason))
         return decision.delay_seconds
+
+    def _restarts_to_stop(self, error: PenstockError) -> bool:
+        """Return whether a job that is being stopped is restarted for that; once at most."""
+        if self._restarted_to_stop:
+            return False
+        self._restarted_to_stop = isinstance(error, WorkerLost | ConnectionLost)
+        return self._restarted_to_stop
 
     async def _pause(self, error: PenstockError, delay: float) -> bool:
         """Wait before a restart; return whether the job was stopped meanwhile."""

@@ -20,6 +20,7 @@ from penstock.connectors import FileSink, GeneratorSource
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.errors import GraphError, JobError, PenstockError, StoreError
+from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 from penstock.runtime.jobmanager.job_settings import JobOutcome, JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.snapshot.metadata.manifest import Manifest
@@ -396,6 +397,23 @@ def test_a_stop_while_a_worker_dies_is_carried_out_after_the_restart(
     ran = run_program(program(to_ledger(), config), script=script)
     assert not ran.hung and outcome(ran).stopped and len(outcome(ran).restarts) == 1
     assert outcome(ran).snapshots[-1]["kind"] == "final"
+
+
+def test_a_job_that_is_being_stopped_is_restarted_once_at_most(
+    ledger: Ledger, config: JobConfig
+) -> None:
+    async def script(job: JobManager, machine: Machine, events: Events) -> None:
+        while not any(event["event"] == "snapshot" for event in events):
+            await trio.sleep(0.005)
+        job.stop()
+        for attempt in range(1, 4):
+            while len([event for event in events if event["event"] == "running"]) < attempt:
+                await trio.sleep(0.0005)
+            [p for p in machine.processes if p.name.startswith("worker")][-1].kill()
+
+    ran = run_program(program(to_ledger(), config), script=script)
+    assert isinstance(error(ran), WorkerLost)
+    assert len([event for event in ran.events if event["event"] == "restarting"]) == 1
 
 
 def test_a_restart_removes_the_files_of_the_attempt_before(
