@@ -29,7 +29,6 @@ class ChainRunner:
         self.root = root
         #: The operators of the chain, parents first.
         self.operators: list[RunningOperator] = [node.operator for node in root.walk()]
-        #: Whether `process` may be given `Columns`.
         #: Makes records of the bytes of a batch.
         self.decode = codec.decode_record_batch
         self._codec = codec
