@@ -1,15 +1,16 @@
 """Specialize the loops of operators for the user functions that they call.
 
-The face of the package is this module:
+Other packages import only the names of this module:
 
-* `specialize` compiles a loop again, with the bodies of user functions in the place of their calls.
-* `specialize_routing` does so for a map or flat map together with the routing of what it emits.
-* `raised_by_generated_code` says whether to run the plain loop again, for an error with the user's
-  own traceback.
-* `set_enabled` switches all of that off.
+* `specialize` compiles a loop again, and replaces calls of user functions by their bodies.
+* `specialize_routing` generates one loop that runs a map or flat map and routes its output records.
+* `raised_by_generated_code` returns whether generated code raised an error. The caller then runs
+  the plain loop for that record again, so that the traceback shows the user's function.
+* `set_enabled` switches code generation on or off.
 
-Each of the first two returns None for functions that it cannot inline, and the caller then runs
-its plain loop. So a job gives the same results and errors with code generation on and off.
+`specialize` and `specialize_routing` return None for functions that they cannot inline. The caller
+then runs its plain loop. So a job gives the same results and errors with code generation on and
+off.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
 """Decompile small user functions into syntax trees, so that they can be inlined.
 
-Only the bytecode is read: the source of a function may be missing, and need not be complete. The
-instructions are executed on syntax trees instead of values (`_Evaluator`). Few instructions are
-known: none that loops outside of a list comprehension, assigns to a variable or calls anything but
-methods that change nothing (`_HARMLESS`).
+The decompiler reads only bytecode, since the source of a function may be missing. `_Evaluator`
+executes the instructions on syntax trees instead of values. It supports few instructions. A
+function with one of the following is not decompiled:
 
-The reading need not be trusted. The tree is compiled again, and is used only if that gives exactly
-the same instructions, names and constants (`penstock.runtime.codegen.recompilation`). A function
-that is not understood, on whatever version of Python, is called as before.
+* a loop outside of a list comprehension,
+* an assignment to a variable,
+* a call of anything but a method that changes nothing (`_HARMLESS`).
 
-List comprehensions are functions of their own in Python 3.11, and part of the enclosing function
-from 3.12 on (PEP 709). Both forms are read.
+A mistake of the decompiler does no harm. The tree is compiled again, and is used only if the result
+has exactly the same instructions, names and constants (`penstock.runtime.codegen.recompilation`).
+A function that cannot be decompiled is called as before.
+
+In Python 3.11, a list comprehension is a function of its own. From 3.12 on, it is part of the
+enclosing function (PEP 709). The decompiler reads both forms.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from penstock.runtime.codegen.recompilation import compiles_to
 
 __all__ = ["MOST_INSTRUCTIONS", "FunctionBody", "decompile"]
 
-#: Longer functions are called: compared with what they do, a call costs little.
+#: The greatest number of instructions of a function that is inlined. A longer function is called,
+#: since a call takes little time compared with the work of such a function.
 MOST_INSTRUCTIONS = 40
 
 N = TypeVar("N", bound=ast.expr | ast.stmt)
@@ -40,9 +44,9 @@ _UNUSUAL = (
     | inspect.CO_ASYNC_GENERATOR
     | inspect.CO_ITERABLE_COROUTINE
 )
-#: Types of constants that their type and `repr` identify.
+#: The types of constants for which an equal type and `repr` mean an equal constant.
 _CONSTANTS = frozenset({int, float, str, bytes, bool, type(None)})
-#: Methods of strings, bytes and dicts that change nothing.
+#: The names of methods of strings, bytes and dicts that change nothing.
 _HARMLESS = frozenset(
     {
         *("split", "rsplit", "splitlines", "partition", "rpartition", "join", "replace"),
@@ -88,19 +92,21 @@ _SEQUENCES: dict[str, type[ast.Tuple | ast.List]] = {
     "BUILD_TUPLE": ast.Tuple,
     "BUILD_LIST": ast.List,
 }
-#: Instructions after an inlined comprehension, which restore the variables that it hid.
+#: The instructions that follow an inlined comprehension. They end its loop, and restore the
+#: variables of the function that have the same names as variables of the comprehension.
 _AFTER_LOOP = frozenset({"JUMP_BACKWARD", "END_FOR", "POP_TOP", "SWAP", "STORE_FAST"})
 
 
 @dataclass(frozen=True)
 class FunctionBody:
-    """What a function does.
+    """The decompiled body of a function: its statements and its result.
 
     Arguments:
-        parameters: their names; of a method without that of its object.
-        owner: the name of a method's object in its code; None for a function.
-        statements: what it executes before it returns.
-        result: what it returns; a comprehension only if there are no statements.
+        parameters: the names of the parameters, without the `self` of a method.
+        owner: the name of the parameter `self` in a method; None for a function.
+        statements: the statements that the function executes before it returns.
+        result: the expression that the function returns. It contains a list comprehension only if
+            the whole expression is one, and if there are no statements.
     """
 
     parameters: list[str]
@@ -110,16 +116,16 @@ class FunctionBody:
 
     @property
     def is_expression(self) -> bool:
-        """Whether the body may replace an expression."""
+        """Whether the body may replace a call inside of an expression."""
         return not self.statements and not isinstance(self.result, ast.ListComp)
 
 
 def decompile(code: CodeType, is_method: bool) -> FunctionBody | None:
-    """Return what code without defaults and free variables does, or None if it is not understood.
+    """Return the body of a function, or None if it cannot be decompiled.
 
     Arguments:
-        code: of a function or a method.
-        is_method: whether its first parameter is the object of a method.
+        code: the code of a function or a method without default arguments.
+        is_method: whether the first parameter is the object of a method (`self`).
     """
     if (
         code.co_flags & _UNUSUAL
@@ -135,7 +141,7 @@ def decompile(code: CodeType, is_method: bool) -> FunctionBody | None:
     evaluator = _Evaluator(steps)
     try:
         result = evaluator.run()
-    except (_NotUnderstood, IndexError):  # the latter from an empty stack: it was misread
+    except (_NotUnderstood, IndexError):  # a misread instruction has emptied the stack: IndexError
         return None
     parameters = list(code.co_varnames[: code.co_argcount])
     if not compiles_to(code, parameters, evaluator.statements, result):
@@ -147,10 +153,10 @@ def decompile(code: CodeType, is_method: bool) -> FunctionBody | None:
 
 
 def _may_be_moved(body: FunctionBody) -> bool:
-    """Return whether the calls and comprehensions of a body may be executed elsewhere.
+    """Return whether the calls and comprehensions of a body may be inlined.
 
-    A record holds values, whose methods are known. What the object of a method holds may be
-    anything, so no method of that is inlined.
+    A method call on a record may be inlined, since records hold values of known types. A method
+    call on an attribute of `self` may not, since the attribute may be an object of any class.
     """
     nodes = [node for each in (*body.statements, body.result) for node in ast.walk(each)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
@@ -161,7 +167,7 @@ def _may_be_moved(body: FunctionBody) -> bool:
 
 
 def _forget_lines(trees: Iterable[ast.AST]) -> None:
-    """Remove the places in the user's source, which mean nothing in generated code."""
+    """Remove the line and column numbers of the user's source from trees."""
     for tree in trees:
         for node in ast.walk(tree):
             for name in ("lineno", "end_lineno", "col_offset", "end_col_offset"):
@@ -169,11 +175,11 @@ def _forget_lines(trees: Iterable[ast.AST]) -> None:
 
 
 class _NotUnderstood(Exception):
-    """An instruction is not known, or stands where it is not expected."""
+    """The decompiler does not support an instruction at its position."""
 
 
 class _Method(ast.expr):
-    """A harmless method on its way to its call."""
+    """Represents a method that was loaded onto the stack and not called yet."""
 
     _fields = ("attribute",)
 
@@ -183,7 +189,7 @@ class _Method(ast.expr):
 
 
 class _Function(ast.expr):
-    """The code of a comprehension on its way to its call, in Python 3.11."""
+    """Represents the function of a comprehension before its call, in Python 3.11."""
 
     _fields = ("code",)
 
@@ -193,7 +199,7 @@ class _Function(ast.expr):
 
 
 class _InPlace(ast.BinOp):
-    """A value made by `+=` or the like, on its way to where it is stored."""
+    """Represents the result of an operator such as `+=` before it is stored."""
 
     _fields = ast.BinOp._fields
 
@@ -210,11 +216,11 @@ class _Evaluator:
         self._next = 0
         self._line: int | None = None
         self._stack: list[ast.expr] = []
-        #: The statements that were executed.
+        #: The syntax trees of the statements that were executed.
         self.statements: list[ast.stmt] = []
 
     def run(self) -> ast.expr:
-        """Execute the instructions up to the first return; return what is returned."""
+        """Execute the instructions up to the first return, and return its value's tree."""
         while (step := self._take()).name != "RETURN_VALUE":
             self._execute(step)
         return self._stack.pop()
@@ -229,7 +235,10 @@ class _Evaluator:
         self._stack.append(self._placed(node))
 
     def _placed(self, node: N) -> N:
-        """Return a node with its line: where jumps go depends on where lines begin."""
+        """Set the line of a node, and return the node.
+
+        The compiler needs lines, since the jumps that it makes depend on them.
+        """
         if self._line is not None:
             node.lineno = node.end_lineno = self._line
             node.col_offset = node.end_col_offset = 0
@@ -301,7 +310,7 @@ class _Evaluator:
 
     def _build(self, step: Instruction) -> None:
         if not step.number:
-            raise _NotUnderstood  # an empty list, or one to be filled
+            raise _NotUnderstood  # the list is empty, or later instructions add its items
         items = self._pop_all(step.number)
         self._push(_SEQUENCES[step.name](items, ast.Load()))
 
@@ -335,7 +344,7 @@ class _Evaluator:
 
     def _make_function(self, step: Instruction) -> None:
         if step.number:
-            raise _NotUnderstood  # it has defaults or free variables
+            raise _NotUnderstood  # the function has defaults or free variables
 
     def _iterate(self, step: Instruction) -> None:
         del step
@@ -375,7 +384,7 @@ class _Evaluator:
         return self._placed(ast.ListComp(item, [generator]))
 
     def _target(self) -> ast.expr:
-        """Return the variables that an item of the loop is assigned to."""
+        """Return the variable, or tuple of variables, that the loop assigns each item to."""
         step = self._take()
         wide = step.name == "UNPACK_SEQUENCE"
         stores = [self._take() for _ in range(step.number)] if wide else [step]
@@ -387,10 +396,10 @@ class _Evaluator:
         return self._placed(ast.Tuple(names, ast.Store())) if wide else names[0]
 
     def _test(self, step: Instruction) -> ast.expr:
-        """Return the condition under which an item is taken, from a conditional jump.
+        """Return the condition under which the comprehension takes an item.
 
-        The jump goes back to the loop for an item that is left out. Or it goes forward for one
-        that is taken, over a `JUMP_BACKWARD`.
+        A conditional jump tests the condition. Either it jumps back to the loop and so leaves the
+        item out, or it takes the item by jumping forward over a `JUMP_BACKWARD`.
         """
         taken_if_jumps = self._steps[self._next].name == "JUMP_BACKWARD"
         if taken_if_jumps:

@@ -1,15 +1,17 @@
-"""Read the bytecode of a function in one form for every supported version of Python.
+"""Read bytecode in one form for all supported versions of Python.
 
-CPython renames, merges and splits instructions from one minor version to the next. The decompiler
-sees the names of this module only:
+Minor versions of CPython rename, merge and split instructions. The decompiler uses only the
+instruction names of this module:
 
 * Instructions that do nothing by themselves (`RESUME`, `PRECALL`, `TO_BOOL`, …) are left out.
 * Merged instructions are split: `STORE_FAST_LOAD_FAST` is a `STORE_FAST` and a `LOAD_FAST`.
-* The load of a method is `LOAD_METHOD`, which 3.12 and newer write as `LOAD_ATTR` with a flag.
+* An instruction that loads a method is called `LOAD_METHOD`. In Python 3.12 and newer, it is
+  `LOAD_ATTR` with a flag.
 * A conditional jump is `JUMP_IF_TRUE`, `JUMP_IF_FALSE`, `JUMP_IF_NONE` or `JUMP_IF_NOT_NONE`,
-  whatever its direction.
+  both for forward and backward jumps.
 
-An instruction that is not known here keeps its name, so the decompiler gives the function up.
+All other instructions keep their names. The decompiler refuses a function with an instruction
+whose name it does not know.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ __all__ = ["Instruction", "instructions_of"]
 
 
 class Instruction(NamedTuple):
-    """One instruction.
+    """One bytecode instruction in the form that all versions of Python share.
 
     Arguments:
-        name: as described above.
-        value: what its argument stands for: a name, a constant, an operator.
+        name: the name of the instruction, the same for each version of Python.
+        value: the name, constant or operator that the argument refers to.
         number: the argument itself.
-        line: the line of the source, if it is known.
+        line: the number of the line in the source, or None if it is not known.
     """
 
     name: str
@@ -42,7 +44,7 @@ class Instruction(NamedTuple):
 _SILENT = frozenset(
     {
         *("RESUME", "NOP", "CACHE", "PRECALL", "EXTENDED_ARG"),
-        # 3.13 and newer convert to bool before they test; 3.14 marks branches.
+        # Python 3.13 and newer convert to bool before a test; Python 3.14 marks branches.
         *("TO_BOOL", "NOT_TAKEN"),
     }
 )
@@ -63,12 +65,12 @@ _JUMPS = {
     for direction in ("", "FORWARD_", "BACKWARD_")
     for condition in ("TRUE", "FALSE", "NONE", "NOT_NONE")
 }
-#: Whether `LOAD_ATTR` has a flag that makes it the load of a method (3.12 and newer).
+#: Whether `LOAD_ATTR` has a flag to load a method instead of an attribute (Python 3.12 and newer).
 _ATTRIBUTE_OR_METHOD = sys.version_info >= (3, 12)
 
 
 def instructions_of(code: CodeType) -> Iterator[Instruction]:
-    """Yield the instructions of code, except those that do nothing by themselves."""
+    """Yield all instructions of code, except those that do nothing by themselves."""
     for step in dis.get_instructions(code):
         name, value, count = step.opname, step.argval, step.arg or 0
         line = step.positions.lineno if step.positions is not None else None

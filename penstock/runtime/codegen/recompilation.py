@@ -1,4 +1,4 @@
-"""Compile syntax trees, and compare the result with the code of a function."""
+"""Compile syntax trees, and compare the compiled code with the code of a function."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 __all__ = ["GENERATED_FILE", "compile_module", "compiles_to"]
 
-#: The file name of generated code, in tracebacks.
+#: The file name that tracebacks show for generated code.
 GENERATED_FILE = "<penstock: a loop with the user's expressions in it>"
 
-#: From 3.14 on, a flag says whether the first constant is a docstring. Before, it is the docstring
-#: or None.
+#: The flag of code whose first constant is a docstring, in Python 3.14 and newer. It is None in
+#: older versions, where the first constant of a function is always its docstring or None.
 _HAS_DOCSTRING: int | None = getattr(inspect, "CO_HAS_DOCSTRING", None)
 
 
 def compile_module(module: ast.Module) -> CodeType | None:
-    """Return the code of a module, or None for a tree that no source could have."""
+    """Return the compiled code of a module, or None if its tree cannot be compiled."""
     with warnings.catch_warnings():
-        # Python has warned about the user's code before; here it would name no line of theirs.
+        # Python has already warned about the user's source. A second warning would show a line of
+        # generated code instead.
         warnings.simplefilter("ignore")
         try:
             tree = ast.fix_missing_locations(module)
@@ -34,7 +35,14 @@ def compile_module(module: ast.Module) -> CodeType | None:
 def compiles_to(
     code: CodeType, parameters: list[str], statements: list[ast.stmt], result: ast.expr
 ) -> bool:
-    """Return whether a function of these parameters and statements has exactly this code."""
+    """Return whether a function with this body compiles to exactly the given code.
+
+    Arguments:
+        code: the code to compare with.
+        parameters: the names of the function's parameters.
+        statements: the statements before the `return`.
+        result: the expression that the function returns.
+    """
     function: ast.stmt
     arguments = ast.arguments([], [ast.arg(name) for name in parameters], None, [], [], None, [])
     if code.co_name == "<lambda>":
@@ -61,7 +69,7 @@ def _docstring(code: CodeType) -> str | None:
 
 
 def _meaning(code: CodeType) -> tuple[Any, ...]:
-    """Return all that code computes with: its instructions, and what their arguments stand for."""
+    """Return the instructions of code with their names and constants, to compare."""
     steps = [
         (step.opname, step.arg, type(step.argval), _shown(step.argval))
         for step in dis.get_instructions(code)

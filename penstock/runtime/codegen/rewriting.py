@@ -13,7 +13,12 @@ A = TypeVar("A", bound=ast.AST)
 
 
 def rename(node: A, names: dict[str, str]) -> A:
-    """Return a copy of a tree with other variables; `names` has all of them."""
+    """Return a copy of a tree with renamed variables.
+
+    Arguments:
+        node: the tree.
+        names: the new name of each variable in the tree.
+    """
     renamed: A = _Rename(names).visit(copy.deepcopy(node))
     return renamed
 
@@ -21,15 +26,16 @@ def rename(node: A, names: dict[str, str]) -> A:
 def unroll(
     items: ast.ListComp, names: dict[str, str], use: Callable[[ast.expr], list[ast.stmt]]
 ) -> ast.For:
-    """Return a loop that does something with each item of a comprehension.
+    """Return a `for` loop that replaces a list comprehension.
 
     Arguments:
         items: the comprehension.
-        names: for each variable of the function around it, the one that stands for it.
-        use: returns the statements that use an item, given its expression.
+        names: the new name of each variable of the function that contains the comprehension.
+        use: takes the expression of an item, and returns the statements of the loop's body.
     """
     (over,) = items.generators
-    # Variables of a comprehension hide those of the function, but are not visible outside.
+    # A variable of the comprehension may have the same name as a variable of the function. Its new
+    # name keeps the two apart.
     variables = [each.id for each in ast.walk(over.target) if isinstance(each, ast.Name)]
     inside = {**names, **{name: f"{name}_of_an_item" for name in variables}}
     inner = use(rename(items.elt, inside))
@@ -39,13 +45,13 @@ def unroll(
 
 
 class _Rename(ast.NodeTransformer):
-    """Renames all variables at once."""
+    """Renames the variables of a tree, all in one pass."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Return the variable that stands for this one."""
+        """Return the variable under its new name."""
         return ast.Name(self._names[node.id], node.ctx)
 
 
@@ -53,17 +59,17 @@ class TupleUnpacker(ast.NodeTransformer):
     """Replaces a variable that holds a tuple by one variable for each of its items.
 
     Arguments:
-        name: the variable.
-        items: the variables of its items.
+        name: the name of the variable that holds the tuple.
+        items: the names of the variables that hold its items.
     """
 
     def __init__(self, name: str, items: Sequence[str]) -> None:
         self._name, self._items = name, items
-        #: The number of places where an item is used, and where the whole tuple is.
+        #: The number of expressions that use an item, and of expressions that use the whole tuple.
         self.items_used = self.tuples_used = 0
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Return the variable of an item, if its index is a constant within the tuple."""
+        """Replace `tuple[index]` by the item's variable, if the index is a valid constant."""
         match node:
             case ast.Subscript(ast.Name(self._name), ast.Constant(int(place)), ast.Load()):
                 if -len(self._items) <= place < len(self._items):
@@ -72,7 +78,7 @@ class TupleUnpacker(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Return the tuple, put together from the variables of its items."""
+        """Replace the whole tuple by a new tuple of the variables of its items."""
         if node.id != self._name:
             return node
         self.tuples_used += isinstance(node.ctx, ast.Load)

@@ -1,14 +1,14 @@
-"""Generate one loop for a map or flat map and the routing of what it emits.
+"""Generate one loop that runs a map or flat map and routes its output records.
 
-If a function makes tuples, and the key selector looks only at items of them, no tuple is needed:
-each item is appended to a column of the buffer that the key selects. For `(word, 1)` for each word
-of a line, by the word, the loop is
+The function must make tuples, and the key selector must use only items of the tuple. Then the loop
+makes no tuples: it appends each item to a column of the buffer that the key selects. For example, a
+flat map makes `(word, 1)` for each word of a line, and the word is the key. The loop is
 
     for word in record.split():
         there = pending[word]
         there.records.append(word)
 
-and the ones are a constant of the batch.
+The second item is always 1, so the loop does not store it. The batch holds it as a constant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from penstock.runtime.codegen.switch import is_enabled
 
 __all__ = ["RoutingLoop", "specialize_routing"]
 
-#: For each item of a tuple None if it varies, else a tuple of the constant that it always is.
+#: One element for each item of a tuple. The element is None if the item varies from record to
+#: record, or `(constant,)` if the item is a constant. Example: `(None, (1,))` for `(word, 1)`.
 Layout = Sequence[tuple[Any] | None]
 
 _LOOP = """
@@ -40,12 +41,12 @@ def loop(iterator, pending):
 
 @dataclass(frozen=True)
 class RoutingLoop:
-    """A generated loop, and what it appends.
+    """A generated loop, and the layout of the tuples that it appends to buffers.
 
     Arguments:
-        run: called with an iterator over records, and a mapping of keys to column buffers. It
-            appends the varying items of a tuple to the buffer's `records`, `column1`, `column2` …
-        layout: the items of the tuples.
+        run: takes an iterator over records, and a mapping of keys to column buffers. It appends
+            the items that vary to the lists `records`, `column1`, `column2` … of a buffer.
+        layout: which items of the tuples vary, and the values of the constant items.
     """
 
     run: Callable[[Any, Any], None]
@@ -55,13 +56,13 @@ class RoutingLoop:
 def specialize_routing(
     function: Any, key_selector: Any, makes_many: bool, widest: int
 ) -> RoutingLoop | None:
-    """Return a loop that calls neither function, or None if that is not possible.
+    """Return a loop with both functions inlined, or None if that is not possible.
 
     Arguments:
-        function: makes a tuple of a record, or a list of tuples.
-        key_selector: takes the key from a tuple.
-        makes_many: whether `function` makes a list.
-        widest: the greatest number of items in a tuple.
+        function: takes a record, and returns a tuple or a list of tuples.
+        key_selector: takes such a tuple, and returns its key.
+        makes_many: whether `function` returns a list.
+        widest: the greatest number of items that a tuple may have.
     """
     if not is_enabled():
         return None
@@ -88,7 +89,10 @@ def _compile(
     makes_many: bool,
     widest: int,
 ) -> tuple[CodeType, Layout] | None:
-    """Return the code of a module with the function `loop`, and the layout of the tuples."""
+    """Return the code of a module with the function `loop`, and its tuples' layout.
+
+    Returns None if one of the two functions cannot be inlined.
+    """
     body, key = decompile(code, is_method), decompile(key_code, key_is_method)
     if body is None or key is None or not key.is_expression or len(key.parameters) != 1:
         return None
@@ -116,13 +120,16 @@ def _compile(
 
 
 def _names(body: FunctionBody, parameter: str, argument: str) -> dict[str, str]:
-    """Return the variables of the loop for those of a body with one parameter."""
+    """Return the loop's variable for each variable of a function with one parameter."""
     names = {body.parameters[0]: argument}
     return names if body.owner is None else {**names, body.owner: owner_variable(parameter)}
 
 
 def _variable(index: int) -> str:
-    """Return the variable of an item; that of a constant item is global."""
+    """Return the name of the variable that holds an item.
+
+    It is a local variable of the loop for an item that varies, and a global one for a constant.
+    """
     return f"item{index}"
 
 

@@ -1,25 +1,25 @@
-"""Compile loops again with the bodies of user functions in the place of their calls.
+"""Compile loops again, and replace calls of user functions by their bodies.
 
-A call from Python to Python takes about as long as the work of `lambda pair: pair[0]`. So a loop of
-`penstock.runtime.operators.record_loops` is compiled for each operator, with `pair[0]` instead of
-the call:
+A call of a Python function takes about as long as the work of `lambda pair: pair[0]`. So each
+operator gets its own copy of a loop of `penstock.runtime.operators.record_loops`. In the copy,
+`pair[0]` replaces the call:
 
-* A function that only computes a value is inlined where the loop uses that value.
-* A function that is called for its effect may also set attributes and items, such as
-  `self.last[value[0]] = value`.
-* A list comprehension becomes a loop where the loop extends a list by its items.
+* A function that only computes a value replaces a call inside of an expression.
+* If the loop ignores the result of a function, the function may also set attributes and items, such
+  as `self.last[value[0]] = value`.
+* If the loop extends a list by the items of a list comprehension, a `for` loop replaces it.
 
 The object of a method is a global variable of the generated code. A function that cannot be
 decompiled is called as before.
 
-Where inlined code raises, the traceback has no frame of the user's function.
+If inlined code raises an error, the traceback has no frame of the user's function.
 `raised_by_generated_code` detects that, and the caller then runs the plain loop for that one
-record. So a body that raises half-way is executed a second time before the job goes back to a
-snapshot. This can be observed only by a user's class that overrides attribute or item access,
-iteration, or a method with one of the names that are known to change nothing.
+record. So if a function raises an error halfway, its first half is executed a second time before
+the job is restored. Only a user's class can observe this, and only if it overrides attribute or
+item access, iteration, or a method whose name is in the decompiler's `_HARMLESS`.
 
-Nothing here knows operators. To compile a loop takes about three milliseconds, so the code is kept:
-tasks of one operator in one process have the same code.
+This module does not depend on operators. Compiling a loop takes about three milliseconds, so the
+code is cached: the tasks of one operator in one process share it.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def specialize(loop: F, functions: dict[str, Any], width: int | None = None) -> F | None:
-    """Return a loop with the bodies of functions in the place of their calls.
+    """Return a copy of a loop in which the bodies of functions replace their calls.
 
-    With a `width`, the loop takes records that are tuples apart as soon as it has them:
-    `record[0]` is a variable in it. So it may be given a `zip` of columns. Where it needs a whole
-    record, it puts a tuple together. Such a loop must call its records `record`, and give that
-    name to nothing else.
+    If `width` is given, the loop unpacks each record, which is a tuple, at once: a variable
+    replaces `record[0]`. So the caller may pass a `zip` of columns as the records. Where the loop
+    needs a whole record, it makes a tuple again. The variable of the record must be called
+    `record` in the loop, and no other variable may have that name.
 
     Arguments:
         loop: a function at the top level of a module.
-        functions: for parameters of `loop`, the functions that will be passed for them. The loop
-            passes only variables to them.
-        width: the number of items of the records, if these are tuples and come by column.
+        functions: the user functions by the parameters of `loop` that they are passed as. The
+            loop must call them with variables only.
+        width: the number of items of a record, if the records are tuples held by column.
 
     Returns a function with the parameters of `loop`. Returns None if code generation is off, if no
-    call can be replaced, or if the loop needs whole records as often as single items.
+    call can be replaced, or if the loop uses whole records at least as often as single items.
     """
     if not is_enabled():
         return None
@@ -76,9 +76,10 @@ def specialize(loop: F, functions: dict[str, Any], width: int | None = None) -> 
 
 
 def plain_code(function: Any) -> tuple[CodeType, Any] | None:
-    """Return the code of a function and the object whose method it is, or None for the latter.
+    """Return the code of a function, and for a method also its object.
 
-    Returns None for a function that has default arguments, or that is not written in Python.
+    The object is None for a plain function. The result is None for a function that has default
+    arguments, or that is not written in Python.
     """
     owner = None
     if type(function) is MethodType:
@@ -91,12 +92,19 @@ def plain_code(function: Any) -> tuple[CodeType, Any] | None:
 
 
 def owner_variable(name: str) -> str:
-    """Return the global variable of generated code that holds the object of a method."""
+    """Return the name of the global variable that holds the object of a method.
+
+    Arguments:
+        name: the parameter of the loop that the method is passed as.
+    """
     return f"_owner_of_{name}"
 
 
 def raised_by_generated_code(error: BaseException) -> bool:
-    """Return whether an error was raised by generated code itself, not by what it called."""
+    """Return whether generated code itself raised an error.
+
+    The result is False if a function that the generated code called has raised it.
+    """
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -107,7 +115,10 @@ def raised_by_generated_code(error: BaseException) -> bool:
 def _compile(
     loop: Callable[..., Any], width: int | None, codes: tuple[tuple[str, CodeType, bool], ...]
 ) -> CodeType | None:
-    """Return the code of a module with the loop in it; None if nothing can be replaced."""
+    """Return the code of a module that contains the specialised loop.
+
+    Returns None if no call can be replaced.
+    """
     found = ((name, decompile(code, is_method)) for name, code, is_method in codes)
     bodies = {name: body for name, body in found if body is not None}
     if not bodies:
@@ -129,19 +140,19 @@ def _compile(
 
 
 class _Inliner(ast.NodeTransformer):
-    """Replaces calls of functions by their bodies.
+    """Replaces calls of functions by the bodies of the functions.
 
     Arguments:
-        bodies: the bodies by the variables that hold the functions.
+        bodies: the body of each function, by the variable that holds the function.
     """
 
     def __init__(self, bodies: dict[str, FunctionBody]) -> None:
         self._bodies = bodies
-        #: Whether a call was replaced.
+        #: Whether at least one call was replaced.
         self.has_replaced = False
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.AST]:
-        """Replace a call for its effect by all statements of the function, and its result."""
+        """Replace a call whose result is ignored by the statements of the function."""
         found = self._called(node.value)
         if found is None or isinstance(found[0].result, ast.ListComp):
             extended = self._extended(node.value)
@@ -151,7 +162,7 @@ class _Inliner(ast.NodeTransformer):
         return [rename(each, names) for each in (*body.statements, ast.Expr(body.result))]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Replace a call for its value, if the function is an expression."""
+        """Replace a call inside of an expression, if the function is a single expression."""
         self.generic_visit(node)
         found = self._called(node)
         if found is None or not found[0].is_expression:
@@ -161,7 +172,11 @@ class _Inliner(ast.NodeTransformer):
         return rename(body.result, names)
 
     def _extended(self, node: ast.expr) -> ast.For | None:
-        """Return a loop that appends the items of a comprehension by which a list is extended."""
+        """Return a loop that replaces a call `items.extend(function(…))`.
+
+        The loop appends the items of the function's list comprehension one by one. Returns None if
+        the node is not such a call.
+        """
         if not (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -177,12 +192,15 @@ class _Inliner(ast.NodeTransformer):
         return unroll(items, found[1], lambda item: [ast.Expr(ast.Call(append, [item], []))])
 
     def _called(self, node: ast.expr) -> tuple[FunctionBody, dict[str, str]] | None:
-        """Return the body of a called function, and the variables that its own stand for."""
+        """Return the body of a called function, and the new names of its variables.
+
+        Returns None if the node is not a call of a function that can be inlined.
+        """
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return None
         body = self._bodies.get(node.func.id)
         if body is None or len(body.parameters) != len(node.args):
-            return None  # with the wrong number of arguments, the call itself raises
+            return None  # the number of arguments is wrong: the call must remain, and raise
         names = {} if body.owner is None else {body.owner: owner_variable(node.func.id)}
         for parameter, argument in zip(body.parameters, node.args, strict=True):
             assert isinstance(argument, ast.Name), "loops pass only variables to functions"

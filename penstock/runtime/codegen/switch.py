@@ -1,4 +1,4 @@
-"""Switch code generation off: for a job, or for a process with `PENSTOCK_CODEGEN=off`."""
+"""Switch code generation off: for a job, or by `PENSTOCK_CODEGEN=off`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _enabled = ContextVar("codegen", default=True)
 
 
 def is_enabled() -> bool:
-    """Return whether loops may be specialized."""
+    """Return whether code generation is on, so that loops may be specialized."""
     return _enabled.get() and os.environ.get(VARIABLE, "").lower() != "off"
 
 
 def set_enabled(enabled: bool) -> None:
-    """Switch code generation on or off in this task and those that it starts."""
+    """Switch code generation on or off in the current trio task and its child tasks."""
     _enabled.set(enabled)
