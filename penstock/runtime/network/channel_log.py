@@ -1,8 +1,8 @@
 """In-flight logs that a task writes to a snapshot.
 
-A channel adds its records to its `ChannelLog`. A `BatchLog` holds batches that the task has taken
-from a channel. The checkpoint writer reads the parts of a log, and releases the log once it is
-durable.
+A channel adds its records to its `ChannelLog`. A `BatchLog` holds other batches that a barrier has
+overtaken in a task. The checkpoint writer reads the parts of a log, and releases the log once it
+is durable.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Apply the functions of a program to batches of records.
+"""Operators: they apply the functions of a program to batches of records.
 
-Start reading at `base.py`, then `stateless.py` and `keyed.py`. The loops that run once per record
-are in `record_loops.py`. A source's input is in `source_input.py`.
+Start reading at `base.py`, then `stateless.py` and `keyed.py`. `record_loops.py` has the loops that
+process each record. `source_input.py` has the input of source tasks.
 """

@@ -1,11 +1,12 @@
 """Operators as tasks run them: each takes a batch of records and returns a list of records.
 
-Per-record work happens in a loop of `record_loops`, inside one call of `process`. The engine itself
-costs something per batch only. Each loop consumes `RunningOperator.iterator`, so its length hint
-tells which record was being processed when the user's function raised.
+One call of `process` handles a whole batch. The work for each record is in a loop of
+`record_loops`, so the rest of the engine runs only once per batch. Each loop consumes
+`RunningOperator.iterator`. If the user's function raises, the iterator's length hint shows which
+record was being processed.
 
-Operators know no channels and no event loop. A chain is a tree of operators, which
-`penstock.runtime.task` runs.
+Operators use no channels and no event loop. A chain is a tree of operators, and
+`penstock.runtime.task` runs it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from penstock.runtime.user_code.errors import current_index, raised_by_engine
 
 __all__ = ["RecordLoopOperator", "RunningOperator", "batched"]
 
-#: The message of Python's error if a function returned something that cannot be iterated over.
+#: A pattern for Python's error message if a function returned a value that is not iterable.
 _NOT_ITERABLE = re.compile(r"'([\w.]+)' object is not iterable$")
-#: Keys, or records, of an end-of-input hook that the task handles in one step.
+#: The maximum number of keys or records of an end-of-input hook that the task handles in one step.
 HOOK_BATCH = 1024
 
 
@@ -40,17 +41,19 @@ class RunningOperator(ABC):
         context: the operator's place in the job.
     """
 
-    #: The user's method whose result is iterated over for records, if there is one.
+    #: The name of the user's method that returns an iterable of records; "" if there is none.
     emits = ""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         self.function = function
         self.context = context
         self.iterator: Any = None
-        #: Counters, which the chain runner updates: a call for each would cost 5 % per batch.
+        #: The number of records that the operator received. The chain runner updates both counters
+        #: directly, since a call for each update would cost 5 % of the time of a batch.
         self.records_in = 0
+        #: The number of records that the operator emitted.
         self.records_out = 0
-        #: Whether the end-of-input hook is running.
+        #: Whether the end-of-input hook of the operator is running.
         self.in_end_of_input_hook = False
 
     @property
@@ -59,25 +62,28 @@ class RunningOperator(ABC):
         return self.context.name
 
     def follow(self, iterator: Any) -> None:
-        """Find the record of an error by another iterator, that of a partitioner behind this."""
+        """Use the iterator of a partitioner to find the record that caused an error.
+
+        The partitioner routes the output of this operator.
+        """
         self.iterator = iterator
 
     def open(self) -> None:
-        """Open the user's function."""
+        """Call `open` of the user's function object; do nothing for a plain callable."""
         if isinstance(self.function, Function):
             self.function.open(self.context)
 
     def close(self) -> None:
-        """Close the user's function."""
+        """Call `close` of the user's function object; do nothing for a plain callable."""
         if isinstance(self.function, Function):
             self.function.close()
 
     @abstractmethod
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return the records that the operator emits for a batch."""
+        """Process a batch, and return the records that the operator emits for it."""
 
     def end_input(self) -> Iterator[list[Any]]:
-        """Yield what the user's end-of-input hook emits, in batches."""
+        """Run the user's end-of-input hook, and yield the records that it emits, in batches."""
         if not has_end_input(self.function):
             return
         self.in_end_of_input_hook = True
@@ -89,7 +95,10 @@ class RunningOperator(ABC):
         self.in_end_of_input_hook = False
 
     def hint(self, error: BaseException) -> str:
-        """Return advice on an error that the engine raised for a function's return value."""
+        """Return advice for an error that a function's return value has caused.
+
+        The advice is added to the error message. It is "" for all other errors.
+        """
         found = _NOT_ITERABLE.match(str(error)) if type(error) is TypeError else None
         if found is None or not self.emits or not raised_by_engine(error):
             return ""
@@ -98,31 +107,40 @@ class RunningOperator(ABC):
         return f": {what} returned {article} {kind}; yield it, or return a list"
 
     def _end_input(self) -> Iterator[list[Any]]:
-        """Yield what the function's `end_input` emits, if functions of this kind may have one."""
+        """Yield the records that the function's `end_input` emits, in batches.
+
+        Subclasses override this if their functions may have such a hook.
+        """
         yield from ()
 
 
 class RecordLoopOperator(RunningOperator):
-    """An operator that runs one of the record loops.
+    """An operator that runs one of the loops of `record_loops`.
 
-    `_loop` is the loop compiled with the user's expressions inlined, where these are known.
-    `_plain` is the same loop as it is written.
+    `_plain` is the loop as it is written. `_loop` is the specialised loop, in which the user's
+    expressions are inlined, or the plain loop if they cannot be inlined.
     """
 
     _plain: Callable[..., list[Any]]
     _functions: dict[str, Any]
     _loop: Callable[..., list[Any]]
-    #: By the width of tuples, the loop over columns; None if it would hardly be faster.
+    #: The loops over columns, by the number of columns. A loop is None if it would hardly be
+    #: faster than the loop over rows.
     _column_loops: dict[int, Callable[..., list[Any]] | None]
 
     def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:
-        """Set the loop, and the functions that are its first parameters, in their order."""
+        """Set the loop and the user's functions, and specialise the loop if possible.
+
+        Arguments:
+            plain: the loop as it is written.
+            functions: the user's functions, which are the first parameters of the loop.
+        """
         self._plain, self._functions, self._column_loops = plain, functions, {}
         loop = codegen.specialize(plain, functions) or plain
         self._loop = partial(loop, *functions.values())
 
     def call_functions(self, record: Any, *arguments: Any) -> list[Any]:
-        """Return what one record becomes, by calling the user's functions without inlining."""
+        """Process one record with the plain loop, and return the records that it emits."""
         return self._plain(*self._functions.values(), iter([record]), *arguments)
 
     def _column_loop(self, width: int) -> Callable[..., list[Any]] | None:
@@ -135,7 +153,7 @@ class RecordLoopOperator(RunningOperator):
         return self._column_loops[width]
 
     def _run_loop(self, batch: RecordBatch, *arguments: Any) -> list[Any]:
-        """Run the loop over the records."""
+        """Run the loop over the records of a batch, and return the records that it emits."""
         columns = batch.columns()
         rows: Iterator[Any]
         if columns is not None and (found := self._column_loop(len(columns))) is not None:
@@ -154,7 +172,10 @@ class RecordLoopOperator(RunningOperator):
             raise
 
     def _raise_from_function(self, batch: RecordBatch, arguments: tuple[Any, ...]) -> None:
-        """Let the user's own function raise again, so that the traceback names its line."""
+        """Call the user's functions again for the record that caused an error.
+
+        The user's own function then raises the error, so the traceback shows its line.
+        """
         index = current_index(self.iterator, batch)
         if index is not None:
             try:

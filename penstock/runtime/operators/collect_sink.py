@@ -1,8 +1,8 @@
 """Bring the records of a stream to the program that runs the job (`execute_and_collect`).
 
-A sink in two phases like any other: writers spool encoded batches to files, the committer gives
-them their final names, and the client reads those in order and removes them. So what the program
-sees is exactly once as well, after each snapshot.
+The sink commits in two phases. Writers write encoded batches to files, and the committer gives the
+files their final names. The client reads the committed files in order and removes them. So the
+program receives each record exactly once, after the snapshot that commits it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ BUFFER_BYTES = 1 << 18
 
 
 class CollectWriter(SinkWriter):
-    """Spools batches. The engine gives it a codec before its first batch.
+    """Writes batches to files. The engine sets its codec before the first batch.
 
     Arguments:
-        folder: the spool.
-        context: where it runs.
+        folder: the folder for the files.
+        context: the place of the writer in the job.
     """
 
     def __init__(self, folder: Path, context: WriterContext) -> None:
@@ -41,14 +41,17 @@ class CollectWriter(SinkWriter):
         self._files = 0
 
     def use_codec(self, codec: Codec) -> None:
-        """Encode records with the codec of the job, which the program does not have."""
+        """Set the codec of the job, which encodes the records.
+
+        The engine passes it, because the program that creates the sink does not have it.
+        """
         self._codec = codec
 
     def write(self, batch: list[Any]) -> None:
-        """Encode a batch into the file that is open.
+        """Encode a batch and append it to the open file.
 
-        Not kept in memory: while the disk is busy with one snapshot, what a fast source makes
-        meanwhile would have no bound.
+        The writer does not collect batches in memory. A fast source would fill the memory while
+        the disk is busy with a snapshot.
         """
         if self._file is None:
             name = f"open-{self._context.subtask}-{self._context.attempt}-{self._files}"
@@ -59,7 +62,12 @@ class CollectWriter(SinkWriter):
         self._file.write(data)
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Begin another file; the current one is finished off the event loop."""
+        """Detach the current file, so that the next batch begins another one.
+
+        Returns:
+            A function that finishes the file and returns its name; None if there is no file. It
+            blocks, so it runs off the event loop.
+        """
         file, self._file = self._file, None
         if file is None:
             return None
@@ -73,7 +81,7 @@ class CollectWriter(SinkWriter):
         return finish
 
     def close(self) -> None:
-        """Discard the output since the last barrier."""
+        """Close the current file, whose output since the last barrier is not committed."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -85,17 +93,17 @@ class _CollectCommitter(Committer):
 
     def commit(self, committables: list[Committable]) -> None:
         for item in committables:
-            # From a manifest: it must not lead out of the folder.
+            # The name comes from a manifest. A damaged name must not lead out of the folder.
             if not isinstance(item.payload, str) or not _NAME.fullmatch(item.payload):
                 raise JobError(f"{item.payload!r} is no name of collected output")
             staged = self._folder / f"{item.payload}.staged"
-            # Not there any more: it was committed before, and read and removed since.
+            # If the file does not exist, it was committed before, and the client has removed it.
             if staged.exists():
                 staged.replace(self._folder / f"{item.payload}{DONE}")
 
 
 class CollectSink(Sink):
-    """Collects into a folder that the client reads.
+    """Writes records to files in a folder, from which the client reads them.
 
     Arguments:
         folder: an existing folder on this machine.
@@ -107,11 +115,11 @@ class CollectSink(Sink):
         self.folder = folder
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Return a writer that spools batches to files."""
+        """Return a writer that writes batches to files."""
         return CollectWriter(Path(self.folder), context)
 
     def create_committer(self) -> Committer:
-        """Return a committer that gives spooled files their final names."""
+        """Return a committer that gives the written files their final names."""
         return _CollectCommitter(Path(self.folder))
 
 

@@ -1,9 +1,10 @@
-"""A map or flat map and the routing behind it, as one loop that makes columns instead of tuples.
+"""Fuse a map or flat map and its partitioner into one loop, which makes columns and no tuples.
 
 `penstock.runtime.codegen` generates the loop from the user's function and the key selector. If it
-cannot, operator and partitioner are two loops. They also raise all errors: where the generated loop
-fails, or a key is refused, they are run for that one record, so that operator, record and traceback
-are theirs.
+cannot generate one, the operator and the partitioner run their own loops.
+
+If the fused loop raises an error, the operator and the partitioner process that record again. One
+of them then raises the error, so the message and the traceback are the same as without fusion.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ __all__ = ["FusedOperator", "fused"]
 
 
 class FusedOperator(RunningOperator):
-    """A map or flat map that routes its records itself, and emits none.
+    """A map or flat map that also routes the records that it makes.
 
     Arguments:
-        made_by: the operator.
-        partitioner: it takes all output of the operator; its output channels are still empty.
-        loop: does the work of both.
+        made_by: the map or flat map.
+        partitioner: takes all output of the operator; its output channels are still empty.
+        loop: the generated loop, which does the work of the operator and the partitioner.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class FusedOperator(RunningOperator):
         self._outputs = partitioner.outputs
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Route all records; return an empty list."""
+        """Process a batch and route the resulting records; return an empty list."""
         before = sum([len(output.buffer) for output in self._outputs])
         self.iterator = iterator = iter(batch.rows())
         try:
@@ -56,7 +57,7 @@ class FusedOperator(RunningOperator):
         return []
 
     def _raise_as_two(self, batch: RecordBatch) -> None:
-        """Run operator and partitioner for the current record, so that one of them raises."""
+        """Run the operator and the partitioner for the current record, so that one raises."""
         index = current_index(self.iterator, batch)
         if index is None:
             return
@@ -74,11 +75,11 @@ class FusedOperator(RunningOperator):
 
 
 def fused(operator: RunningOperator, partitioner: StreamPartitioner) -> FusedOperator | None:
-    """Return an operator and its routing as one operator; None if no loop can be generated.
+    """Return an operator that also does the routing; None if no loop can be generated.
 
     Arguments:
-        operator: one whose output only the partitioner takes.
-        partitioner: its output channels are still empty.
+        operator: an operator whose output goes to the partitioner only.
+        partitioner: a partitioner whose output channels are still empty.
     """
     if not isinstance(partitioner, HashPartitioner) or not isinstance(
         operator, MapOperator | FlatMapOperator

@@ -1,4 +1,4 @@
-"""The runtime context of an operator, and the keyed state that it hands out."""
+"""The runtime context of an operator, which gives user functions access to keyed state."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class OperatorContext(RuntimeContext):
     """The place of an operator in the job; users see it as their `RuntimeContext`.
 
     Arguments:
-        name: of the operator.
-        uid: of the operator; its state in a snapshot is found by it.
-        subtask: index of the subtask, from 0.
-        parallelism: number of subtasks.
-        max_parallelism: number of key groups.
-        attempt: number of earlier execution attempts of the job.
+        name: the name of the operator.
+        uid: the uid of the operator, which identifies its state in a snapshot.
+        subtask: the index of the subtask, from 0.
+        parallelism: the number of subtasks.
+        max_parallelism: the number of key groups.
+        attempt: the number of earlier execution attempts of the job.
         codec: copies and encodes records.
-        backend: the operator's keyed state, if it has any.
+        backend: the operator's keyed state; None if it has none.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class OperatorContext(RuntimeContext):
         self.max_parallelism, self.attempt = max_parallelism, attempt
         self.codec = codec
         self.backend = backend
-        #: The key of the record that a keyed process function is called with.
+        #: The key of the record that a keyed process function is processing.
         self.key: Any = None
 
     def get_task_name(self) -> str:
@@ -66,7 +66,7 @@ class OperatorContext(RuntimeContext):
         return self.attempt
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
-        """Return the state with the name of the descriptor.
+        """Return the keyed state that has the name of the descriptor.
 
         Raises:
             GraphError: the operator is not on a keyed stream.
@@ -77,31 +77,32 @@ class OperatorContext(RuntimeContext):
                 f"state exists only on a keyed stream: use key_by(...).process(...)"
             )
         table = self.backend.table(state_descriptor.name)
-        # The user's function may store values that change, and may delete some.
+        # The user's function may store mutable values, and may delete values.
         table.allow_mutable()
         return _TableValueState(table, self)
 
     def mutability_probe(self) -> dict[Any, Any] | None:
-        """Return an object for which `value in probe` raises `TypeError` for mutable values.
+        """Return an object `probe` so that `value in probe` raises `TypeError` for mutable values.
 
-        This is an empty dict, which raises for values without a hash. It is None, which raises for
-        every value, if the job has classes whose objects are hashable and can change nevertheless.
+        Usually the probe is an empty dict, which raises for values without a hash. If the job has
+        classes whose objects are both hashable and mutable, it is None, which raises for every
+        value.
         """
         return {} if self.codec.hash_implies_immutable else None
 
 
 class _TableValueState(ValueState):
-    """A value state, kept in a table of the backend."""
+    """The `ValueState` of an operator, which is stored in a table of its backend."""
 
     def __init__(self, table: KeyedTable, context: OperatorContext) -> None:
         self._table = table
         self._context = context
 
-    # Both are called once per record, so the usual case is first and takes one look-up.
+    # Methods run once per record, so the most frequent case is first and needs only one look-up.
 
     def value(self) -> Any:
         value = self._table.dirty.get(self._context.key)
-        if value is None:  # no level of the table stores None
+        if value is None:  # the key has no changed entry, because tables never store None
             value = self._table.lookup(self._context.key)
             return None if value is MISSING else value
         return None if value is TOMBSTONE else value

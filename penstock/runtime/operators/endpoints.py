@@ -16,7 +16,7 @@ __all__ = ["SinkOperator", "SourceOperator"]
 
 
 class SinkOperator(RecordLoopOperator):
-    """Pass records to the writer of a sink.
+    """Passes records to the writer of a sink.
 
     Arguments:
         writer: the sink's writer.
@@ -30,14 +30,14 @@ class SinkOperator(RecordLoopOperator):
             self._set_loop(loops.call_records, function=writer.per_record)
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Write the records; emit nothing."""
+        """Pass a batch of records to the sink's writer; return an empty list."""
         if self.writer.per_record is not None:
             return self._run_loop(batch)
         self.writer.write(batch.rows())
         return []
 
     def flush(self) -> None:
-        """Flush the writer's buffers."""
+        """Flush the buffers of the sink's writer."""
         try:
             self.writer.flush()
         except BaseException as error:
@@ -46,8 +46,9 @@ class SinkOperator(RecordLoopOperator):
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         """Separate the output before a barrier from the output behind it.
 
-        Returns a function that makes the output before the barrier durable, and returns the
-        payloads of its committables. It may block. Returns None if there is no output.
+        Returns:
+            A function that makes the output before the barrier durable, and returns the payloads
+            of its committables. It may block. None if there is no output.
         """
         try:
             return self.writer.prepare(snapshot)
@@ -55,13 +56,16 @@ class SinkOperator(RecordLoopOperator):
             raise to_job_error(error, self, []) from error
 
     def close(self) -> None:
-        """Close the writer."""
+        """Close the sink's writer."""
         self.writer.close()
 
 
 class SourceOperator(RunningOperator):
-    """The first operator of a source's chain. The task reads the source; this passes records on."""
+    """The first operator of a chain that begins with a source.
+
+    The task reads the source. This operator returns the records without a change.
+    """
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return the same records."""
+        """Return the records of the batch without a change."""
         return batch.rows()

@@ -16,10 +16,10 @@ __all__ = ["KeyedCountOperator", "KeyedProcessOperator", "KeyedReduceOperator"]
 
 
 class KeyedOperator(RecordLoopOperator):
-    """An operator with keyed state; always the first of its chain.
+    """An operator with keyed state, which is always the first operator of its chain.
 
-    A record that `reduce` emits is in the state as well, so its receivers get a copy if it can
-    change. The loop checks this at the record, before the function can use it again.
+    A record that `reduce` emits is also in the state. If the record is mutable, the loop emits a
+    copy of it. The loop checks each record before the function can use it again.
 
     Arguments:
         function: the user's function.
@@ -38,10 +38,10 @@ class KeyedOperator(RecordLoopOperator):
 
 
 class KeyedReduceOperator(KeyedOperator):
-    """Emit the running combination of each key's records."""
+    """Reduces the records of each key, and emits the new value for each record."""
 
     def open(self) -> None:
-        """Open the function, and get the state's table; the state has been restored before."""
+        """Open the function, and get the table of the state, which is already restored."""
         self._table = self.backend.table(self.STATE)
         self._table.declare_immutable()
         super().open()
@@ -49,32 +49,32 @@ class KeyedReduceOperator(KeyedOperator):
         self._set_loop(loops.reduce_records, key_of=self._key_of, combine=combine)
 
     def copy_emitted(self, record: Any) -> Any:
-        """Return a copy of a mutable record that is in the state."""
+        """Return a copy of a mutable record, because the record itself is in the state."""
         self._table.allow_mutable()
         return self.context.codec.copy_mutable([record])[0]
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return the new value of each record's key."""
+        """Reduce a batch, and return the new value of the key for each record."""
         table = self._table
         return self._run_loop(batch, table.dirty, table.get, self._probe, self.copy_emitted)
 
 
 class KeyedCountOperator(KeyedOperator):
-    """Emit the running number of each key's records."""
+    """Counts the records of each key, and emits the new count for each record."""
 
     def open(self) -> None:
-        """Get the state's table; the state has been restored before."""
+        """Get the table of the state, which is already restored."""
         self._table = self.backend.table(self.STATE)
         self._table.declare_immutable()
         self._set_loop(loops.count_records, key_of=self._key_of)
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return a pair (key, count) for each record."""
+        """Count a batch, and return a pair (key, new count) for each record."""
         return self._run_loop(batch, self._table.dirty, self._table.get)
 
 
 class KeyedProcessOperator(KeyedOperator):
-    """Run a `KeyedProcessFunction`."""
+    """Runs a `KeyedProcessFunction` of the user."""
 
     emits = "process_element"
 
@@ -86,18 +86,18 @@ class KeyedProcessOperator(KeyedOperator):
             return self._context.key
 
     def open(self) -> None:
-        """Open the function."""
+        """Open the function, and set up the loop that calls it."""
         super().open()
         function = self.function.process_element
         self._set_loop(loops.process_records, key_of=self._key_of, function=function)
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return all records that the function emitted."""
+        """Process a batch, and return all records that the function emitted."""
         shown = self._Context(self.context)
         return self._run_loop(batch, self.context, shown, self._probe, copy_local_if_shared)
 
     def _end_input(self) -> Iterator[list[Any]]:
-        """Call the hook once for each key that has state."""
+        """Call the end-of-input hook for each key that has state, and yield its records."""
         context, shown = self.context, self._Context(self.context)
         for keys in batched(self.backend.keys()):
             out: list[Any] = []

@@ -1,9 +1,9 @@
 """Read the splits of an unbounded source in turns.
 
-A split of an unbounded source may never end, so a task cannot wait for its end before it begins the
-next one. The task opens every split that it is assigned at once, each with a reader of its own. The
-splits take turns: each read of the task goes to the next split that has records. (Flink: a source
-reader that multiplexes its assigned splits, FLIP-27.)
+A split of an unbounded source may never end, so a task cannot read one split after the other. The
+task opens each split as soon as it is assigned, with a separate reader. The splits take turns: each
+read of the task returns records of the next split that has some. (Flink: a source reader that
+multiplexes its assigned splits, FLIP-27.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["MultiplexedSourceInput"]
 
 @dataclass(eq=False)
 class _OpenSplit:
-    """A split, with the pump that reads it if its reader blocks."""
+    """An open split with its reader, and the pump that runs if the reader blocks."""
 
     split: Split
     reader: SplitReader
@@ -46,10 +46,10 @@ class MultiplexedSourceInput(SourceInput):
     """The splits of one task of an unbounded source.
 
     Arguments:
-        create_reader: makes a reader; called once for each split.
-        clock: seconds.
-        request: asks the JobManager for a split; called again only after an answer.
-        wake: called when the task has something to do.
+        create_reader: creates a reader; called once for each split.
+        clock: returns the time in seconds.
+        request: requests a split from the JobManager; called again only after an answer.
+        wake: wakes the task; called when the task has something to do.
     """
 
     def __init__(
@@ -63,32 +63,43 @@ class MultiplexedSourceInput(SourceInput):
         self._create_reader = create_reader
         self._clock = clock
         self._wake = wake
-        #: The open splits; the one that is read next is the first.
+        #: The open splits; the next read begins with the first of them.
         self._splits: deque[_OpenSplit] = deque()
-        #: Those of them whose pumps are not started yet.
+        #: The open splits whose pumps are not started yet.
         self._unstarted: list[_OpenSplit] = []
-        #: Made ahead of its split, since only a reader knows whether it blocks.
+        #: A reader for the next split. The first one is created early, to find out whether the
+        #: source's readers block.
         self._spare: SourceReader | None = create_reader()
         self.pumping = self._spare.blocking
 
     @property
     def ended(self) -> bool:
-        """Return whether all splits are read to their ends and no other will come."""
+        """Return whether all splits are read to their ends and no more splits will come."""
         return self._no_more and not self._splits
 
     @property
     def wake_at(self) -> float | None:
-        """Return the earliest time at which a split has records again; None if one may have now."""
+        """Return the earliest time at which a split has records again, in seconds.
+
+        It is None if a split may have records now, or if there is no split.
+        """
         times = [split.reader.wake_at for split in self._splits]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
 
     def snapshot(self) -> list[list[Any]]:
-        """Return the open splits, each with the position behind the last emitted batch."""
+        """Return the id, the payload and the position of each open split.
+
+        The position is behind the last batch that the task has emitted.
+        """
         return [[open.split.id, open.split.payload, open.reader.position] for open in self._splits]
 
     def read(self, max_records: int) -> list[Any] | None:
-        """Return the next records of the first split that has any, or None if none has any now."""
+        """Read the next split that has records, and return the records.
+
+        Returns:
+            None if no split has records now. An empty list if a reader was asked and had none.
+        """
         self._request_split()
         empty = False
         for _ in range(len(self._splits)):
@@ -118,7 +129,7 @@ class MultiplexedSourceInput(SourceInput):
             self._wake()
 
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read each split in threads of its own, one batch ahead of the task."""
+        """Read the splits in threads, each split one batch ahead of the task, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await wait(lambda: bool(self._unstarted), None)
@@ -126,7 +137,7 @@ class MultiplexedSourceInput(SourceInput):
                     nursery.start_soon(self._unstarted.pop(0).pump, offload)
 
     def close(self) -> None:
-        """Close all readers, even if one raises, and while threads are blocked in them."""
+        """Close all readers, even if one raises an error or a thread is blocked in one."""
         with ExitStack() as stack:
             if self._spare is not None:
                 stack.callback(self._spare.close)

@@ -1,16 +1,16 @@
-"""The loops that run once per record; everything else in the engine runs once per batch.
+"""The loops that process each record; the rest of the engine runs once per batch.
 
-`penstock.runtime.codegen` compiles them again with the user's expressions in the place of calls. So
-the user's functions are the first parameters, and are called by plain names. The operators handle
-the errors that a loop raises.
+`penstock.runtime.codegen` compiles the loops again with the user's expressions inlined. For that,
+the user's functions must be the first parameters, and the loops call them by plain names. The
+operators handle the errors that a loop raises.
 
-* `list.append` is looked up at each record: Python then appends without a call. It does not if a
-  variable holds the method.
-* `find` returns the value of a key that `dirty` does not seem to hold. `dirty.get` is faster
-  without a default, so its None may also be a value.
-* `value in probe` raises `TypeError` if the value may be able to change. An empty dict raises it
-  for values without a hash, and computes no number as `hash` does. None raises it for all values.
-  See `OperatorContext.mutability_probe`.
+* The loops look up `list.append` for each record, because Python then appends without a function
+  call. With the method in a variable, Python would call it.
+* `find` returns the value of a key for which `dirty.get` returned None. `dirty.get` has no default
+  because it is faster without one. So None can also be a value in `dirty`.
+* `value in probe` raises `TypeError` if the value may be mutable. An empty dict raises it for
+  values without a hash, and is faster than `hash`. None raises it for all values. See
+  `OperatorContext.mutability_probe`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def map_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list
 def flat_map_records(
     function: Callable[[Any], Iterable[Any]], iterator: Iterator[Any]
 ) -> list[Any]:
-    """Return all items of the function's results, in order."""
+    """Return the items of all results of the function, in order."""
     out: list[Any] = []
     for record in iterator:
         out.extend(function(record))
@@ -58,7 +58,10 @@ def flat_map_records(
 def map_and_copy_records(
     function: Callable[[Any], Any], iterator: Iterator[Any], probe: Any
 ) -> list[Any]:
-    """Return the function's result for each record, copied if the function may change it later."""
+    """Return the function's result for each record.
+
+    A result is copied if it is mutable and the function may still change it.
+    """
     out: list[Any] = []
     for record in iterator:
         made = function(record)
@@ -76,29 +79,30 @@ def emit_records(
     arguments: tuple[Any, ...],
     probe: Any,
 ) -> list[Any]:
-    """Return all that the function emits, in order, copied if the function may change it later.
+    """Return all records that the function emits, in order.
 
-    A generator continues after each record that it yields, so each record is checked before that.
-    The items of a list are checked together.
+    A record is copied if it is mutable and the function may still change it. A generator continues
+    after each record that it yields, so the loop checks each record before that. It checks the
+    items of a list together.
 
     Arguments:
-        function: returns an iterable for a record.
-        iterator: over the records.
+        function: returns an iterable of records for each record.
+        iterator: the iterator over the input records.
         arguments: further arguments of the function.
-        probe: see the head of this module; None also lets immutable records be checked.
+        probe: see the docstring of this module. With None, all records are checked.
     """
     out: list[Any] = []
     for record in iterator:
         made: Any = function(record, *arguments)
         if made is None and arguments:
-            continue  # a process function may return None
+            continue  # a process function may return None instead of an iterable
         if type(made) is list:
             emitted = None
             try:
                 for emitted in made:
                     emitted in probe  # noqa: B015 - see above
             except TypeError:
-                emitted = None  # so that this variable does not count as a reference
+                emitted = None  # copying counts the references to each item; drop this one
                 out.extend(copy_items_if_shared(made))
             else:
                 out.extend(made)
@@ -115,12 +119,12 @@ def emit_records(
 
 
 def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
-    """Return the records for which the function is true."""
+    """Return the records for which the function returns a true value."""
     return [record for record in iterator if function(record)]
 
 
 def call_records(function: Callable[[Any], object], iterator: Iterator[Any]) -> list[Any]:
-    """Call the function with each record; emit nothing."""
+    """Call the function with each record; return an empty list."""
     for record in iterator:
         function(record)
     return []
@@ -135,7 +139,10 @@ def reduce_records(
     probe: Any,
     copied: Copied,
 ) -> list[Any]:
-    """Return the new value of each record's key, copied if it can change."""
+    """Combine each record with the value of its key, and return the new values.
+
+    A returned value is copied if it is mutable, because the value itself is in the state.
+    """
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -160,7 +167,7 @@ def count_records(
     dirty: dict[Any, Any],
     find: Callable[[Any], Any],
 ) -> list[Any]:
-    """Return a pair (key, number of its records until now) for each record."""
+    """Count the records of each key, and return a pair (key, new count) for each record."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -182,7 +189,10 @@ def process_records(
     probe: Any,
     copied: Copied,
 ) -> list[Any]:
-    """Return all that the function emits; the context's `key` is that of the record."""
+    """Call a keyed process function with each record, and return all records that it emits.
+
+    Before each call, `context.key` is set to the key of the record.
+    """
     out: list[Any] = []
     for record in iterator:
         context.key = key_of(record)

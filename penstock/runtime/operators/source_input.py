@@ -19,13 +19,13 @@ __all__ = ["SequentialSourceInput", "SourceInput"]
 
 
 class SourceInput(ABC):
-    """The splits of one source task.
+    """The splits of one source task, from which the task reads its records.
 
     Arguments:
-        request: asks the JobManager for a split; called again only after an answer.
+        request: requests a split from the JobManager; called again only after an answer.
     """
 
-    #: Whether `pump` has to run, since readers may block.
+    #: Whether `pump` must run, because readers may block.
     pumping: bool
 
     def __init__(self, request: Callable[[], None]) -> None:
@@ -36,45 +36,51 @@ class SourceInput(ABC):
     @property
     @abstractmethod
     def ended(self) -> bool:
-        """Return whether all splits are read to their ends and no other will come."""
+        """Return whether all splits are read to their ends and no more splits will come."""
 
     @property
     @abstractmethod
     def wake_at(self) -> float | None:
-        """Return when there are records again; None if there may be some now, or it is unknown."""
+        """Return the time at which the source has records again, in seconds.
+
+        It is None if there may be records now, or if the time is unknown.
+        """
 
     def restore(self, state: Any) -> None:
-        """Take over the splits that `snapshot` returned."""
+        """Add the splits that `snapshot` returned before a restart, with their positions."""
         for id, payload, position in state:
             self._add(Split(id, payload), position)
 
     @abstractmethod
     def snapshot(self) -> list[list[Any]]:
-        """Return the splits, each with the position behind the last emitted batch."""
+        """Return the id, the payload and the position of each split that is not at its end.
+
+        The position is behind the last batch that the task has emitted.
+        """
 
     def assign(self, split: Split, position: Any) -> None:
-        """Add a split that the JobManager assigned."""
+        """Add a split that the JobManager has assigned to this task."""
         self._requested = False
         self._add(split, position)
 
     def no_more(self) -> None:
-        """Note that the JobManager has no more splits."""
+        """Note that the JobManager has no more splits for this task."""
         self._no_more = self._requested = True
 
     @abstractmethod
     def read(self, max_records: int) -> list[Any] | None:
-        """Return the next records, or None if there are none now.
+        """Return at most `max_records` records, or None if there are none now.
 
-        An empty list means that a reader was asked and had nothing yet.
+        An empty list means that a reader was asked and had no records yet.
         """
 
     @abstractmethod
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read in threads, one batch ahead of the task, until cancelled.
+        """Read the splits in threads, one batch ahead of the task, until cancelled.
 
         Arguments:
-            offload: runs a blocking call.
-            wait: waits for a condition that `wake` announces.
+            offload: runs a blocking read in a thread.
+            wait: waits until a condition holds; it is checked when the task is woken.
         """
 
     @abstractmethod
@@ -83,7 +89,7 @@ class SourceInput(ABC):
 
     @abstractmethod
     def _add(self, split: Split, position: Any) -> None:
-        """Take over a split."""
+        """Add a split to be read from `position`, or from its start if that is None."""
 
     def _request_split(self) -> None:
         if not self._requested:
@@ -92,15 +98,15 @@ class SourceInput(ABC):
 
 
 class SequentialSourceInput(SourceInput):
-    """The splits of one task of a bounded source, read one after the other.
+    """The splits of one task of a bounded source, which are read one after the other.
 
-    A split is requested ahead, so that the next one is here when the current one ends.
+    The next split is requested early, so that it is assigned before the current split ends.
 
     Arguments:
         reader: the source's reader.
-        clock: seconds.
-        request: asks the JobManager for a split; called again only after an answer.
-        wake: called when the task has something to do.
+        clock: returns the time in seconds.
+        request: requests a split from the JobManager; called again only after an answer.
+        wake: wakes the task; called when the task has something to do.
     """
 
     def __init__(
@@ -117,16 +123,19 @@ class SequentialSourceInput(SourceInput):
 
     @property
     def ended(self) -> bool:
-        """Return whether all splits are read to their ends and no other will come."""
+        """Return whether all splits are read to their ends and no more splits will come."""
         return self._no_more and self._current.split is None and not self._queue
 
     @property
     def wake_at(self) -> float | None:
-        """Return when the current split has records again, if its reader said so."""
+        """Return the time at which the current split has records again, in seconds.
+
+        It is None if the reader has returned no such time.
+        """
         return self._current.wake_at
 
     def snapshot(self) -> list[list[Any]]:
-        """Return the splits, each with the position behind the last emitted batch."""
+        """Return the id, the payload and the position of each split that is not at its end."""
         splits = [[split.id, split.payload, position] for split, position in self._queue]
         current = self._current
         if current.split is not None:
@@ -134,7 +143,7 @@ class SequentialSourceInput(SourceInput):
         return splits
 
     def read(self, max_records: int) -> list[Any] | None:
-        """Return the next records, or None if there are none now."""
+        """Return at most `max_records` records of the current split, or None if none is ready."""
         current = self._current
         if current.split is None or not self._requested:
             self._advance()
@@ -149,16 +158,16 @@ class SequentialSourceInput(SourceInput):
         self._queue.append((split, position))
 
     def _advance(self) -> None:
-        """Open the next split if none is open, and request another one if none is queued."""
+        """Open the next split if no split is open, and request a split if none is queued."""
         if self._current.split is None and self._queue:
             self._current.open(*self._queue.popleft())
         if not self._queue:
             self._request_split()
 
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read in threads, one batch ahead of the task, until cancelled."""
+        """Read the current split in a thread, one batch ahead of the task, until cancelled."""
         await self._current.pump(offload, wait)
 
     def close(self) -> None:
-        """Close the reader, even while a thread is blocked in it."""
+        """Close the reader, even if a thread is blocked in it."""
         self._current.close()

@@ -1,7 +1,7 @@
 """Read one split at a time with a reader, in threads if the reader may block.
 
-A snapshot holds the position behind the last *emitted* batch, and a thread may have read further.
-So what a thread has read waits here until the task takes it, and only then the position advances.
+A snapshot has the position behind the last *emitted* batch, but a thread may have read further.
+So the records that a thread has read wait here. The position advances when the task takes them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from penstock.dataflow.source import Read, SourceReader, Split
 __all__ = ["OffloadRead", "SplitReader", "Wait"]
 
 ReadOrError = Read | BaseException
-#: Runs a blocking read off the event loop; the call is abandoned when the job ends.
+#: A function that runs a blocking read off the event loop, and abandons it when the job ends.
 OffloadRead = Callable[[Callable[[], ReadOrError]], Awaitable[ReadOrError]]
-#: Waits until a condition holds that a `wake` announces, or until a time if it is not None.
+#: A function that waits until a condition holds, or until a time if that is not None. It checks the
+#: condition each time that it is woken.
 Wait = Callable[[Callable[[], bool], float | None], Awaitable[None]]
 
 
 class SplitReader:
-    """A reader, the split that it reads, and the position in it.
+    """Reads one split at a time with a reader, and holds the position in the split.
 
     Arguments:
         reader: the source's reader.
-        clock: seconds.
-        wake: called when there is something to read, or to take.
+        clock: returns the time in seconds.
+        wake: wakes the task and the pump; called when there is something to read or to take.
     """
 
     def __init__(
@@ -35,39 +36,42 @@ class SplitReader:
         self._reader = reader
         self._clock = clock
         self._wake = wake
-        #: The open split; None if there is none, or it is read to its end.
+        #: The open split; None if there is no split, or if the split is read to its end.
         self.split: Split | None = None
-        #: Whether the reader has opened the split. It does so at the first read, since an error of
-        #: `SourceReader.open` is reported like one of `read`.
+        #: Whether the reader has opened the split. It opens the split at the first read, so that
+        #: errors of `SourceReader.open` are reported like errors of `read`.
         self._opened = False
-        #: Behind the last batch that was taken.
+        #: The position behind the last batch that the task took.
         self.position: Any = None
-        #: When the reader has records again, if it said so; else 0.
+        #: The time at which the reader has records again, in seconds; 0 if it is unknown.
         self._due = 0.0
-        #: The result of a thread's read, until the task takes it.
+        #: The result of a read in a thread, until the task takes it.
         self._ahead: ReadOrError | None = None
         self._max_records = 1
-        #: Whether `pump` has to run, since the reader may block.
+        #: Whether `pump` must run, because the reader may block.
         self.pumping = reader.blocking
 
     @property
     def wake_at(self) -> float | None:
-        """Return when the reader has records again, if it said so; `pump` waits by itself."""
-        # The time is not compared with the clock. It could come between a read that found nothing
-        # due and this question, and None would mean to sleep until something else happens.
+        """Return the time at which the reader has records again, in seconds.
+
+        It is None if the time is unknown, or if `pump` runs, which waits for that time itself.
+        """
+        # The time is returned even if it is in the past. It may have passed since the last read
+        # found no records, and with None the task would sleep until another event.
         return self._due if self.split is not None and self._due and not self.pumping else None
 
     def open(self, split: Split, position: Any) -> None:
-        """Begin to read a split, from a position if it was read before."""
+        """Begin to read a split at `position`, or at its start if `position` is None."""
         self.split, self.position, self._due = split, position, 0.0
         self._opened = False
         if self.pumping:
-            self._wake()  # the pump may have looked before there was a split
+            self._wake()  # the pump may be waiting for a split
 
     def read(self, max_records: int) -> list[Any] | None:
         """Return the next records of the open split, or None if there are none now.
 
-        Their position counts as emitted: the task emits them before it takes a barrier.
+        The position advances at once, because the task emits the records before it takes a barrier.
         """
         if self.pumping:
             self._max_records = max_records
@@ -88,7 +92,7 @@ class SplitReader:
         return read.records
 
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read in threads, one batch ahead of the task, until cancelled."""
+        """Read the split in a thread, one batch ahead of the task, until cancelled."""
         while True:
             await wait(lambda: self.split is not None and self._ahead is None, None)
             if self._due > self._clock():
@@ -97,8 +101,8 @@ class SplitReader:
             self._wake()
 
     def _read_in_thread(self) -> ReadOrError:
-        # An error is returned: if it were raised, its traceback would begin with frames of the
-        # thread.
+        # An error is returned and not raised. Otherwise its traceback would begin with frames of
+        # the thread.
         try:
             return self._open_and_read(self._max_records)
         except BaseException as error:
@@ -112,5 +116,5 @@ class SplitReader:
         return self._reader.read(max_records)
 
     def close(self) -> None:
-        """Close the reader, even while a thread is blocked in it."""
+        """Close the reader, even if a thread is blocked in it."""
         self._reader.close()

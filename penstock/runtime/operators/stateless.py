@@ -1,7 +1,8 @@
 """Operators without state: map, flat map, filter and process functions.
 
-An emitted record must not change when the user's function goes on. An `EmissionPolicy` decides
-how closely each batch is checked for that; see `penstock.dataflow.object_reuse`.
+The user's function might change a record after it has emitted the record. Such records must be
+copied. An `EmissionPolicy` decides how thoroughly the operator checks each batch for them; see
+`penstock.dataflow.object_reuse`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = [
 
 
 class MapOperator(RecordLoopOperator):
-    """Emit one record for each."""
+    """Emits one record for each input record: the result of the user's function."""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
@@ -40,7 +41,7 @@ class MapOperator(RecordLoopOperator):
         self._set_loop(loops.map_records, function=self.called)
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return the mapped records."""
+        """Return the result of the user's function for each record."""
         policy = self._policy
         if policy.check is Check.NOTHING:
             return policy.after_batch(self._run_loop(batch))
@@ -54,7 +55,7 @@ class MapOperator(RecordLoopOperator):
 
 
 class FlatMapOperator(RecordLoopOperator):
-    """Emit any number of records for each."""
+    """Emits any number of records for each input record."""
 
     emits = "flat_map"
 
@@ -66,7 +67,7 @@ class FlatMapOperator(RecordLoopOperator):
         self._probe = context.mutability_probe()
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return all records that the function returned, in order."""
+        """Return all records that the user's function returned, in order."""
         policy = self._policy
         if policy.check is Check.NOTHING:
             return policy.after_batch(self._run_loop(batch))
@@ -77,19 +78,19 @@ class FlatMapOperator(RecordLoopOperator):
 
 
 class FilterOperator(RecordLoopOperator):
-    """Emit some of the records."""
+    """Emits the input records for which the user's function returns a true value."""
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
         self._set_loop(loops.filter_records, function=method_of(function, "filter"))
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return the records for which the function is true."""
+        """Return the records for which the user's function returns a true value."""
         return self._run_loop(batch)
 
 
 class ProcessOperator(RunningOperator):
-    """Run a `ProcessFunction`."""
+    """Runs a `ProcessFunction` of the user."""
 
     emits = "process_element"
 
@@ -102,7 +103,7 @@ class ProcessOperator(RunningOperator):
         self._probe = context.mutability_probe()
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Return all records that the function emitted."""
+        """Process a batch, and return all records that the function emitted."""
         self.iterator = iterator = iter(batch.rows())
         policy, call, shown = self._policy, self.function.process_element, self._Context()
         if policy.check is Check.NOTHING:
