@@ -1,14 +1,14 @@
 """The dispatcher: takes jobs, and runs each in a JobManager process of its own.
 
-It passes requests and events on, and keeps a record of each job in a state folder. Three rules
-hold:
+It forwards orders to the JobManagers and events to the clients, and keeps a record of each job in a
+state folder. Three rules hold:
 
-* There is one dispatcher per state folder, by `flock`.
-* No byte of a connection is decoded before its peer has shown that it knows the token, which only
-  the folder's owner can read.
-* A job's JobManager does not outlive the dispatcher for long. When the socket between them
-  closes, the JobManager stops its job, with a last snapshot. The next dispatcher finds the
-  record of the job and marks it "lost".
+* Each state folder has one dispatcher, which locks the folder with `flock`.
+* The dispatcher decodes no byte of a connection before its peer has proved that it knows the
+  token. Only the folder's owner can read the token.
+* A JobManager does not live much longer than the dispatcher. When the socket between them closes,
+  the JobManager stops its job with a last snapshot. The next dispatcher finds the job's record
+  and marks it "lost".
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ from penstock.runtime.system.limits import PROCESS_FILES, require_open_files
 
 __all__ = ["Dispatcher"]
 
-#: The time between two looks for records that have changed.
+#: The interval at which changed records of jobs are saved, in seconds.
 SAVE_SECONDS = 1.0
-#: The time that followers have at the end to receive how their jobs ended.
+#: The time for which a stopping dispatcher waits until all clients have received the end of their
+#: jobs, in seconds.
 FOLLOWERS_SECONDS = 1.0
 
 
 class Dispatcher:
-    """Takes jobs and runs them, until it is stopped by a signal.
+    """Takes jobs and runs them, until a signal stops it.
 
     Arguments:
-        folder: its state folder.
-        port: TCP port to listen on, 0 for any free one; None listens on a Unix socket.
+        folder: the state folder of the dispatcher.
+        port: the TCP port to listen on; 0 for any free port. None listens on a Unix socket.
         host: the TCP address to listen on.
-        report: takes lines about what happens.
-        log_level: of jobs that set none; a name of `logging`.
+        report: called with each line that reports an event, such as the start of a job.
+        log_level: the log level of jobs that set none: a name of `logging`, such as "INFO".
     """
 
     def __init__(
@@ -76,13 +77,15 @@ class Dispatcher:
         self._registry = JobRegistry(folder.jobs, report)
         self._running: dict[str, JobRunner] = {}
         self._stopping = False
-        #: The number of clients that follow a job.
+        #: The number of clients that receive the events of a job.
         self._following = 0
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then stop all jobs in order.
+        """Serve until SIGTERM or SIGINT, then stop each job with a last snapshot.
 
-        Raises `StoreError` if the state folder cannot be used, `PenstockError` if the port cannot.
+        Raises:
+            StoreError: if the state folder cannot be used.
+            PenstockError: if the dispatcher cannot listen on the port.
         """
         require_open_files(PROCESS_FILES, "the job manager")
         self._folder.open()
@@ -156,7 +159,7 @@ class Dispatcher:
             frames = await self._admission.admit(stream)
             if frames is None:
                 return
-            # The dispatcher goes on when a client goes away.
+            # An error of one client must not end the dispatcher.
             with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                 request = await frames.receive()
                 if request is None:
@@ -195,7 +198,7 @@ class Dispatcher:
         await self._forward(events, frames)
 
     async def _forward(self, events: trio.MemoryReceiveChannel[bytes], frames: Frames) -> None:
-        """Send the events of a job to a client, to the job's end."""
+        """Send the events of a job to a client, until the job has ended."""
         self._following += 1
         try:
             async with events:
@@ -221,7 +224,7 @@ class Dispatcher:
     # ---- jobs
 
     async def _run(self, runner: JobRunner, request: bytes) -> None:
-        """Run a job to its end."""
+        """Run a job until it has ended, and remove old records then."""
         record = runner.record
         await runner.run(request)
         self._report(f"job {record.id} ({record.name}): {record.state}")
@@ -231,7 +234,7 @@ class Dispatcher:
 
     async def _save_changes(self) -> None:
         while True:
-            # Not at each snapshot: there may be many a second.
+            # A record is not saved at each snapshot, since a job may take many in a second.
             await trio.sleep(SAVE_SECONDS)
             for runner in self._running.values():
                 runner.save_changes()

@@ -1,4 +1,4 @@
-"""The records of the jobs of a job service, in memory and on disk."""
+"""Keep the records of the jobs of a job service, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from penstock.runtime.dispatcher.private_files import open_private, read_private
 
 __all__ = ["JobRecord", "JobRegistry"]
 
-#: The number of ended jobs whose records and logs are kept.
+#: The maximum number of ended jobs whose records and logs are kept.
 KEPT_JOBS = 100
 
 
 @dataclass
 class JobRecord:
-    """A job as the service knows it, in memory and on disk.
+    """The facts about one job that the job service keeps.
 
     Arguments:
-        id: a number, as text.
-        name: of the job.
-        state: "running", "finished", "stopped", "failed", "killed" (its JobManager died) or
-            "lost" (the dispatcher died while the job ran).
-        started, ended: seconds since the epoch; None if it has not ended.
-        pid: of its JobManager process.
-        worker_pids: of its workers.
-        restarts: the number of restarts until now.
+        id: the number of the job, as text.
+        name: the name of the job.
+        state: "running", "finished", "stopped", "failed", "killed" (a signal has killed its
+            JobManager) or "lost" (the dispatcher died while the job ran).
+        started, ended: the times of the start and of the end, in seconds since the epoch. `ended`
+            is None if the job has not ended.
+        pid: the process id of its JobManager.
+        worker_pids: the process ids of its workers.
+        restarts: the number of restarts so far.
         last_snapshot: the number of the newest complete snapshot, or None.
-        folder: the working directory.
-        log: the file of its standard output and error.
-        error: the failure, or how the job was killed; while it runs, the cause of its last restart.
+        folder: the working directory of the JobManager.
+        log: the path of the file with the job's standard output and error.
+        error: the failure that ended the job, or how the job was killed. While the job runs, it is
+            the cause of the last restart.
     """
 
     id: str
@@ -53,11 +55,11 @@ class JobRecord:
 
 
 class JobRegistry:
-    """The records and logs of jobs.
+    """Keeps the records and the logs of jobs.
 
     Arguments:
-        folder: of the records and logs; private to this user.
-        report: takes a line about a record that cannot be written.
+        folder: the folder of the records and logs, which only this user can access.
+        report: called with a line about each record that cannot be written.
     """
 
     def __init__(self, folder: Path, report: Callable[[str], None] = lambda _: None) -> None:
@@ -67,9 +69,10 @@ class JobRegistry:
         self._next = 1
 
     def load(self) -> None:
-        """Read the records of earlier dispatchers; their running jobs are lost.
+        """Read the records of earlier dispatchers, and mark their running jobs as lost.
 
-        A record that cannot be read, after a full disk for example, is skipped. Raises `OSError`.
+        A record that cannot be read is skipped, such as one that was cut off by a full disk. Raise
+        `OSError` if the folder cannot be read or a record cannot be written.
         """
         paths = [path for path in self._folder.glob("*.json") if path.stem.isdecimal()]
         records = []
@@ -88,27 +91,27 @@ class JobRegistry:
 
     @property
     def records(self) -> list[JobRecord]:
-        """Return all records, oldest first."""
+        """Return the records of all jobs, oldest first."""
         return list(self._records.values())
 
     def get(self, id: str) -> JobRecord | None:
-        """Return a record, or None."""
+        """Return the record of a job, or None if there is no job with this id."""
         return self._records.get(id)
 
     def create(self, name: str, folder: str) -> JobRecord:
-        """Return the record of a new job, which is not added yet."""
+        """Return the record of a new job, without adding it to the registry."""
         record = JobRecord(str(self._next), name, started=round(time.time(), 3), folder=folder)
         record.log = str(self.log(record.id))
         self._next += 1
         return record
 
     def add(self, record: JobRecord) -> None:
-        """Add the record of a job that was started."""
+        """Add the record of a job that was started, and save it."""
         self._records[record.id] = record
         self.save(record)
 
     def save(self, record: JobRecord) -> None:
-        """Write a record to disk; a failure is reported, since the job matters more."""
+        """Write a record to disk. If that fails, only report it, so that the job runs on."""
         try:
             self._write(record)
         except OSError as error:
@@ -123,11 +126,11 @@ class JobRegistry:
         return self._folder / f"{id}.log"
 
     def open_log(self, id: str) -> BinaryIO:
-        """Open the log of a job, to append to it. Raises `OSError`."""
+        """Open the log of a job for appending. Raise `OSError` if it cannot be opened."""
         return open(open_private(self.log(id), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
 
     def forget_old(self, running: Container[str]) -> None:
-        """Remove the records and logs of all but the newest ended jobs.
+        """Remove the records and logs of ended jobs, except the newest `KEPT_JOBS`.
 
         Arguments:
             running: the ids of the jobs that have not ended.

@@ -1,4 +1,4 @@
-"""Runs one submitted job in a JobManager process. (Flink: `JobManagerRunner`.)"""
+"""Run one submitted job in a JobManager process. (Flink: `JobManagerRunner`.)"""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from penstock.runtime.user_code.process_logging import LEVEL_VARIABLE, log_line
 
 __all__ = ["JobRunner"]
 
-#: A follower that is this number of events behind is cut off.
+#: The maximum number of events that wait for one client. A slower client is disconnected.
 MAX_BEHIND = 10_000
 
 
 class JobRunner:
-    """A running job: its process, its connection, and the clients that follow it.
+    """Runs one job, keeps its record up to date, and forwards its events to clients.
 
     Arguments:
-        record: of the job; kept up to date.
-        registry: takes the record and the log.
-        process: of the JobManager.
+        record: the record of the job, which the runner updates.
+        registry: stores the record and the log of the job.
+        process: the process of the JobManager.
         frames: the connection to the JobManager.
     """
 
@@ -47,16 +47,19 @@ class JobRunner:
         self._process = process
         self._frames = frames
         self._followers: list[trio.MemorySendChannel[bytes]] = []
-        #: Held while a frame is sent; the job's code may take a while.
+        #: A lock that is held while a frame is sent to the JobManager, so that frames do not mix.
         self._sending = trio.Lock()
         self._outcome: str | None = None
-        #: The record has changed since it was saved.
+        #: Whether the record has changed since it was saved last.
         self._changed = False
         self._restarts = RestartTexts()
 
     @classmethod
     async def start(cls, record: JobRecord, registry: JobRegistry, log_level: str) -> JobRunner:
-        """Start the JobManager process of a job. Raises `OSError`."""
+        """Start the JobManager process of a job, and add the job's record to the registry.
+
+        Raise `OSError` if the process cannot be started, or the log cannot be opened.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -67,8 +70,8 @@ class JobRunner:
                         stdout=log,
                         stderr=log,
                         pass_fds=[theirs.fileno()],
-                        # A Ctrl-C at the terminal must reach the dispatcher alone, which stops
-                        # its jobs in order.
+                        # Only the dispatcher may receive a Ctrl-C at the terminal. It then stops
+                        # each job with a last snapshot.
                         start_new_session=True,
                         cwd=record.folder,
                         env={**os.environ, LEVEL_VARIABLE: log_level},
@@ -82,7 +85,7 @@ class JobRunner:
         return cls(record, registry, process, frames)
 
     async def run(self, request: bytes) -> None:
-        """Send the job to its JobManager, and receive events until the process has ended."""
+        """Send the job to its JobManager, and handle events until the process has ended."""
         record = self.record
         broken = ""
         try:
@@ -96,8 +99,8 @@ class JobRunner:
         except ProtocolError as error:
             broken = f", and its connection was closed: {error}"
         except (PenstockError, trio.BrokenResourceError, OSError):
-            pass  # it has ended, or is about to
-        # Without a client the process stops its job, with a last snapshot.
+            pass  # the JobManager process has ended, or is about to end
+        # When the connection is closed, the JobManager stops its job with a last snapshot.
         await self._frames.aclose()
         code = await self._process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
@@ -114,17 +117,20 @@ class JobRunner:
             follower.close()
 
     async def order(self, order: Order) -> None:
-        """Send an order to the JobManager; nothing happens if it has ended."""
+        """Send an order to the JobManager, or do nothing if the JobManager has ended."""
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             async with self._sending:
                 await self._frames.send(encode_order(order))
 
     def kill(self) -> None:
-        """Kill the JobManager process; its workers end with it."""
+        """Kill the JobManager process. Its workers then end by themselves."""
         self._process.kill()
 
     def record_event(self, event: dict[str, Any]) -> None:
-        """Update the record of the job, and log what its processes do not log."""
+        """Update the record of the job, and log the events that its processes do not log.
+
+        The events that are logged here are restarts and the final failure.
+        """
         record = self.record
         text = self._restarts.text(event)
         if text is not None:
@@ -155,13 +161,13 @@ class JobRunner:
             self._registry.save(self.record)
 
     def follow(self) -> trio.MemoryReceiveChannel[bytes]:
-        """Return a channel of the frames that the JobManager sends from now on."""
+        """Return a channel that receives each frame that the JobManager sends from now on."""
         send, receive = trio.open_memory_channel[bytes](MAX_BEHIND)
         self._followers.append(send)
         return receive
 
     def _publish(self, frame: bytes) -> None:
-        """Send a frame to all followers; one that is too far behind is cut off."""
+        """Send a frame to all followers, and close each that is `MAX_BEHIND` events late."""
         for follower in list(self._followers):
             try:
                 follower.send_nowait(frame)

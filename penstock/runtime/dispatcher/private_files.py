@@ -1,4 +1,7 @@
-"""Files that only this user can access, in a folder that was shared before."""
+"""Open and write files that only this user can access, without following links.
+
+The folder of the files may have been open to other users before, so it may contain their links.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ __all__ = ["open_private", "read_private", "replace_private"]
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a regular file; a link is not followed. Raises `OSError`.
+    """Open a regular file, without following a link, and return its descriptor.
 
-    The folder may have been open to others before it became private, with links in it.
+    Raise `OSError` if the path is a link, is not a regular file, or cannot be opened. Other users
+    may have put links into the folder before it became private.
     """
-    # Without O_NONBLOCK a FIFO would block until its other end is opened.
+    # Without O_NONBLOCK, opening a FIFO would block until another process opens its other end.
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -24,13 +28,16 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def read_private(path: Path) -> bytes:
-    """Return the content of a regular file. Raises `OSError`."""
+    """Return the content of a regular file. Raise `OSError` if it cannot be read."""
     with open(open_private(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """Replace a file by one that only its owner can read. Raises `OSError`."""
+    """Replace a file by a new one with `data`, which only its owner can read.
+
+    Raise `OSError` if the file cannot be written.
+    """
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,7 +1,7 @@
-"""The state folder of the job service: its lock, its address, and its token.
+"""The state folder of the job service: its lock, its address and its token.
 
-A dispatcher and its clients find each other by it. The folder is private to its owner (0700),
-since a reader of the token can run code.
+A client reads the address and the token of the dispatcher from this folder. Only the owner of the
+folder can access it (mode 0700), because anybody who reads the token can run code.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ __all__ = ["StateFolder"]
 
 
 class StateFolder:
-    """The files by which a dispatcher and its clients find each other.
+    """The folder in which clients find the address and the token of a dispatcher.
 
     Arguments:
-        root: the folder; by default `$PENSTOCK_HOME`, else `~/.penstock`.
+        root: the path of the folder. None means `$PENSTOCK_HOME`, or `~/.penstock` if that variable
+            is not set.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -37,15 +38,16 @@ class StateFolder:
         self._sockets = UnixSockets("service")
 
     def open(self) -> None:
-        """Make the folder, private to this user, and lock it for this process.
+        """Create the folder if needed, make it private to this user, and lock it.
 
-        Raises `StoreError` if another dispatcher has locked it, or others can access it.
+        Raise `StoreError` if another dispatcher has locked the folder, if it belongs to another
+        user or contains other files, or if it cannot be written.
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_private()
             self._make_jobs()
-            # It is truncated below, so it must not be a link to another file.
+            # The lock file is truncated below, so it must not be a link to another file.
             lock = open_private(self.root / "lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StoreError(
@@ -71,7 +73,8 @@ class StateFolder:
         about = self.root.stat()
         if about.st_uid != os.getuid():
             raise StoreError("the state folder belongs to another user", self.root)
-        # A folder with other files is left alone: it is neither made private nor written to.
+        # A folder with other files may serve another purpose, so neither its mode nor its content
+        # is changed.
         if any(self.root.iterdir()) and not (self.root / "lock").exists():
             raise StoreError(
                 "the folder holds other files and is no state folder of Penstock; give an empty "
@@ -88,22 +91,27 @@ class StateFolder:
             raise StoreError("not a folder of this user; remove it", self.jobs)
 
     def new_token(self) -> bytes:
-        """Write a new token, readable by the owner only, and return it. Raises `OSError`."""
+        """Write a new token, which only the owner can read, and return the token.
+
+        Raise `OSError` if it cannot be written.
+        """
         token = secrets.token_bytes(32)
         replace_private(self.root / "token", token.hex().encode())
         return token
 
     def bind_socket(self) -> tuple[socket.socket, str]:
-        """Bind the Unix socket of the service; return it and its path.
+        """Bind the Unix socket of the service, and return the socket and its path.
 
-        It lies in the folder, or elsewhere if its path would be too long. Raises `StoreError`.
+        The socket is in the state folder, or in a temporary folder if its path would be too long.
+        Raise `StoreError` if the socket cannot be created.
         """
         path = self.root / "socket"
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             return self._sockets.bind("socket")
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # No process listens on one that is left over: this one holds the lock.
+            # Another dispatcher may have left this socket. No process listens on it, since this
+            # process holds the lock.
             path.unlink(missing_ok=True)
             bound.bind(os.fspath(path))
         except OSError as error:
@@ -112,13 +120,17 @@ class StateFolder:
         return bound, str(path)
 
     def publish_address(self, address: str) -> None:
-        """Write the address for clients. Raises `OSError`."""
+        """Write the dispatcher's address for its clients.
+
+        Raise `OSError` if it cannot be written.
+        """
         replace_private(self.root / "address", address.encode())
 
     def contact(self) -> tuple[str, bytes] | None:
-        """Return the address and the token of the dispatcher; None if none seems to run.
+        """Return the address and the token of the dispatcher.
 
-        Raises `StoreError` if they cannot be read.
+        Return None if the files do not exist, since then no dispatcher seems to run. Raise
+        `StoreError` if the files cannot be read.
         """
         try:
             address = read_private(self.root / "address").decode()
