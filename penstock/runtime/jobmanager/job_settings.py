@@ -1,4 +1,4 @@
-"""The settings of a job from its client, and the outcome that is sent back."""
+"""The settings that a client sends for a job, and the outcome that it receives."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ __all__ = ["JobOutcome", "JobSettings"]
 
 @dataclass(frozen=True)
 class JobSettings:
-    """The settings of one run of a job, beyond its configuration.
+    """The settings of one run of a job, in addition to its configuration.
 
     Arguments:
-        resume: None, "newest", a snapshot's number, or the path of a snapshot or job folder.
-        fork: allow to resume from another snapshot than the newest.
-        allow_dropped: allow to drop the state of operators that the program no longer has.
-        collecting: commit often even if no snapshots are kept.
-        shown: the client shows the progress where the job's log goes.
+        resume: the snapshot from which to resume: "newest", its number, or the path of a snapshot
+            or of a job folder. None requests no snapshot.
+        fork: whether the run may resume from another snapshot than the newest.
+        allow_dropped: whether the state of operators that the program no longer has may be dropped.
+        collecting: whether the client receives the job's results while it runs. If so, output is
+            committed often, even without checkpoints.
+        shown: whether the client shows the job's progress in the place to which its log is written.
     """
 
     resume: str | int | None = None
@@ -32,12 +34,12 @@ class JobOutcome:
     """The result of a job that did not fail, with the figures of its report.
 
     Arguments:
-        stopped: the job was stopped before its input had ended.
-        restarts, snapshots: the last hundred of each.
+        stopped: whether the job was stopped before its input had ended.
+        restarts, snapshots: the figures of the last hundred restarts and snapshots.
         operators, loops: the figures of each operator and of each back-edge.
         lineage: the lineage of the job's snapshots.
-        peak_bytes: the highest resident memory of each worker.
-        totals: sums over all restarts and snapshots.
+        peak_bytes: the highest resident memory of each worker, in bytes.
+        totals: sums over all restarts and all snapshots, keyed by name.
     """
 
     stopped: bool

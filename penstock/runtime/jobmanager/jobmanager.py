@@ -1,8 +1,9 @@
-"""The JobManager: one job, from its code to its end, over all its attempts.
+"""The JobManager: runs one job until it ends, through all of its attempts.
 
-It compiles the program, locks the job's folder, has the start planned (`snapshots`), runs attempts
-(`attempt`), and asks the restart strategy after each failure. It runs in a process of its own
-(`process.py`), but nothing here depends on that.
+The JobManager compiles the program and locks the job's folder. It plans from which snapshot the job
+starts (`snapshots`) and runs attempts (`attempt`). After each failure, the restart strategy decides
+whether another attempt begins. This module does not depend on the process of the JobManager
+(`process.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["JobManager"]
 
-#: The interval of commits in a job without checkpoints that sends results to its client.
+#: The interval of commits, in seconds, in a job without checkpoints that sends results to its
+#: client.
 COMMIT_SECONDS = 0.2
 
 
@@ -58,10 +60,10 @@ class JobManager:
 
     Arguments:
         packed_code: the job's code, from `job_code.pack`.
-        system: clock, connections, processes, threads.
-        settings: how to run it.
-        observe: called with each event of interest.
-        store: makes the store in the job's folder; a simulation has its own.
+        system: the clock, connections, processes and threads that the job uses.
+        settings: the client's settings for this run.
+        observe: called with each event of the job.
+        store: returns the snapshot store of a job folder. A simulation has a store of its own.
     """
 
     def __init__(
@@ -94,14 +96,14 @@ class JobManager:
         self._lineage = ""
         self._history = JobHistory()
         self._attempt: ExecutionAttempt | None = None
-        #: An attempt has begun to process records.
+        #: Whether an attempt has begun to process records.
         self._began = False
         self._stopping = False
-        #: The job was restarted to be stopped; it is not restarted for that again.
+        #: Whether a job that was stopping was restarted, which happens at most once.
         self._restarted_to_stop = False
-        #: Set by a stop; a pause before a restart ends with it.
+        #: The event that `stop` sets. It ends the pause before a restart.
         self._stop_requested = trio.Event()
-        #: A savepoint was requested that no attempt has completed yet.
+        #: Whether the next attempt must take a savepoint that was requested before.
         self._savepoint_wanted = False
 
     @property
@@ -110,10 +112,11 @@ class JobManager:
         return self.code.config
 
     async def run(self) -> JobOutcome:
-        """Run the job to its end. Raises the `PenstockError` that ended it."""
+        """Run the job until it ends. Raise the `PenstockError` that made it fail."""
         offload, files = self._system.offload, self.store.files
         try:
-            # Each worker has a process, a connection, and a connection for its heartbeat.
+            # Each worker needs descriptors for its process and for two connections: one for
+            # messages, and one for heartbeats.
             require_open_files(PROCESS_FILES + 4 * self.plan.slots)
             await offload(lambda: files.open(self.config.name))
             await offload(files.lock)
@@ -130,10 +133,10 @@ class JobManager:
                     await offload(self._temporary.remove)
 
     def stop(self) -> None:
-        """End the job in order: with a last snapshot, if it keeps any.
+        """End the job with a last snapshot, if its snapshots hold state.
 
         If a worker is lost meanwhile, the job is restarted once and then stopped. Any other failure
-        ends it. A stop during the pause before a restart ends it without a last snapshot.
+        ends the job. During the pause before a restart, the job ends without a last snapshot.
         """
         self._stopping = True
         self._stop_requested.set()
@@ -141,18 +144,18 @@ class JobManager:
             self._attempt.stop()
 
     def savepoint(self) -> None:
-        """Take a snapshot that is never deleted by retention."""
+        """Take a snapshot that retention never removes."""
         if self._attempt is not None:
             self._attempt.savepoint()
         else:
             self._savepoint_wanted = True
 
     def busy_workers(self) -> list[int]:
-        """Return the slots of workers whose task loop has not reported for long."""
+        """Return the slots of workers whose task loop has not reported for a while."""
         return [] if self._attempt is None else self._attempt.busy_workers()
 
     def outcome(self) -> JobOutcome:
-        """Return how the job stands; for its end and its report."""
+        """Return the outcome of the job so far, with the figures of its report."""
         return JobOutcome(
             stopped=self._stopping,
             operators=self.metrics.operators(),
@@ -170,7 +173,7 @@ class JobManager:
     # ---- attempts
 
     async def _run(self, start: RestorePlan) -> JobOutcome:
-        """Run attempts until one finishes, or the job is not restarted."""
+        """Run attempts until one finishes, or one fails and is not restarted."""
         self.plan, self._lineage = start.plan, start.lineage
         self.metrics = JobMetrics(self.plan)
         for event in start.events():
@@ -193,7 +196,7 @@ class JobManager:
                 return self.outcome()
             except PenstockError as error:
                 if self._attempt is not None and self._attempt.savepoint_pending:
-                    self._savepoint_wanted = True  # from the next attempt
+                    self._savepoint_wanted = True  # the next attempt takes it
                 self._attempt = None
                 delay = self._restart_delay(error, backoff, publisher)
                 if delay is None or (self._stopping and not self._restarts_to_stop(error)):
@@ -217,11 +220,11 @@ class JobManager:
     async def _run_attempt(
         self, publisher: SnapshotPublisher, restored: RestoredSnapshot | None
     ) -> None:
-        """Run one attempt to the end of the job. Raises its failure, a `PenstockError`."""
+        """Run one attempt until the job ends. Raise a `PenstockError` if it fails."""
         numbers = await self.store.reserve_numbers()
         publisher.begin(numbers.start)
-        # Nothing is pending now. Output that older attempts staged and that is still there is in
-        # no snapshot.
+        # No commit is pending now. So output that older attempts have staged and that still exists
+        # belongs to no snapshot.
         await self._commits.clean(self._lineage, before_attempt=numbers.start)
         deployment = Deployment(
             number=numbers.start,
@@ -244,7 +247,7 @@ class JobManager:
     def _attempt_runs(
         self, attempt: ExecutionAttempt, restored: RestoredSnapshot | None, next_number: int
     ) -> None:
-        """Note that an attempt processes records, and pass waiting requests to it."""
+        """Record that an attempt processes records, and pass waiting requests to it."""
         self._attempt, self._began = attempt, True
         details = {
             "snapshot": None if restored is None else restored.manifest.number,
@@ -270,7 +273,7 @@ class JobManager:
     def _restart_delay(
         self, error: PenstockError, backoff: RestartBackoff, publisher: SnapshotPublisher
     ) -> float | None:
-        """Return the seconds to wait before a restart; None does not restart the job."""
+        """Return the seconds to wait before a restart, or None if the job must end."""
         rewindable = all(
             operator.function.rewindable
             for operator in self.code.graph.operators
@@ -288,19 +291,23 @@ class JobManager:
         return decision.delay_seconds
 
     def _restarts_to_stop(self, error: PenstockError) -> bool:
-        """Return whether a job that is being stopped is restarted for that; once at most."""
+        """Return whether a stopping job is restarted after a failure, to be stopped then.
+
+        This happens once at most, and only if a worker was lost.
+        """
         if self._restarted_to_stop:
             return False
         self._restarted_to_stop = isinstance(error, WorkerLost | ConnectionLost)
         return self._restarted_to_stop
 
     async def _pause(self, error: PenstockError, delay: float) -> bool:
-        """Wait before a restart; return whether the job was stopped meanwhile."""
+        """Wait before a restart, and return whether the job was stopped meanwhile."""
         self._stop_requested = trio.Event()
         self._history.add_restart(str(error), delay, self._system.clock())
         self._observe(Restarting(error, delay))
         async with trio.open_nursery() as nursery:
-            # The files of the failed attempt may be what fills the disk: a loop spills to them.
+            # The failed attempt may have filled the disk with its files, for example with spilled
+            # records of a loop. So its files are removed before the restart.
             remove = partial(remove_attempts, self.store.files.paths)
             nursery.start_soon(self._system.offload, remove)
             with trio.move_on_after(delay):
@@ -308,15 +315,15 @@ class JobManager:
         return self._stop_requested.is_set()
 
     async def _restore_newest(self, publisher: SnapshotPublisher) -> RestoredSnapshot | None:
-        """Return the newest snapshot of this run, if there is one."""
+        """Return the newest snapshot of this run, or None if there is none."""
         if self._system.revive is not None:
-            # First, since the commits, and later the workers, may need it.
+            # This comes first, since commits and workers may need what it restores.
             await self._system.offload(self._system.revive)
         return await publisher.restore_newest()
 
 
 def _interval(config: JobConfig, settings: JobSettings) -> float | None:
-    """Return the seconds between two checkpoints; None if none is taken by the clock."""
+    """Return the seconds between two checkpoints; None if they are not periodic."""
     interval = config.checkpoint_interval_seconds
     if config.checkpointing_mode is CheckpointingMode.NONE:
         interval = None
@@ -327,14 +334,14 @@ def _keeps_state(config: JobConfig, settings: JobSettings) -> bool:
     """Return whether the snapshots of a job hold state, or only commit output."""
     if config.checkpoint_dir is not None or config.checkpoint_interval_seconds is not None:
         return True
-    # A restart must not produce output again that was committed before. So each commit comes with
-    # state, in a temporary folder if the job has none.
+    # After a restart, the job must not produce output again that was committed before. So each
+    # commit needs a snapshot with state. If the job has no folder, a temporary one is used.
     restarts = config.restart is not None and config.restart.kind != "none"
     return settings.collecting and restarts
 
 
 def _sinks(code: JobCode, plan: ExecutionGraph) -> dict[str, Sink]:
-    """Return the sink of each uid."""
+    """Return the sinks of a program, keyed by the uid of the operator."""
     operators = {operator.id: operator for operator in code.graph.operators}
     return {
         info.uid: operators[info.id].function

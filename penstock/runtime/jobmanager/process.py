@@ -1,9 +1,11 @@
 """The process of a JobManager, and its connection to the client that started it.
 
-It is started by `child_command` with the argument FD: one end of a socket pair whose other end
-the client holds. No other process can reach it. Frames of msgpack go both ways: the client sends
-the job and then orders such as `{"do": "stop"}`, and the JobManager sends events. When the client
-is gone, the job is stopped in order and can be resumed.
+The client starts the process with `child_command`. The only argument is a file descriptor: one end
+of a socket pair, whose other end the client has. No other process can connect to it.
+
+Both ends send frames of msgpack. The client sends the job, and then orders such as
+`{"do": "stop"}`. The JobManager sends events. When the client closes the connection, the JobManager
+stops the job with a last snapshot, from which the job can be resumed.
 """
 
 from __future__ import annotations
@@ -48,15 +50,18 @@ from penstock.runtime.user_code.process_logging import LogAttributes, ProcessLog
 
 __all__ = ["JobServer", "main"]
 
-#: The time between two reports of the status.
+#: The time between two status reports, in seconds.
 STATUS_SECONDS = 0.5
-#: The time that a client has at the end of the job to receive all events.
+#: The time that the client has at the end of the job to receive all events, in seconds.
 FLUSH_SECONDS = 60.0
-#: The same, from a request to stop that comes meanwhile.
+#: The time that the client has to receive all events if a stop is requested after the end of the
+#: job, in seconds.
 FLUSH_AFTER_STOP_SECONDS = 5.0
-#: The time after which a job whose client is gone prints its processes.
+#: The time between the end of the client's connection and the message that names the processes of
+#: the job, in seconds.
 ORPHAN_SECONDS = 3.0
-#: A client that is this number of events behind misses events that later ones make up for.
+#: The number of waiting events from which on the client misses events about snapshots. Later events
+#: of the same kind replace those.
 MAX_BEHIND = 10_000
 _SUPERSEDED = (JobSnapshotCompleted, Committed, JobSnapshotAborted)
 
@@ -66,11 +71,11 @@ class JobServer:
 
     Arguments:
         frames: the connection to the client.
-        make_system: makes the job's system, given the address on which it is to listen.
-        signals: whether SIGTERM and SIGINT stop the job; not in a process that does not belong
-            to the job alone, such as a Spark driver.
-        logs: the logging of the process; None leaves it alone.
-        make_job: makes the JobManager, with the arguments of `JobManager`.
+        make_system: returns the job's `System`, given the TCP address to listen on or None.
+        signals: whether SIGTERM and SIGINT stop the job. It is False in a process that does not
+            belong to the job alone, such as a Spark driver.
+        logs: the logging of the process; None does not configure it.
+        make_job: returns the JobManager, given the arguments of `JobManager`.
     """
 
     def __init__(
@@ -95,7 +100,7 @@ class JobServer:
         self._flushing = trio.CancelScope()
 
     def observe(self, event: JobEvent) -> None:
-        """Send an event to the client, and log it."""
+        """Log an event, and queue it for the client."""
         if self._log is not None:
             self._log.record(event)
         if isinstance(event, WorkersStarted):
@@ -108,7 +113,7 @@ class JobServer:
         self._ended = self._ended or isinstance(event, JobFinished | JobFailed)
 
     async def run(self) -> int:
-        """Run the job that the client sends; return the exit code."""
+        """Run the job that the client sends, and return the exit code of the process."""
         frame = await self._frames.receive()
         if frame is None:
             return 2
@@ -130,7 +135,7 @@ class JobServer:
     async def _run_job(
         self, request: JobRequest, settings: JobSettings, nursery: trio.Nursery
     ) -> int:
-        """Run the job, and report how it ended; return the exit code."""
+        """Run the job, report its end to the client, and return the exit code."""
         try:
             system = self._make_system(request.host)
             job = self._make_job(request.code, system, settings, self.observe)
@@ -167,16 +172,16 @@ class JobServer:
         return vars(self._job.outcome()) if self._job is not None else {}
 
     async def _flush(self) -> None:
-        """Wait until the client has received all events, but not for long."""
+        """Wait until all events are sent to the client, at most for `FLUSH_SECONDS`."""
         self._flushing.deadline = trio.current_time() + FLUSH_SECONDS
         with self._flushing:
             await self._outbox.flush()
 
     async def _listen(self, job: JobManager, nursery: trio.Nursery) -> None:
-        """Carry out the orders of the client; stop the job when the client is gone."""
+        """Execute the orders of the client, and stop the job when its connection ends."""
         while True:
             order = None
-            # A malformed order ends the connection, as if the client were gone.
+            # A malformed order has the same effect as the end of the connection.
             with contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                 frame = await self._frames.receive()
                 order = None if frame is None else decode_order(frame)
@@ -189,7 +194,7 @@ class JobServer:
                 return
 
     async def _report_orphan(self, job: JobManager) -> None:
-        """Print the processes of a job that does not end although its client is gone."""
+        """Print the processes of a job that still runs after its client is gone."""
         await trio.sleep(ORPHAN_SECONDS)
         if not self._ended:
             text = (
@@ -208,7 +213,8 @@ class JobServer:
     def _stop(self, job: JobManager, nursery: trio.Nursery) -> None:
         job.stop()
         if self._ended:
-            # The client may be one that does not read, and only it waits for this process.
+            # The job has ended, and this process only waits until the client has read all events.
+            # The client may never read them.
             limit = trio.current_time() + FLUSH_AFTER_STOP_SECONDS
             self._flushing.deadline = min(self._flushing.deadline, limit)
         nursery.start_soon(self._stop_in_time, job.config.stop_timeout_seconds)
@@ -221,9 +227,9 @@ class JobServer:
         while True:
             await trio.sleep(STATUS_SECONDS)
             if self._ended:
-                # The end of the job is the last event that a client receives.
+                # No status may follow the event that reports the end of the job.
                 return
-            # A client that reads slowly must not have to read all of them before the end.
+            # If the client reads slowly, status events must not pile up before the last event.
             if not self._outbox:
                 metrics = job.metrics
                 self.observe(JobStatus(metrics.operators(), metrics.loops(), job.busy_workers()))
@@ -240,7 +246,7 @@ def main() -> None:
 
     The descriptor of the socket is the only argument of the process.
     """
-    # The garbage collector need not scan the imported modules at each full collection.
+    # After this, full garbage collections do not scan the imported modules.
     gc.freeze()
     watch_forks()
     refuse_breakpoints()

@@ -1,7 +1,7 @@
-"""Decides whether, and after how long, a failed job is restarted. Sans-IO.
+"""Decide whether a failed job is restarted, and after which delay. Sans-IO.
 
-First the failure decides: some cannot be mended by a restart. Then the restart strategy of the
-job decides. `docs/restarts.md` has the rules for users.
+Some failures end the job at once, because no restart can mend them. For the others, the restart
+strategy of the job decides. `docs/restarts.md` has the rules for users.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from penstock.dataflow.errors import JobError, PenstockError, Recoverability
 
 __all__ = ["DEFAULT", "MAX_FAILURES_AT_START", "MAX_REPEATS", "RestartBackoff", "RestartDecision"]
 
-#: The strategy of jobs with snapshots: restart until stopped, with growing delays.
+#: The strategy of jobs with snapshots: an unlimited number of restarts, with growing delays.
 DEFAULT = RestartStrategy("exponential", None, 0.1, 60.0, 2.0, 300.0)
-#: The number of times that the same failure may come without progress before it ends the job.
-#: Failures that lie far apart are not counted together: a source may be idle for days.
+#: The number of equal failures without progress between them that ends the job. The count begins
+#: again after the job has run well for a while, since an idle source makes no progress either.
 MAX_REPEATS = 3
-#: The number of failures that end a job of which no attempt has processed records yet.
+#: The number of failures that ends a job if none of its attempts has processed records yet.
 MAX_FAILURES_AT_START = 3
-#: Numbers and addresses differ between two failures that have the same cause.
+#: The parts of a message that may differ between two failures with the same cause: numbers and
+#: addresses.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -32,8 +33,9 @@ class RestartDecision:
     """The decision whether a job restarts after a failure.
 
     Arguments:
-        delay_seconds: the wait before the restart; None ends the job.
-        reason: why the job ends although its strategy would restart it; None if it does not.
+        delay_seconds: the time to wait before the restart; None ends the job.
+        reason: the reason why the job ends although its strategy would restart it. None in all
+            other cases.
     """
 
     delay_seconds: float | None
@@ -41,10 +43,10 @@ class RestartDecision:
 
 
 class RestartBackoff:
-    """Decides what to do after each failure of one job.
+    """Decides after each failure of one job whether the job is restarted.
 
     Arguments:
-        strategy: from the job's configuration; None never restarts.
+        strategy: the restart strategy of the job; None never restarts it.
     """
 
     def __init__(self, strategy: RestartStrategy | None) -> None:
@@ -56,7 +58,8 @@ class RestartBackoff:
         self._at_start = 0
         self._repeats: Counter[Hashable] = Counter()
         self._progress: Hashable = None
-        #: The planned time of the last restart, and the newest snapshot at that time.
+        #: The planned time of the last restart, in seconds, and the newest snapshot at the last
+        #: failure.
         self._restarted: float | None = None
         self._snapshot: int | None = None
 
@@ -69,15 +72,15 @@ class RestartBackoff:
         progress: Hashable,
         snapshot: int | None = None,
     ) -> RestartDecision:
-        """Decide what to do after a failure.
+        """Decide whether the job is restarted after a failure.
 
         Arguments:
             now: the time of the failure, in seconds.
-            error: what the attempt failed with.
-            started: an attempt of the job has begun to process records.
-            progress: a value that is equal for two failures if no snapshot between them holds
-                more input.
-            snapshot: the number of the newest snapshot of the run.
+            error: the error of the failed attempt.
+            started: whether an attempt of the job has begun to process records.
+            progress: a value that is equal for two failures if the job has made no progress between
+                them: no new snapshot has read further in the input.
+            snapshot: the number of the newest snapshot of the run; None if there is none.
         """
         strategy = self._strategy
         if strategy.kind == "none":
@@ -87,7 +90,7 @@ class RestartBackoff:
         if self._ran_well(now, snapshot):
             self._repeats.clear()
         self._snapshot = snapshot
-        # A strategy with a number of attempts ends the job by that number alone.
+        # If the strategy has a maximum number of attempts, only that number ends the job.
         bounded = strategy.kind != "failure_rate" and strategy.attempts is not None
         reason = None if bounded else self._reason_to_end(error, started, progress)
         if reason is not None:
@@ -97,9 +100,10 @@ class RestartBackoff:
         return RestartDecision(delay)
 
     def _ran_well(self, now: float, snapshot: int | None) -> bool:
-        """Return whether the job has run for long since its last restart, with a snapshot.
+        """Return whether the job has run well since its last restart.
 
-        If its source was idle, there is no progress, but the failure does not count as a repeat.
+        It has run for `reset_seconds` and has taken a snapshot. If its source was idle, it has made
+        no progress, but the next failure does not count as a repeated one.
         """
         if self._restarted is None or now - self._restarted < self._strategy.reset_seconds:
             return False

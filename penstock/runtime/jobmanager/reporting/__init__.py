@@ -1,4 +1,4 @@
-"""Collect what happens to a job, for its client, its log and its report.
+"""Collect the events and figures of a job for its client, its log and its report.
 
-Start at `job_events.py`: the other modules make, log or add up its events.
+Start at `job_events.py`. The other modules create events, log them, or add up figures.
 """

@@ -1,7 +1,7 @@
-"""The events of a running job: for its client, its log and its report.
+"""The events of a running job, for its client, its log and its report.
 
-Each class is one kind of event. `to_wire` returns the map in which it is sent: the key `event`
-holds the name of the kind, and the other keys are the fields.
+Each class is one kind of event. `to_wire` returns an event as a map, which is sent to the client.
+The key `event` holds the name of the kind, and the other keys are the fields.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 class JobEvent:
     """The base of all events of a job."""
 
-    #: The name of the kind, in the map that is sent.
+    #: The name of the kind of event, in the map that `to_wire` returns.
     NAME: ClassVar[str]
 
     def to_wire(self) -> dict[str, Any]:
@@ -49,11 +49,11 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class JobStarted(JobEvent):
-    """The JobManager process runs and has compiled the job.
+    """Reports that the JobManager process runs and has compiled the job.
 
     Arguments:
         pid: the process id of the JobManager.
-        operators: the uid and the name of each operator.
+        operators: [uid, name] of each operator.
     """
 
     NAME: ClassVar[str] = "started"
@@ -63,7 +63,7 @@ class JobStarted(JobEvent):
 
 @dataclass(frozen=True)
 class Note(JobEvent):
-    """A remark for the person who started the job."""
+    """Carries a remark for the person who started the job."""
 
     NAME: ClassVar[str] = "note"
     text: str
@@ -71,10 +71,11 @@ class Note(JobEvent):
 
 @dataclass(frozen=True)
 class RecordClassesKnown(JobEvent):
-    """The record classes of the job are numbered.
+    """Reports the record classes of the job and their numbers.
 
     Arguments:
-        types: `RecordSchema.to_wire` of each class, in the order of their numbers.
+        types: the schema of each class as `RecordSchema.to_wire` returns it, in the order of the
+            classes' numbers.
     """
 
     NAME: ClassVar[str] = "types"
@@ -83,11 +84,11 @@ class RecordClassesKnown(JobEvent):
 
 @dataclass(frozen=True)
 class Resumed(JobEvent):
-    """The job starts from a snapshot of an earlier run.
+    """Reports that the job starts from a snapshot of an earlier run.
 
     Arguments:
-        number, lineage: of the snapshot.
-        log_records: the records in its logs.
+        number, lineage: the number and the lineage of the snapshot.
+        log_records: the number of records in its in-flight logs.
     """
 
     NAME: ClassVar[str] = "resumed"
@@ -98,7 +99,7 @@ class Resumed(JobEvent):
 
 @dataclass(frozen=True)
 class WorkersStarted(JobEvent):
-    """The worker processes of an attempt were started."""
+    """Reports that the worker processes of an attempt were started."""
 
     NAME: ClassVar[str] = "workers"
     pids: list[int]
@@ -106,10 +107,10 @@ class WorkersStarted(JobEvent):
 
 @dataclass(frozen=True)
 class AttemptRunning(JobEvent):
-    """All tasks of an attempt are open, and process records.
+    """Reports that all tasks of an attempt are open, and process records.
 
     Arguments:
-        attempt: the number of restarts before it.
+        attempt: the number of restarts before this attempt.
     """
 
     NAME: ClassVar[str] = "running"
@@ -118,30 +119,30 @@ class AttemptRunning(JobEvent):
 
 @dataclass(frozen=True)
 class JobSnapshotCompleted(JobEvent):
-    """A snapshot that holds state is complete.
+    """Reports that a snapshot with state is complete.
 
     Arguments:
-        figures: `PendingSnapshot.figures`.
+        figures: the figures of the snapshot, as `PendingSnapshot.figures` returns them.
     """
 
     NAME: ClassVar[str] = "snapshot"
     figures: dict[str, Any]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the figures, each under a key of its own."""
+        """Return the event as a map, with the names of the figures as keys."""
         return {"event": self.NAME, **self.figures}
 
 
 @dataclass(frozen=True)
 class Committed(JobEvent):
-    """The sinks have committed the output of a complete snapshot."""
+    """Reports that the sinks have committed the output of a complete snapshot."""
 
     NAME: ClassVar[str] = "committed"
 
 
 @dataclass(frozen=True)
 class JobSnapshotAborted(JobEvent):
-    """A snapshot was aborted."""
+    """Reports that a snapshot was aborted, and for which reason."""
 
     NAME: ClassVar[str] = "aborted"
     number: int
@@ -150,12 +151,12 @@ class JobSnapshotAborted(JobEvent):
 
 @dataclass(frozen=True)
 class JobSnapshotDelayed(JobEvent):
-    """A snapshot has been in flight for long.
+    """Reports that a snapshot has been in flight for a long time.
 
     Arguments:
-        number: of the snapshot.
-        seconds: the time since it began.
-        waiting: the step that it waits for.
+        number: the number of the snapshot.
+        seconds: the time since the snapshot began.
+        waiting: a text that names the step for which the snapshot waits.
     """
 
     NAME: ClassVar[str] = "delayed"
@@ -166,11 +167,11 @@ class JobSnapshotDelayed(JobEvent):
 
 @dataclass(frozen=True)
 class Restarting(JobEvent):
-    """An attempt has failed, and the job is about to be restarted.
+    """Reports that an attempt has failed, and that the job will be restarted.
 
     Arguments:
-        error: the failure.
-        delay_seconds: the wait before the restart.
+        error: the error of the attempt.
+        delay_seconds: the time to wait before the restart.
     """
 
     NAME: ClassVar[str] = "restarting"
@@ -178,30 +179,30 @@ class Restarting(JobEvent):
     delay_seconds: float
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the error as plain values."""
+        """Return the event as a map, with the fields of the error as keys."""
         told = {"cause": str(self.error), "delay_seconds": self.delay_seconds}
         return {"event": self.NAME, **told, **describe(self.error)}
 
 
 @dataclass(frozen=True)
 class Restarted(JobEvent):
-    """The job processes records again after a restart.
+    """Reports that the job processes records again after a restart.
 
     Arguments:
-        figures: the restart as the report of the job has it.
+        figures: the figures of the restart, as they are in the report of the job.
     """
 
     NAME: ClassVar[str] = "restarted"
     figures: dict[str, Any]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the figures, each under a key of its own."""
+        """Return the event as a map, with the names of the figures as keys."""
         return {"event": self.NAME, **self.figures}
 
 
 @dataclass(frozen=True)
 class GivingUp(JobEvent):
-    """The job ends although its restart strategy would restart it."""
+    """Reports that the job ends although its restart strategy would restart it."""
 
     NAME: ClassVar[str] = "giving_up"
     reason: str
@@ -209,7 +210,7 @@ class GivingUp(JobEvent):
 
 @dataclass(frozen=True)
 class JobStatus(JobEvent):
-    """The state of a running job, sent at regular times.
+    """Reports the figures of a running job, at regular intervals.
 
     Arguments:
         operators, loops: the figures of each operator and of each back-edge.
@@ -224,13 +225,13 @@ class JobStatus(JobEvent):
 
 @dataclass(frozen=True)
 class JobFinished(JobEvent):
-    """The job has ended without a failure."""
+    """Reports that the job has ended without a failure."""
 
     NAME: ClassVar[str] = "finished"
     outcome: JobOutcome
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the fields of the outcome, each under a key of its own."""
+        """Return the event as a map, with the fields of the outcome as keys."""
         return {"event": self.NAME, **vars(self.outcome)}
 
     @property
@@ -241,11 +242,11 @@ class JobFinished(JobEvent):
 
 @dataclass(frozen=True)
 class JobFailed(JobEvent):
-    """The job has ended with a failure.
+    """Reports that the job has ended with a failure.
 
     Arguments:
-        error: the failure, as `describe` returns it.
-        report: the fields of the outcome so far; None if the job did not start.
+        error: the error, as `describe` returns it.
+        report: the fields of the `JobOutcome` until the failure; None if the job did not start.
     """
 
     NAME: ClassVar[str] = "failed"
@@ -253,6 +254,6 @@ class JobFailed(JobEvent):
     report: dict[str, Any] | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the fields of the error, each under a key of its own, and the report."""
+        """Return the event as a map, with the fields of the error and the report as keys."""
         report = {} if self.report is None else {"report": self.report}
         return {"event": self.NAME, **self.error, **report}

@@ -1,6 +1,6 @@
-"""The snapshots and restarts of a job, for its report.
+"""Record the snapshots and restarts of a job for its report.
 
-Only the newest ones are kept, and sums over all: a job may run for months.
+A job may run for months. So only the newest snapshots and restarts are kept, and sums over all.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 __all__ = ["KEPT", "JobHistory"]
 
-#: The number of snapshots, and of restarts, that the report of a job has.
+#: The maximum number of snapshots, and of restarts, in the report of a job.
 KEPT = 100
 
 
 class JobHistory:
-    """The snapshots and restarts of one run of a job."""
+    """Records the snapshots and restarts of one run of a job."""
 
     def __init__(self) -> None:
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._restarts: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        #: The time of the failure after which the job does not run again yet.
+        #: The time of the last failure, in seconds; None if the job has run again since.
         self._failed_at: float | None = None
         self._totals = {
             "snapshots": 0,
@@ -33,11 +33,11 @@ class JobHistory:
 
     @property
     def restart_count(self) -> int:
-        """Return the number of restarts."""
+        """Return the number of restarts so far."""
         return int(self._totals["restarts"])
 
     def add_snapshot(self, figures: dict[str, Any]) -> None:
-        """Add a complete snapshot."""
+        """Add the figures of a complete snapshot."""
         self._snapshots.append(figures)
         self._totals["snapshots"] += 1
         self._totals["snapshot_ms"] += figures["duration_ms"]
@@ -47,16 +47,19 @@ class JobHistory:
         """Add a restart that is about to begin.
 
         Arguments:
-            cause: the text of the failure.
-            delay_seconds: the wait before it.
-            now: the time of the failure, by the clock of the JobManager.
+            cause: the message of the failure.
+            delay_seconds: the time to wait before the restart.
+            now: the time of the failure on the clock of the JobManager, in seconds.
         """
         self._failed_at = now
         self._restarts.append({"cause": cause, "time": time.time(), "delay_seconds": delay_seconds})
         self._totals["restarts"] += 1
 
     def runs_again(self, now: float, details: dict[str, Any]) -> dict[str, Any] | None:
-        """Complete the last restart with its duration and details; None if there is none."""
+        """Add the duration and details to the last restart, and return its figures.
+
+        Return None if the job was not restarted since the last call.
+        """
         if self._failed_at is None:
             return None
         seconds, self._failed_at = round(now - self._failed_at, 3), None

@@ -1,6 +1,6 @@
-"""Logs the events of a job in the process of its JobManager.
+"""Log the events of a job in the process of its JobManager.
 
-Restarts are not logged here: the client reports them (`restart_reports.py`).
+Restarts are not logged here, because the client reports them (`restart_reports.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class JobLog:
     """Logs the events of one job.
 
     Arguments:
-        name: of the job.
-        shown: the client shows the progress, and aborted snapshots, in the same place.
+        name: the name of the job.
+        shown: whether the client shows the progress and aborted snapshots in the place to which
+            this log is written.
     """
 
     def __init__(self, name: str, shown: bool = False) -> None:
@@ -37,7 +38,7 @@ class JobLog:
         self._attempts = 0
 
     def record(self, event: JobEvent) -> None:
-        """Log an event, if it is one for the log."""
+        """Log an event, if its kind is one that the log contains."""
         match event:
             case JobStarted():
                 logger.info("job %r starts (pid %d)", self._name, event.pid)

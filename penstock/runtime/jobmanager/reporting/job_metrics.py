@@ -1,4 +1,4 @@
-"""The metrics of a job, added up over its subtasks and attempts."""
+"""Add up the metrics of a job over its subtasks and attempts."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ class JobMetrics:
     """Adds up the metrics that workers report.
 
     Arguments:
-        plan: the execution graph, for names.
+        plan: the execution graph, which has the names of the operators.
     """
 
     def __init__(self, plan: ExecutionGraph) -> None:
         self._plan = plan
-        #: Records in and out: per uid and subtask of this attempt, and per uid of all attempts
-        #: before it.
+        #: The number of records in and out of each operator in this attempt, keyed by uid and
+        #: subtask.
         self._operators: dict[tuple[str, int], tuple[int, int]] = {}
+        #: The number of records in and out of each operator in all earlier attempts, keyed by uid.
         self._before: dict[str, tuple[int, int]] = {}
         self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
-        #: Per task: the last snapshot that it has captured its state for.
+        #: For each task, the last snapshot for which the task has captured its state.
         self.captured: dict[tuple[int, int], int] = {}
-        #: Per back-edge link and channel: queued records, bytes on disk.
+        #: For each link that is a back-edge and each of its channels, the number of queued records
+        #: and of bytes on disk.
         self._back_edges: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
-        #: Per link: the highest number of queued records, and of bytes on disk.
+        #: For each link that is a back-edge, the highest number of queued records in the link, and
+        #: of bytes on disk in one of its channels.
         self._most: dict[int, tuple[int, int]] = {}
         self._attempt = 0
-        #: Highest resident memory in bytes of each worker, over all attempts.
+        #: The highest resident memory of each worker over all attempts, in bytes.
         self.peaks: dict[int, int] = {}
 
     def update(self, attempt: int, metrics: Metrics) -> None:
-        """Take the report of a worker."""
+        """Add the metrics that a worker has reported."""
         if attempt != self._attempt:
             self._before, self._operators = self._totals(), {}
             self._attempt, self._tasks, self._back_edges = attempt, {}, {}
@@ -53,7 +56,7 @@ class JobMetrics:
         self.peaks[metrics.worker] = max(self.peaks.get(metrics.worker, 0), metrics.peak)
 
     def _totals(self) -> dict[str, tuple[int, int]]:
-        """Return the records in and out of each operator over all attempts."""
+        """Return the number of records in and out of each operator, over all attempts."""
         totals = dict(self._before)
         for (uid, _), (records_in, records_out) in self._operators.items():
             before_in, before_out = totals.get(uid, (0, 0))
@@ -61,9 +64,10 @@ class JobMetrics:
         return totals
 
     def operators(self) -> list[dict[str, Any]]:
-        """Return the figures of each operator over all attempts.
+        """Return the figures of each operator, as one map each.
 
-        Records that are replayed after a restart count again.
+        The numbers of records are sums over all attempts. Records that are replayed after a restart
+        count again. The other figures are of the current attempt.
         """
         totals = self._totals()
         chain_of = {
@@ -89,9 +93,10 @@ class JobMetrics:
         return rows
 
     def loops(self) -> list[dict[str, Any]]:
-        """Return the records that wait on each back-edge, now and at most.
+        """Return for each back-edge the number of waiting records, now and at most.
 
-        `spilled_bytes_max` is of one channel; the other figures are sums over all channels.
+        `spilled_bytes_max` is the maximum of one channel. The other figures are sums over all
+        channels of the back-edge.
         """
         names = {info.uid: info.name for info in self._plan.operators}
         rows = []

@@ -1,4 +1,4 @@
-"""Reports a snapshot that is in flight for long, and what it waits for."""
+"""Report a snapshot that takes a long time, and the step for which it waits."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from penstock.runtime.jobmanager.reporting.job_events import JobSnapshotDelayed
 
 __all__ = ["SnapshotDelays"]
 
-#: The time before the first report of a snapshot, and between two reports.
+#: The time before the first report of a delayed snapshot, and between two reports, in seconds.
 REPORT_SECONDS = 10.0
 
 Task = tuple[int, int]
 
 
 class SnapshotDelays:
-    """Decides when a delay is reported.
+    """Decides when the delay of a snapshot is reported, and for which tasks it waits.
 
     Arguments:
-        plan: the execution graph, for names and for the order of the tasks.
+        plan: the execution graph, which has the names and the order of the tasks.
     """
 
     def __init__(self, plan: ExecutionGraph) -> None:
@@ -30,13 +30,13 @@ class SnapshotDelays:
     def report(
         self, number: int, seconds: float, missing: Iterable[Task], captured: Mapping[Task, int]
     ) -> JobSnapshotDelayed | None:
-        """Return an event if a report is due.
+        """Return an event if a report about a snapshot is due, and None otherwise.
 
         Arguments:
-            number: of the snapshot in flight.
-            seconds: the time since it began.
-            missing: the tasks that have not acknowledged it.
-            captured: the last snapshot that each task has captured its state for.
+            number: the number of the snapshot in flight.
+            seconds: the time since the snapshot began.
+            missing: the tasks that have not acknowledged the snapshot.
+            captured: for each task, the last snapshot for which the task has captured its state.
         """
         if number != self._number:
             self._number, self._reports = number, 0
@@ -52,7 +52,8 @@ class SnapshotDelays:
         without = [task for task in missing if captured.get(task, -1) < number]
         if not without:
             return f"{self._named(missing)} to write its state"
-        # The barrier has not reached the tasks behind a task that it has not left.
+        # If the barrier has not left a task, it cannot have reached the tasks downstream of it. So
+        # only the tasks that are first in the graph are reported.
         behind = {task[0] for task in without}
         links = self._plan.links
         first = [

@@ -1,7 +1,8 @@
-"""The snapshot store of a running job: off the event loop, one call at a time.
+"""Call the snapshot store of a running job in threads, one call at a time.
 
-A call is never abandoned, since its thread would go on when its caller is cancelled. The manifest
-of a failed attempt could appear after the next attempt had looked for the newest snapshot.
+A call always runs to its end, even if its caller is cancelled. Otherwise its thread would continue
+alone. Then the manifest of a failed attempt could appear after the next attempt has looked for the
+newest snapshot.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["JobStore"]
 
-#: The snapshot numbers that are reserved at a time; each reservation costs one fsync.
+#: The number of snapshot numbers that one reservation takes. Each reservation costs one fsync.
 RESERVED_NUMBERS = 64
 
 
 class JobStore:
-    """Serialises the calls of a job to its snapshot store.
+    """Runs the calls of a job to its snapshot store one after the other.
 
     Arguments:
-        files: the store.
-        offload: runs a blocking function off the event loop.
-        keep: whether the job's snapshots hold state; without it only numbers are reserved.
+        files: the snapshot store.
+        offload: runs a blocking function outside of the event loop.
+        keep: whether the job's snapshots hold state. If not, only snapshot numbers are stored.
     """
 
     def __init__(self, files: Store, offload: Offload, keep: bool) -> None:
@@ -38,22 +39,25 @@ class JobStore:
         self.keep = keep
         self._offload = offload
         self._one_at_a_time = trio.Lock()
-        #: The snapshot whose folder was made last, and the lock for making one.
+        #: The number of the snapshot whose folder was made last, and the lock for making a folder.
         self._made, self._making = -1, trio.Lock()
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        """Run a function of the store to its end, after those that were called before."""
+        """Run a function of the store to its end, after all earlier calls."""
         with trio.CancelScope(shield=True):
             async with self._one_at_a_time:
                 return await self._offload(function)
 
     async def reserve_numbers(self) -> range:
-        """Reserve snapshot numbers durably. Raises `StoreError`."""
+        """Reserve snapshot numbers durably. Raise `StoreError` if they cannot be written."""
         numbers: range = await self.call(lambda: self.files.reserve_numbers(RESERVED_NUMBERS))
         return numbers
 
     async def make_folder(self, number: int) -> None:
-        """Make the folder of a snapshot, if it is not there yet. Raises `StoreError`."""
+        """Make the folder of a snapshot if it does not exist yet.
+
+        Raise `StoreError` if the folder cannot be made.
+        """
         if not self.keep:
             return
         async with self._making:
@@ -62,7 +66,10 @@ class JobStore:
                 self._made = number
 
     async def prepare_folder(self, number: int) -> None:
-        """Make the folder of a snapshot ahead; what fails is tried again when it begins."""
+        """Make the folder of a snapshot before the snapshot begins.
+
+        An error is ignored: the folder is then made when the snapshot begins.
+        """
         if not self.keep:
             return
         with contextlib.suppress(StoreError):
@@ -72,8 +79,8 @@ class JobStore:
     async def discard(self, numbers: Iterable[int]) -> None:
         """Remove the files of aborted snapshots to which no task writes any more.
 
-        All in one call, since the next snapshot waits for each call. A file that cannot be removed
-        stays.
+        All files are removed in one call, because the next snapshot has to wait for each call. An
+        error is ignored, and the remaining files are left in place.
         """
 
         def discard() -> None:
@@ -85,9 +92,10 @@ class JobStore:
                 await self.call(discard)
 
     async def record_confirmed(self, confirmed: Confirmed) -> None:
-        """Record which output is published.
+        """Record durably which output is published.
 
-        If it cannot be recorded, a resumed job publishes it again, which committers recognise.
+        An error is ignored. A resumed job then publishes the output again, and its committers must
+        recognise output that is already published.
         """
         if self.keep:
             with contextlib.suppress(StoreError):

@@ -1,9 +1,9 @@
-"""The committables of a job that are staged and not yet published.
+"""Publish the committables of a job that are staged and not yet published.
 
-A committable is pending from the moment its snapshot's manifest is durable until its committer
-has returned; every manifest in between holds it. Commits run one after the other, in order. They
-are recorded (`snapshot/storage/confirmed_output.py`), so that a resumed job does not publish the
-same output again.
+A committable becomes pending when the manifest of its snapshot is durable. It is pending until its
+committer has returned, and each manifest until then contains it. Commits run one after the other,
+in order. They are recorded (`snapshot/storage/confirmed_output.py`), so that a resumed job does not
+publish the same output again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class PendingCommits:
     """Publishes the committables of one job.
 
     Arguments:
-        sinks: the sink of each uid.
-        offload: runs the committers off the event loop.
-        record: makes durable which snapshots are published; does not raise.
+        sinks: the sinks, keyed by uid.
+        offload: runs the committers outside of the event loop.
+        record: records durably the newest snapshot that each sink has published. It must not raise.
     """
 
     def __init__(
@@ -49,29 +49,32 @@ class PendingCommits:
 
     @property
     def pending(self) -> tuple[Committable, ...]:
-        """Return the pending committables, in the order in which they are published."""
+        """Return the pending committables in the order in which they must be published."""
         order = sorted(
             self._pending.values(), key=lambda c: (c.snapshot, c.uid, c.subtask, c.attempt)
         )
         return tuple(order)
 
     def for_manifest(self, acknowledged: Iterable[Committable]) -> tuple[Committable, ...]:
-        """Return the committables for a manifest: the pending and the acknowledged ones."""
+        """Return the committables for a manifest.
+
+        These are all pending committables, and the acknowledged ones of the new snapshot.
+        """
         fresh = {self._key(item): item for item in unconfirmed(acknowledged, self._confirmed)}
         return tuple({**self._pending, **fresh}.values())
 
     def add(self, items: Iterable[Committable]) -> None:
-        """Make committables pending; a durable manifest holds them."""
+        """Make committables pending. The caller has written a manifest that contains them."""
         for item in unconfirmed(items, self._confirmed):
             self._pending[self._key(item)] = item
 
     def confirm(self, confirmed: Confirmed) -> None:
-        """Note the newest snapshot that is published, of each lineage and sink."""
+        """Record for each lineage and sink the newest snapshot whose output is published."""
         for sink, number in confirmed.items():
             self._confirmed[sink] = max(number, self._confirmed.get(sink, 0))
 
     def without_sink(self) -> dict[str, int]:
-        """Return the number of pending committables per uid that no sink publishes."""
+        """Return the number of pending committables that no sink publishes, keyed by uid."""
         return Counter(item.uid for item in self.pending if not self._publishes(item.uid))
 
     def _publishes(self, uid: str) -> bool:
@@ -79,13 +82,13 @@ class PendingCommits:
         return sink is not None and type(sink).create_committer is not Sink.create_committer
 
     def drop(self, uids: Iterable[str]) -> None:
-        """Leave the pending output of some sinks unpublished."""
+        """Remove the pending committables of the sinks with these uids, unpublished."""
         self._pending = {
             key: item for key, item in self._pending.items() if item.uid not in set(uids)
         }
 
     async def commit(self) -> None:
-        """Publish the pending output. Raises `JobError` if a sink cannot."""
+        """Publish the pending output. Raise `JobError` if a sink cannot publish it."""
         async with self._one_at_a_time:
             by_uid: dict[str, list[Committable]] = {}
             for item in self.pending:
@@ -95,7 +98,7 @@ class PendingCommits:
                     await self._commit(uid, mine)
             finally:
                 if by_uid:
-                    # Also if a sink could not publish: the sinks before it have.
+                    # If one sink could not publish, the sinks before it have still published.
                     with trio.CancelScope(shield=True):
                         await self._record(dict(self._confirmed))
 
@@ -107,8 +110,8 @@ class PendingCommits:
                 operator=f"sink {uid}",
                 recoverability=Recoverability.NON_RECOVERABLE,
             )
-        # The commit is not abandoned when the attempt is cancelled: the next attempt must not
-        # commit at the same time.
+        # The commit runs to its end even if the attempt is cancelled. Otherwise it could run at the
+        # same time as a commit of the next attempt.
         with trio.CancelScope(shield=True), _publishing(uid):
             await self._offload(partial(committer.commit, mine))
         for item in mine:
@@ -116,7 +119,10 @@ class PendingCommits:
             self.confirm({(item.lineage, uid): item.snapshot})
 
     async def finish(self, lineage: str) -> None:
-        """Publish the pending output, and finish the sinks. Raises `JobError`."""
+        """Publish the pending output, and finish the committer of each sink.
+
+        Raise `JobError` if a committer fails.
+        """
         await self.commit()
         for uid in self._sinks:
             committer = self._created(uid)
@@ -125,9 +131,9 @@ class PendingCommits:
                     await self._offload(partial(committer.finish, lineage, uid))
 
     async def clean(self, lineage: str, before_attempt: int) -> None:
-        """Let sinks remove output that older attempts staged and no snapshot holds.
+        """Let committers remove output that older attempts staged and no snapshot has.
 
-        Raises `JobError`.
+        Raise `JobError` if a committer fails.
         """
         for uid in self._sinks:
             committer = self._created(uid)
@@ -136,7 +142,10 @@ class PendingCommits:
                     await self._offload(partial(committer.clean, lineage, uid, before_attempt))
 
     def _created(self, uid: str) -> Committer | None:
-        """Return the committer of a sink; None if there is none."""
+        """Return the committer of a sink, and create it if needed.
+
+        Return None if the sink does not exist or has no committer.
+        """
         if uid not in self._committers:
             sink = self._sinks.get(uid)
             with calling(f"sink {uid}", "its committer could not be created"):

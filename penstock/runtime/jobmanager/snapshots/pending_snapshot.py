@@ -1,4 +1,4 @@
-"""A snapshot in flight and its acknowledgements. (Flink: `PendingCheckpoint`.)"""
+"""Gather a snapshot's acknowledgements. (Flink: `PendingCheckpoint`.)"""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class PendingSnapshot:
     """Gathers the acknowledgements of one snapshot.
 
     Arguments:
-        number, kind: of the snapshot.
-        began: its start by the clock of the JobManager, in seconds.
-        wall_ms: its start since the epoch, in milliseconds.
-        enumerators: the state of each enumerator, by uid of the source.
-        handles: of the state and the logs of tasks.
-        overtaken: handles of logs that one task wrote for the input of another.
-        committables: staged output.
-        size: of all files.
-        aligned_seconds, write_seconds: of the slowest task.
-        blocked_seconds: of each input channel.
-        log_records, log_bytes: of all logs.
+        number, kind: the number and the kind of the snapshot.
+        began: the start of the snapshot on the clock of the JobManager, in seconds.
+        wall_ms: the start of the snapshot, in milliseconds since the epoch.
+        enumerators: the state of each enumerator, keyed by the uid of the source.
+        handles: the handles of the tasks' state, and of the logs of their own input.
+        overtaken: the handles of logs that a task wrote for the input of another task.
+        committables: the staged output.
+        size: the size of all files, in bytes.
+        aligned_seconds, write_seconds: the longest alignment and the longest write of a task.
+        blocked_seconds: for each input channel, the time for which it was blocked.
+        log_records, log_bytes: the size of all in-flight logs.
     """
 
     number: int
@@ -49,7 +49,7 @@ class PendingSnapshot:
     log_bytes: int = 0
 
     def add_enumerators(self, states: dict[str, Any]) -> None:
-        """Add the state of the enumerators, by uid of the source."""
+        """Set the state of the enumerators, keyed by the uid of the source."""
         self.enumerators = states
 
     def add_handles(
@@ -58,13 +58,13 @@ class PendingSnapshot:
         """Add the handles that a task has acknowledged.
 
         Arguments:
-            handles: of the task.
-            uids: of the operators of the task.
-            subtask: of the task.
+            handles: the handles that the task has sent.
+            uids: the uids of the task's operators.
+            subtask: the index of the subtask.
         """
         for handle in handles:
-            # Records that the task's barrier overtook on their way to another task. They come
-            # after the records that the other task itself had logged of the same channel.
+            # A log in another task's name has records that the barrier has overtaken on their way
+            # to that task. It is read after the log that the other task wrote of that channel.
             own = handle.subtask == subtask and handle.uid in uids
             (self.handles if own else self.overtaken).append(handle)
 

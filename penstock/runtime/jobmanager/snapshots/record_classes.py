@@ -1,8 +1,8 @@
 """The record classes of a job, and their schemas in its manifests.
 
-A program mentions many classes, and few of them are ever records. So a manifest has the fields of
-a class only if a worker has encoded an instance of it. A dataclass of settings, for example, may
-change between two runs.
+A program mentions many classes, but only few of them are classes of records. So a manifest has the
+fields of a class only if a worker has encoded an instance of it. Other classes, such as a dataclass
+of settings, may change between two runs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FIRST_WITH_FIELDS = 3
 
 
 class RecordClasses:
-    """The record classes of a job.
+    """Numbers the record classes of a job, and records which of them are in use.
 
     Arguments:
-        classes: those of the program.
+        classes: the record classes of the program.
     """
 
     def __init__(self, classes: Iterable[type]) -> None:
@@ -35,27 +35,27 @@ class RecordClasses:
         self._written: set[int] = set()
 
     def differences(self, manifest: Manifest) -> list[Difference]:
-        """Return the changes of classes that make values of a snapshot unreadable."""
+        """Return the changes of classes because of which a snapshot cannot be read."""
         return compare_schemas(manifest.types, self._table.schemas())
 
     def restore(self, manifest: Manifest) -> None:
-        """Take over the numbers of a snapshot; new classes come at the end."""
+        """Give the classes the numbers that a snapshot has, and number new classes last."""
         self._table = self._table.extending(manifest.types)
         for index, schema in enumerate(manifest.types):
             if schema.fields is not None or manifest.format < _FIRST_WITH_FIELDS:
                 self._written.add(index)
 
     def record_written(self, indices: Iterable[int]) -> None:
-        """Note that workers have encoded instances of the classes with these indices."""
+        """Record that workers have encoded instances of the classes with these indices."""
         self._written.update(indices)
 
     def schemas(self) -> tuple[RecordSchema, ...]:
-        """Return the classes as a manifest records them."""
+        """Return the schemas for a manifest, with fields only for classes in use."""
         return tuple(
             schema if index in self._written else replace(schema, fields=None)
             for index, schema in enumerate(self._table.schemas())
         )
 
     def to_wire(self) -> list[Any]:
-        """Return all classes with their fields, from which a worker arranges its table."""
+        """Return the schemas of all classes as plain values, to be sent to the workers."""
         return [schema.to_wire() for schema in self._table.schemas()]

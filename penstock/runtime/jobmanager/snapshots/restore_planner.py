@@ -1,7 +1,7 @@
-"""Decides what a run starts from, and checks that its program fits.
+"""Decide from which snapshot a run starts, and check that the program fits it.
 
-The decisions themselves are in `penstock.snapshot.coordination.restore_decision`. This module
-reads the facts for them from the store, and makes the job's folder ready. It blocks on files.
+The rules of the decision are in `penstock.snapshot.coordination.restore_decision`. This module
+reads the facts from the store, and prepares the job's folder. Its functions block on files.
 """
 
 from __future__ import annotations
@@ -52,16 +52,18 @@ __all__ = ["RestorePlan", "RestorePlanner"]
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """The start of a run.
+    """The plan for the start of a run.
 
     Arguments:
-        plan: the execution graph; records in flight may need other channels than a fresh start.
+        plan: the execution graph. It may have more channels than that of a fresh start, for the
+            records in flight of the snapshot.
         types: the record classes, numbered as in the snapshot.
-        lineage: of the snapshots of the run.
-        parent: the lineage and the number of the snapshot that the lineage was forked from.
+        lineage: the lineage of the run's snapshots.
+        parent: the lineage and the number of the snapshot from which the lineage was forked; None
+            if it is not a fork.
         restored: the snapshot to start from; None starts from the beginning of the input.
-        own: the snapshot is of this lineage.
-        adopted: the job's folder holds the files of a parent's snapshot.
+        own: whether the snapshot belongs to the same lineage.
+        adopted: whether the job's folder has copies of the files of a snapshot of another job.
         notes: remarks for the person who started the job.
     """
 
@@ -75,7 +77,7 @@ class RestorePlan:
     notes: tuple[str, ...]
 
     def events(self) -> Iterator[JobEvent]:
-        """Return the events that report the start to the client."""
+        """Return the events that report the start of the run to the client."""
         yield from map(Note, self.notes)
         yield RecordClassesKnown(self.types.to_wire())
         if self.restored is not None:
@@ -85,12 +87,13 @@ class RestorePlan:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The snapshot that the client asks for.
+    """The snapshot that the client requests.
 
     Arguments:
-        wanted: None, "newest", a number, or the path of a snapshot in another folder.
-        manifest: of the snapshot, if it was read already.
-        store: the store that has it.
+        wanted: None, "newest", the number of a snapshot, or the path of a snapshot in another
+            job folder.
+        manifest: the manifest of the snapshot; None if it was not read yet.
+        store: the store that has the snapshot.
     """
 
     wanted: str | int | Path | None
@@ -102,12 +105,12 @@ class RestorePlanner:
     """Plans the start of one run.
 
     Arguments:
-        code: the job.
-        plan: what its graph was compiled to, for a fresh start.
-        settings: whether and how the client asks to resume.
-        store: of the job's own folder, opened and locked.
-        sinks: the sink of each uid.
-        commits: takes the output of the restored snapshot that is still to be published.
+        code: the job's code.
+        plan: the execution graph for a fresh start.
+        settings: the client's settings, which say whether and from which snapshot to resume.
+        store: the store of the job's own folder, which is open and locked.
+        sinks: the sinks, keyed by uid.
+        commits: receives the output of the restored snapshot that is not published yet.
     """
 
     def __init__(
@@ -128,10 +131,11 @@ class RestorePlanner:
         self._types = RecordClasses(code.types)
 
     def plan(self) -> RestorePlan:
-        """Decide what to start from, and make the job's folder ready for it.
+        """Decide from which snapshot the run starts, and prepare the job's folder.
 
-        Raises `GraphError` if the request or the program does not fit the snapshot, `StoreError`
-        if the snapshot is missing or damaged.
+        Raises:
+            GraphError: if the client's request or the program does not fit the snapshot.
+            StoreError: if the snapshot is missing or damaged.
         """
         notes = self._notes_about_sources()
         choice = self._choose()
@@ -182,7 +186,10 @@ class RestorePlanner:
         ]
 
     def _choose(self) -> _Choice:
-        """Find the snapshot that the client asks for. Raises `StoreError`."""
+        """Find the snapshot that the client requests.
+
+        Raise `StoreError` if it does not exist or cannot be read.
+        """
         request, store = self._settings.resume, self._store
         if isinstance(request, str) and request != NEWEST:
             path = Path(self._code.folder) / request
@@ -223,10 +230,13 @@ class RestorePlanner:
                 )
 
     def _restore(self, manifest: Manifest, store: Store) -> list[str]:
-        """Check that the program fits a snapshot, and take over its output; return notes."""
+        """Check that the program fits a snapshot, and make its unpublished output pending.
+
+        Return notes for the person who started the job.
+        """
         config, dropped = self._code.config, self._settings.allow_dropped
-        # Records in flight need a channel to come back to, also between operators that could be
-        # chained now: at another parallelism, or without `disable_chaining()`.
+        # Records in flight must be restored into a channel. So two operators with such records
+        # between them are not chained, even if the program now allows it.
         self._plan = compile_graph(self._code.graph, config, unchained=edges_in_flight(manifest))
         if store is self._store:
             store.require_own(manifest, config.name)
@@ -237,13 +247,14 @@ class RestorePlanner:
         return take_over_output(self._commits, manifest, store, self._store, allow_dropped=dropped)
 
     def _differences(self, manifest: Manifest) -> list[Difference]:
-        """Return what differs between the program and a snapshot."""
+        """Return the differences between the program and a snapshot."""
         chains = self._plan.chains
         edges = [
             (link.producer, link.consumer, link.input, link.partitioning)
             for link in self._plan.links
         ]
-        # Records that a source had read and not emitted go back to the source.
+        # Records that a source has read but not emitted are restored into the source itself. They
+        # count as records on an edge from the source to itself.
         sources = [chain.root.operator.uid for chain in chains if chain.is_source]
         edges += [(uid, uid, OWN_INPUT, Partitioning.REBALANCE) for uid in sources]
         hooks = [

@@ -1,4 +1,4 @@
-"""Takes over the output of a restored snapshot that is still to be published."""
+"""Find the output of a restored snapshot that no run has published yet."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["take_over_output"]
 def take_over_output(
     commits: PendingCommits, manifest: Manifest, store: Store, own: Store, *, allow_dropped: bool
 ) -> list[str]:
-    """Make the committables of a snapshot pending that no run has published.
+    """Make those committables of a snapshot pending that no run has published.
 
     Arguments:
-        commits: of the run.
-        manifest: the snapshot that is restored.
-        store: the store that has it; of a fork, the store of its parent.
-        own: the store of the run. It may know of the commits of an earlier fork.
+        commits: the pending commits of the run.
+        manifest: the manifest of the snapshot that is restored.
+        store: the store that has the snapshot. For a fork, this is the store of its parent.
+        own: the store of the run. It may have a record of the commits of an earlier fork.
         allow_dropped: whether output that no sink of the program can publish is dropped.
 
     Returns:
         Notes for the person who started the job.
 
     Raises:
-        GraphError: if some of it cannot be published by any sink of the program.
+        GraphError: if no sink of the program can publish a part of the output.
         StoreError: if a record of published output is damaged.
     """
     for folder in {store.paths.root: store, own.paths.root: own}.values():
         commits.confirm(folder.confirmed())
-    # Folders of version 0.1 have no such record. There a later manifest of the lineage lacks the
-    # committables that were published.
+    # A folder of version 0.1 has no record of published output. There, a later manifest of the
+    # lineage shows which committables were published: it no longer contains them.
     later = _next_of_lineage(store, manifest)
     held = None if later is None else later.committables
     commits.add(unconfirmed(pending_committables(manifest), {}, held))
@@ -62,5 +62,5 @@ def _next_of_lineage(store: Store, manifest: Manifest) -> Manifest | None:
             try:
                 return store.load(info.number)
             except StoreError:
-                continue  # a running job has just removed it by retention
+                continue  # the retention of a running job has just removed this snapshot
     return None

@@ -1,4 +1,4 @@
-"""The snapshot from which the tasks of an attempt start, and their shares of it."""
+"""The snapshot from which an attempt starts, and the handles that a task restores."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["RestoredSnapshot", "input_positions", "rescaled"]
 
 @dataclass(frozen=True)
 class RestoredSnapshot:
-    """A snapshot that is restored.
+    """A snapshot that an attempt restores.
 
     Arguments:
-        manifest: of the snapshot.
-        paths: of the job folder that has its files.
+        manifest: the manifest of the snapshot.
+        paths: the paths of the job folder that has the files of the snapshot.
     """
 
     manifest: Manifest
@@ -27,14 +27,14 @@ class RestoredSnapshot:
 
     @property
     def log_records(self) -> int:
-        """Return the number of records in the logs of the snapshot."""
+        """Return the number of records in the in-flight logs of the snapshot."""
         return sum(log.records for handle in self.manifest.handles for log in handle.logs)
 
     def handles_for(self, plan: ExecutionGraph, slot: int) -> dict[str, list[Any]]:
-        """Return what each task of a slot restores, by "chain:subtask".
+        """Return the handles that each task of a slot restores, keyed by "chain:subtask".
 
-        For each handle it is a list of the snapshot's folder, the handle in its wire form, and
-        whether the operator's parallelism has changed.
+        Each handle is a list [folder, handle, rescaled]. `folder` is the folder of the snapshot,
+        and `rescaled` is whether the operator's parallelism has changed.
         """
         folder = str(self.paths.snapshot(self.manifest.number))
         result: dict[str, list[Any]] = {}
@@ -49,8 +49,9 @@ class RestoredSnapshot:
                     continue
                 changed = rescaled(self.manifest, info.uid, info.parallelism)
                 if changed:
-                    # The JobManager assigns the splits that had begun; keyed state is spread by
-                    # key group, and logs record by record.
+                    # Each task gets all handles, and selects its key groups and its records of the
+                    # logs. `small` has the splits that readers had begun. The JobManager assigns
+                    # these splits again.
                     handles = [replace(h, small=None) for h in handles]
                 else:
                     handles = [h for h in handles if h.subtask == slot]
@@ -61,9 +62,9 @@ class RestoredSnapshot:
 
 
 def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
-    """Return whether an operator had another parallelism in a snapshot.
+    """Return whether an operator had another parallelism in a snapshot than now.
 
-    Raises `GraphError` if the snapshot has no operator with this uid.
+    Raise `GraphError` if the snapshot has no operator with this uid.
     """
     for entry in manifest.operators:
         if entry.uid == uid:
@@ -72,7 +73,7 @@ def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:
 
 
 def input_positions(manifest: Manifest) -> str:
-    """Return a text that two snapshots share only if no input was read between them."""
+    """Return a text that is equal for two snapshots if no input was read between them."""
     readers = sorted(
         (handle.uid, handle.subtask, repr(handle.small))
         for handle in manifest.handles

@@ -1,4 +1,4 @@
-"""Publishes the snapshots of one run of a job, and applies retention."""
+"""Publish the snapshots of one run of a job, and apply retention."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ class SnapshotPublisher:
     """Publishes the snapshots of one run.
 
     Arguments:
-        config: of the job.
-        store: takes the snapshots, if it keeps any.
-        commits: what the snapshots stage for sinks.
+        config: the configuration of the job.
+        store: the store of the snapshots. If it keeps none, only output is committed.
+        commits: receives the committables of the snapshots.
         plan: the execution graph.
         types: the record classes.
-        lineage, parent: of the snapshots.
-        own: the run goes on in a lineage that had snapshots already.
-        adopted: the job's folder holds the files of a parent's snapshot.
+        lineage: the lineage of the run's snapshots.
+        parent: the lineage and the number of the snapshot from which this lineage was forked.
+        own: whether the run continues a lineage that already had snapshots.
+        adopted: whether the job's folder has copies of the files of a snapshot of another job.
     """
 
     def __init__(
@@ -64,21 +65,22 @@ class SnapshotPublisher:
         self.commits = commits
         self.types = types
         self.lineage = lineage
-        #: The newest snapshot of this run.
+        #: The manifest of the newest snapshot that this run has published.
         self.newest: Manifest | None = None
-        #: The last snapshot was taken at the end of all input.
+        #: Whether the last snapshot was taken at the end of all input.
         self.finished = False
         self._config = config
         self._plan = plan
         self._parent = parent
         self._own = own
         self._adopted = adopted
-        #: Snapshots with lower numbers are not of this run, unless it goes on in their lineage.
+        #: The lowest number that a snapshot of this run can have. It is 0 if the run continues a
+        #: lineage that already had snapshots.
         self._since = 0
         self._tidying = trio.Lock()
 
     def begin(self, first_number: int) -> None:
-        """Note the first number that an attempt may use."""
+        """Record the first snapshot number that an attempt may use."""
         if not self._own:
             self._since = self._since or first_number
 
@@ -86,9 +88,9 @@ class SnapshotPublisher:
         """Make the manifest of a snapshot durable, and its committables pending.
 
         Arguments:
-            snapshot: every task has acknowledged it.
+            snapshot: a snapshot that all tasks have acknowledged.
             attempt: the number of the attempt.
-            finished: it was taken at the end of all input.
+            finished: whether the snapshot was taken at the end of all input.
 
         Raises:
             StoreError: if the manifest cannot be written.
@@ -129,20 +131,24 @@ class SnapshotPublisher:
                 await self.store.call(partial(store.discard, number))
             await self.store.call(partial(store.retain, self._config.retained, protect))
             if self._adopted:
-                # The run has a snapshot of its own now.
+                # The run now has a snapshot of its own, and needs that of the parent no more.
                 self._adopted = False
                 await self.store.call(partial(remove_parent, store.paths))
 
     async def restore_newest(self) -> RestoredSnapshot | None:
         """Publish the pending output, and return the newest snapshot of this run.
 
-        Raises `JobError` if a sink cannot publish, `StoreError` if the snapshot is damaged.
+        Return None if the run has no snapshot that holds state.
+
+        Raises:
+            JobError: if a sink cannot publish its output.
+            StoreError: if the snapshot is damaged.
         """
         await self.commits.commit()
         if not self.store.keep:
             return None
-        # The files of an aborted snapshot keep their space, also after compaction. Recovery is
-        # more urgent: what cannot be removed yet is tried again at the next restart.
+        # The files of aborted snapshots take up space until they are removed. But recovery is more
+        # urgent, so an error is ignored here. The next restart tries again.
         with contextlib.suppress(StoreError):
             await self.store.call(self.store.files.clean_debris)
         newest: Manifest | None = await self.store.call(self._newest_own)
@@ -154,7 +160,10 @@ class SnapshotPublisher:
         return RestoredSnapshot(newest, self.store.files.paths)
 
     def _newest_own(self) -> Manifest | None:
-        """Return the newest snapshot of the lineage, with its files checked."""
+        """Check the files of the newest snapshot of the lineage, and return its manifest.
+
+        Return None if there is no such snapshot.
+        """
         newest = self.store.files.newest(self._since)
         if newest is None or newest.lineage != self.lineage:
             return None
@@ -162,10 +171,12 @@ class SnapshotPublisher:
         return newest
 
     def progress(self, rewindable: bool, restarts: int) -> Hashable:
-        """Return a value that changes when a newer snapshot holds more input.
+        """Return a value that changes when the job has made progress.
+
+        Progress means that a newer snapshot has read further in the input.
 
         Arguments:
-            rewindable: all sources can be read again from a position.
+            rewindable: whether all sources can be read again from a position.
             restarts: the number of restarts so far.
         """
         if not self.store.keep:
@@ -176,7 +187,7 @@ class SnapshotPublisher:
 
 
 def operator_entries(plan: ExecutionGraph) -> list[OperatorEntry]:
-    """Return the operators of an execution graph as a manifest records them."""
+    """Return the operators of an execution graph as entries of a manifest."""
     return [
         OperatorEntry(
             info.uid,
