@@ -1,9 +1,9 @@
-"""Drives the snapshots of one attempt: executes what the coordinator decides.
+"""Drive the snapshots of one attempt: execute the commands of the coordinator.
 
 The coordinator (`penstock.snapshot.coordination.coordinator`) and the loop termination detector
-(`penstock.snapshot.coordination.loop_termination`) decide without I/O. This module sends barriers
-to the workers, gathers their acknowledgements, and has manifests written. All methods but the
-background work run in the loop of the attempt.
+(`penstock.snapshot.coordination.loop_termination`) decide without I/O. This module orders the
+workers to emit barriers, gathers acknowledgements, and starts the publishing of manifests. All
+methods run in the event loop of the attempt, except background work.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from penstock.snapshot.protocols.events import SnapshotKind
 
 __all__ = ["CheckpointDriver"]
 
-#: The files of aborted snapshots are removed with the next complete one, or when this number of
-#: snapshots was aborted after it.
+#: The number of later aborted snapshots after which the files of an aborted snapshot are removed,
+#: if no snapshot completes before.
 MAX_ABORTED = 500
-#: The time between two ticks at most, and at least.
+#: The maximum and the minimum time between two ticks of the clock, in seconds.
 MAX_TICK_SECONDS, MIN_TICK_SECONDS = 1.0, 0.0005
-#: A savepoint that was aborted is taken again after this time.
+#: The time after which a savepoint that was aborted is taken again, in seconds.
 SAVEPOINT_RETRY_SECONDS = 1.0
 
 Task = tuple[int, int]
 
 
 class CheckpointDriver:
-    """Drives the snapshots of one attempt, once its tasks are started.
+    """Drives the snapshots of one attempt after its tasks have started.
 
     Arguments:
-        deployment: of the attempt.
-        numbers: reserved snapshot numbers.
+        deployment: the deployment of the attempt.
+        numbers: the snapshot numbers that are reserved for the attempt.
         publisher: publishes snapshots and commits their output.
-        workers: run the tasks.
-        splits: the enumerators, whose state is a part of each snapshot.
-        loop: of the attempt.
-        observe: called with each event of interest.
-        clock: seconds.
-        captured: per task, the last snapshot that it has captured its state for.
+        workers: the workers, which run the tasks.
+        splits: has the enumerators, whose state is a part of each snapshot.
+        loop: the event loop of the attempt.
+        observe: called with each event of the job.
+        clock: returns the time in seconds.
+        captured: for each task, the last snapshot for which the task has captured its state.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class CheckpointDriver:
         self._stopping = False
         #: The number of savepoints that were requested and are not complete.
         self._savepoints = 0
-        #: Whether a restart may mend what the last snapshot failed with.
+        #: Whether a restart may mend the failure of the last snapshot that failed.
         self._recoverability = Recoverability.ENVIRONMENT
 
     # ---- requests and messages
 
     def start(self) -> None:
-        """Begin to take snapshots; the first interval starts now."""
+        """Begin to take snapshots. The first checkpoint interval begins now."""
         deployment, config, now = self._deployment, self._deployment.config, self._clock()
         self._coordinator = c.Coordinator(
             deployment.plan.tasks(),
@@ -142,7 +142,10 @@ class CheckpointDriver:
         return self._savepoints > 0
 
     def acknowledged(self, message: m.Acknowledge) -> None:
-        """Add what a task has acknowledged. Raises `ProtocolError`."""
+        """Add the acknowledgement of a task to its snapshot.
+
+        Raise `ProtocolError` if the message is malformed.
+        """
         pending = self._pending.get(message.number)
         if pending is None:
             return
@@ -166,11 +169,11 @@ class CheckpointDriver:
         self._coordinate(c.Declined(task, number, reason))
 
     def input_ended(self, task: Task) -> None:
-        """Note that a task has processed all of its input."""
+        """Notify the coordinator that a task has processed all of its input."""
         self._coordinate(c.TaskInputEnded(task))
 
     def outside_ended(self, task: Task) -> None:
-        """Note that the input of a loop's task from outside of the loop has ended."""
+        """Record that a task of a loop has processed all input from outside of the loop."""
         self._watch_feedback_loops(t.ExternalInputEnded(task))
 
     # ---- time
@@ -190,7 +193,7 @@ class CheckpointDriver:
         self._report_delay()
 
     def _report_delay(self) -> None:
-        """Report the snapshot in flight if it has been in flight for long."""
+        """Report the snapshot in flight if it takes a long time."""
         number = self._coordinator.number
         pending = None if number is None else self._pending.get(number)
         if pending is None:
@@ -208,7 +211,7 @@ class CheckpointDriver:
         """Pass an event to the coordinator, and execute its commands."""
         commands = self._coordinator.handle(event)
         if not isinstance(event, c.Tick):
-            self._rescheduled.set()  # its next tick may be due earlier now
+            self._rescheduled.set()  # the next tick of the coordinator may be due earlier now
         for command in commands:
             self._execute(command)
 
@@ -238,7 +241,7 @@ class CheckpointDriver:
                 self._loop.fail(StoreError(reason, recoverability=self._recoverability))
 
     def _watch_feedback_loops(self, event: t.LoopEvent) -> None:
-        """Pass an event to the detector of its end, and execute its commands."""
+        """Pass an event to the loop termination detector, and execute its commands."""
         for command in self._feedback_loops.handle(event):
             match command:
                 case t.RunEndOfInputHooks(index, round):
@@ -246,7 +249,7 @@ class CheckpointDriver:
                 case t.TerminateLoop(index):
                     self._workers.send_all(m.CloseLoop(index))
                 case t.RequestCheckpoint(delay):
-                    self._coordinate(c.Tick(self._clock()))  # the delay counts from it
+                    self._coordinate(c.Tick(self._clock()))  # the delay begins at this time
                     self._coordinate(c.CheckpointRequested(delay))
 
     # ---- one snapshot
@@ -261,7 +264,7 @@ class CheckpointDriver:
         async with self._splits.paused():
             pending = self._pending.get(number)
             if pending is None:
-                return  # it was aborted meanwhile
+                return  # the snapshot was aborted meanwhile
             try:
                 pending.add_enumerators(self._splits.snapshot())
             except PenstockError as error:
@@ -270,8 +273,8 @@ class CheckpointDriver:
             self._workers.send_all(m.Inject(number, kind.value))
 
     async def _publish(self, pending: PendingSnapshot) -> None:
-        # A final snapshot that began before the last input ended lacks the records that came
-        # behind its barrier.
+        # A final snapshot may have begun before all input had ended. Then it lacks the records
+        # after its barrier, and the job is not finished.
         ended = self._coordinator.ended == self._coordinator.tasks
         finished = pending.kind is SnapshotKind.FINAL and ended and not self._stopping
         number = self._deployment.number
@@ -284,7 +287,7 @@ class CheckpointDriver:
             self._loop.post(partial(self._coordinate, c.Published(pending.number)))
 
     def _snapshot_failed(self, error: PenstockError, event: c.CoordinatorEvent) -> None:
-        """Abort a snapshot, or fail the attempt if no later snapshot could succeed either."""
+        """Abort a snapshot, or fail the attempt if no restart can mend the error."""
         self._recoverability = error.recoverability
         if self._recoverability is Recoverability.NON_RECOVERABLE:
             self._loop.fail(error)
@@ -297,7 +300,7 @@ class CheckpointDriver:
             self._savepoints -= 1
         self._workers.send_all(m.Complete(number))
         if self._deployment.keep:
-            # One that holds no state only commits output.
+            # A snapshot without state only commits output, and is not reported.
             figures = pending.figures(self._clock(), self._deployment.ordinal)
             self._observe(JobSnapshotCompleted(figures))
         aborted, self._aborted = self._aborted, []

@@ -1,4 +1,4 @@
-"""The job as one attempt deploys it on its workers."""
+"""The data that one attempt deploys on its workers."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ __all__ = ["Deployment"]
 
 @dataclass(frozen=True)
 class Deployment:
-    """A job as one attempt runs it.
+    """The data with which one attempt runs a job.
 
     Arguments:
-        number: of the attempt: the first of the snapshot numbers that are reserved for it. It is
-            higher than that of every attempt before, also of runs that were killed and whose
-            workers may still be about to notice. So folders and staged files never collide.
+        number: the number of the attempt: the first of the snapshot numbers that are reserved for
+            it. It is higher than the number of every earlier attempt. An earlier run may have been
+            killed, and its workers may still write for a while. Different numbers keep folders and
+            staged files apart.
         ordinal: the number of restarts of this run before the attempt.
-        code, packed_code: the job's code.
+        code, packed_code: the job's code, and the same code as `job_code.pack` returns it.
         plan: the execution graph.
-        types: `RecordSchema.to_wire` of each record class.
+        types: the schema of each record class, as `RecordSchema.to_wire` returns it.
         restored: the snapshot to start from; None starts from the beginning of the input.
-        lineage: of the snapshots of the run.
-        root: the folder of the job.
+        lineage: the lineage of the run's snapshots.
+        root: the path of the job's folder.
         keep: whether snapshots hold state.
-        interval: seconds between checkpoints; None takes none by the clock.
+        interval: the seconds between two checkpoints; None takes no periodic checkpoints.
     """
 
     number: int
@@ -53,7 +54,11 @@ class Deployment:
         return self.code.config
 
     def messages(self, addresses: Sequence[str]) -> list[m.Deploy]:
-        """Return the message for each worker, given where their data channels listen."""
+        """Return the `Deploy` message for each worker, in the order of the slots.
+
+        Arguments:
+            addresses: the address of each worker for data connections, in the same order.
+        """
         plan = pickle.dumps(self.plan)
         return [
             m.Deploy(

@@ -1,6 +1,6 @@
-"""One execution attempt: from the start of the workers to its end or failure.
+"""One execution attempt: from the start of its workers to its end or failure.
 
-An attempt never survives a failure: the JobManager starts another one.
+A failure always ends the attempt. The JobManager then starts another one.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["ExecutionAttempt"]
 
 
 class ExecutionAttempt:
-    """One attempt to run the job.
+    """Runs one attempt of a job.
 
     Arguments:
-        deployment: the job as the attempt runs it.
-        numbers: reserved snapshot numbers for its snapshots.
-        system: clock, connections, processes, threads.
+        deployment: the data that the attempt deploys on its workers.
+        numbers: the snapshot numbers that are reserved for its snapshots.
+        system: the clock, connections, processes and threads that the attempt uses.
         publisher: publishes snapshots and commits their output.
-        metrics: takes what the workers report.
-        observe: called with each event of interest.
+        metrics: adds up the metrics that the workers report.
+        observe: called with each event of the job.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ExecutionAttempt:
         self._running: Callable[[], None] = lambda: None
 
     async def run(self, running: Callable[[], None]) -> None:
-        """Run to the job's end. Raises the `PenstockError` that the attempt failed with.
+        """Run the attempt until the job ends. Raise a `PenstockError` if it fails.
 
         Arguments:
             running: called when all tasks process records.
@@ -107,11 +107,14 @@ class ExecutionAttempt:
         self._observe(WorkersStarted(self._workers.pids))
 
     def stop(self) -> None:
-        """Finish the attempt with a last snapshot; only while it runs."""
+        """Finish the attempt with a last snapshot. Call it only while the attempt runs."""
         self._checkpoints.stop()
 
     def savepoint(self) -> None:
-        """Take a snapshot that retention never removes; only while the attempt runs."""
+        """Take a snapshot that retention never removes.
+
+        Call it only while the attempt runs.
+        """
         self._checkpoints.savepoint()
 
     @property
@@ -120,11 +123,11 @@ class ExecutionAttempt:
         return self._checkpoints.savepoint_pending
 
     def busy_workers(self) -> list[int]:
-        """Return the slots of workers whose task loop has not reported for long."""
+        """Return the slots of workers whose task loop has not reported for a while."""
         return self._workers.busy()
 
     def _handle(self, slot: int, message: m.Message) -> None:
-        """Handle a message of a worker."""
+        """Handle a message of the worker in a slot."""
         match message:
             case m.Hello(_, _, _, address):
                 addresses = self._workers.connected(slot, address)
@@ -155,6 +158,6 @@ class ExecutionAttempt:
     def _start_tasks(self) -> None:
         self._observe(AttemptRunning(self._deployment.ordinal))
         self._workers.send_all(m.Start())
-        # The clock of the snapshots starts now, and not while workers were being started.
+        # The first checkpoint interval begins now. The time to start the workers does not count.
         self._checkpoints.start()
         self._running()

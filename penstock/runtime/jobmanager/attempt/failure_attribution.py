@@ -1,8 +1,8 @@
-"""Attributes a failure of an attempt to the death of a worker.
+"""Attribute a failure of an attempt to the death of a worker.
 
-When a worker dies, others notice it first: their data connections break, or the control
-connection ends before the process has been reaped. The death itself is reported a little later,
-and says more: the signal, or the exit code.
+When a worker dies, other processes notice it first: their data connections break, or the control
+connection ends before the exit code of the process is known. The death itself is reported a little
+later. That report is more useful, since it names the signal or the exit code.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from penstock.runtime.jobmanager.attempt.worker_connection import WorkerLost
 
 __all__ = ["root_cause"]
 
-#: The time in which the death of a worker must be reported to be taken for the cause.
+#: The time after a failure, in seconds, within which a reported death of a worker counts as its
+#: cause.
 ATTRIBUTION_SECONDS = 2.0
 
 
 async def root_cause(
     failure: PenstockError, next_failure: Callable[[], Awaitable[PenstockError | None]]
 ) -> PenstockError:
-    """Return the death that caused a failure; the failure itself if none is reported.
+    """Return the death of a worker that caused a failure, or else the failure itself.
 
     Arguments:
         failure: the first failure of the attempt.
-        next_failure: waits for the next event, and returns what it failed with, if it did.
+        next_failure: waits for the next event, and returns the failure that it caused, or None.
     """
     if not _is_broken_connection(failure):
         return failure
@@ -39,7 +40,7 @@ async def root_cause(
             if isinstance(later, WorkerLost):
                 if not _is_broken_connection(later):
                     return later
-                # It names the worker, at least.
+                # This failure does not say how the worker ended, but names the worker.
                 cause = cause if isinstance(cause, WorkerLost) else later
     return cause
 

@@ -1,4 +1,4 @@
-"""Assigns the splits of a job to its source tasks. (Flink: `SplitAssigner`.)
+"""Assign the splits of a job to its source tasks. (Flink: `SplitAssigner`.)
 
 Each source has one enumerator, which runs in the process of the JobManager.
 """
@@ -22,18 +22,18 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["SplitAssigner"]
 
-#: The message of an error of an enumerator.
+#: The beginning of the message if an enumerator raises an error.
 FAILED = "the source could not assign its splits"
 
 logger = logging.getLogger("penstock.jobmanager")
 
 
 class _EvenShares:
-    """Assigns the splits of an unbounded source evenly.
+    """Divides the splits of an unbounded source evenly among its tasks.
 
-    Such a split may never end, so a task that asks early must not take the splits of others.
-    A task gets a split only while no other task has fewer. Tasks that were refused a split do not
-    count.
+    Such a split may never end, so a task that asks early must not take the splits of other tasks.
+    A task gets a split only if no other task has fewer splits. Tasks for which the source had no
+    split do not count.
 
     Arguments:
         parallelism: the number of tasks that read the source.
@@ -44,11 +44,11 @@ class _EvenShares:
         self._refused: set[int] = set()
 
     def restored(self, subtask: int, count: int) -> None:
-        """Note the number of splits that a task has from a snapshot."""
+        """Set the number of splits that a task restores from a snapshot."""
         self._given[subtask] = count
 
     def may_take(self, subtask: int) -> bool:
-        """Return whether it is this task's turn."""
+        """Return whether a task may take the next split, since no other task has fewer."""
         return not any(
             given < self._given[subtask]
             for other, given in enumerate(self._given)
@@ -56,7 +56,7 @@ class _EvenShares:
         )
 
     def answered(self, subtask: int, given: bool) -> None:
-        """Note whether a task that asked was given a split."""
+        """Record whether a task that requested a split has got one."""
         if given:
             self._given[subtask] += 1
             self._refused.discard(subtask)
@@ -68,7 +68,7 @@ class SplitAssigner:
     """Assigns the splits of all sources in one attempt.
 
     Arguments:
-        code: the job, with its sources.
+        code: the job's code, which has the sources.
         plan: the execution graph.
     """
 
@@ -80,21 +80,22 @@ class SplitAssigner:
             if chain.is_source
         }
         self._enumerators: dict[int, SplitEnumerator] = {}
-        #: Splits that readers had begun when the job ran at another parallelism.
+        #: For each chain of a source, the splits that readers had begun when the job ran at another
+        #: parallelism, with their positions.
         self._begun: dict[int, deque[tuple[Split, Any]]] = {}
-        #: Of the unbounded sources.
+        #: The shares of the tasks of each unbounded source, keyed by the chain's index.
         self._shares = {
             chain: _EvenShares(info.parallelism)
             for chain, (info, source) in self._sources.items()
             if not source.bounded
         }
-        #: The manifests that `retain` has read, by number.
+        #: The manifests that `retain` has read, keyed by the number of the snapshot.
         self._held: dict[int, Manifest] = {}
 
     def start(self, restore: Manifest | None) -> None:
-        """Start the enumerators, from a snapshot if there is one; may block.
+        """Start the enumerators, from a snapshot if there is one. This may block.
 
-        Raises `JobError` if a source fails.
+        Raise `JobError` if a source fails.
         """
         for chain, (info, source) in self._sources.items():
             self._begun[chain] = deque()
@@ -119,7 +120,10 @@ class SplitAssigner:
                         self._shares[chain].restored(handle.subtask, len(handle.small))
 
     def next_split(self, chain: int, subtask: int) -> tuple[Split, Any] | None:
-        """Return the next split for a task and its position; None if there is none now."""
+        """Return the next split for a task, and its position; None if it gets none now.
+
+        A position of None is the start of the split.
+        """
         share = self._shares.get(chain)
         if share is not None and not share.may_take(subtask):
             return None
@@ -139,7 +143,7 @@ class SplitAssigner:
         return given
 
     def exhausted(self, chain: int, subtask: int) -> bool:
-        """Return whether a task that was given no split will be given none later."""
+        """Return whether a task that has got no split now will get none later either."""
         share = self._shares.get(chain)
         if share is not None and not share.may_take(subtask):
             return False
@@ -147,7 +151,10 @@ class SplitAssigner:
             return self._enumerators[chain].exhausted
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the splits that are not assigned yet, as plain values per uid."""
+        """Return the state of each source, as plain values keyed by uid.
+
+        The state is that of the enumerator, and the begun splits that no task has yet.
+        """
         states = {}
         for chain, (info, _) in self._sources.items():
             with self._calling(chain):
@@ -157,7 +164,10 @@ class SplitAssigner:
         return states
 
     def retain(self, store: Store) -> None:
-        """Let sources remove data that no snapshot needs; blocks. Raises `JobError`."""
+        """Let sources remove data that no snapshot needs. This blocks on files.
+
+        Raise `JobError` if an enumerator fails.
+        """
         wanting = {
             chain: info.uid
             for chain, (info, _) in self._sources.items()
@@ -171,7 +181,7 @@ class SplitAssigner:
                 number: self._held.get(number) or store.load(number) for number in published
             }
         except StoreError:
-            return  # the needs of a damaged snapshot are unknown, so nothing is removed
+            return  # a damaged snapshot may need any data, so nothing is removed
         for chain, uid in wanting.items():
             states = [m.enumerators[uid] for m in self._held.values() if uid in m.enumerators]
             begun = [Split(id, payload) for state in states for id, payload, _ in state["begun"]]
@@ -186,7 +196,7 @@ class SplitAssigner:
                 self._enumerators[chain].retain([state["enumerator"] for state in states], begun)
 
     def close(self) -> None:
-        """Close the enumerators. An error is only logged, since the attempt is over."""
+        """Close the enumerators. An error is only logged, since the attempt has ended."""
         for chain, enumerator in self._enumerators.items():
             try:
                 enumerator.close()

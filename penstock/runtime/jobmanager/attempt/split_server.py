@@ -1,4 +1,4 @@
-"""Serves the source tasks of an attempt with splits."""
+"""Answer the requests of source tasks for splits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["SplitServer"]
 
-#: A source that has no split for a task, but may have one later, is asked again after this time.
+#: The time in seconds after which a source is asked again that has no split for a task now, but may
+#: have one later.
 RETRY_SECONDS = 0.1
 
 
 class SplitServer:
-    """Answers requests for splits.
+    """Answers the requests of source tasks for splits.
 
     Arguments:
-        assigner: the enumerators of the attempt.
-        offload: runs the enumerators off the event loop.
-        workers: run the tasks.
-        loop: of the attempt; the failure of an enumerator ends it.
+        assigner: has the enumerators of the attempt.
+        offload: runs the enumerators outside of the event loop.
+        workers: the workers, to which the answers are sent.
+        loop: the event loop of the attempt. The failure of an enumerator ends it.
     """
 
     def __init__(
@@ -37,11 +38,11 @@ class SplitServer:
         self._offload = offload
         self._workers = workers
         self._loop = loop
-        #: Held while a split is on its way from its enumerator to its task.
+        #: A lock that is held from the call of an enumerator until its split is sent to a task.
         self._assigning = trio.Lock()
 
     async def serve(self, chain: int, subtask: int) -> None:
-        """Send a task its next split as soon as there is one, or that there are no more."""
+        """Send a task its next split when there is one, or `NoMoreSplits` at the end."""
         try:
             while not await self._answer(chain, subtask):
                 await trio.sleep(RETRY_SECONDS)
@@ -49,10 +50,11 @@ class SplitServer:
             self._loop.post_failure(error)
 
     async def _answer(self, chain: int, subtask: int) -> bool:
-        """Answer a request; return False if there is no answer yet."""
+        """Answer a request for a split, or return False if there is no answer yet."""
         async with self._assigning:
-            # An enumerator may list folders, or ask other systems. The call is never abandoned:
-            # the enumerator of the next attempt must not find this one still at work.
+            # An enumerator may take long, for example to list a folder. Its call runs to its end
+            # even if the attempt is cancelled: it must not run at the same time as the enumerator
+            # of the next attempt.
             with trio.CancelScope(shield=True):
                 given, exhausted = await self._offload(
                     lambda: (
@@ -70,17 +72,21 @@ class SplitServer:
             return exhausted or given is not None
 
     def paused(self) -> trio.Lock:
-        """Return a lock; no split is on its way to a task while it is held."""
+        """Return the lock that pauses the assignment of splits while a caller holds it."""
         return self._assigning
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the enumerators, per uid; only while paused.
+        """Return the state of the enumerators, keyed by uid.
 
-        A split is then either in the state, or sent to its reader before the barrier that is sent
-        before the end of the pause. Raises `JobError` if an enumerator fails.
+        The caller must hold the lock that `paused` returns, and send the barrier before it releases
+        the lock. So each split is either in the state, or was sent to its reader before the
+        barrier. Raise `JobError` if an enumerator fails.
         """
         return self._assigner.snapshot()
 
     def retain(self, store: Store) -> None:
-        """Let sources remove data that no snapshot needs; blocks. Raises `JobError`."""
+        """Let sources remove data that no snapshot needs. This blocks on files.
+
+        Raise `JobError` if an enumerator fails.
+        """
         self._assigner.retain(store)

@@ -1,4 +1,4 @@
-"""A worker of an attempt: its process, its connection, and its signs of life."""
+"""A worker of an attempt: its process, its connection and its heartbeats."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["WorkerConnection", "WorkerLost"]
 
 
 class WorkerLost(PenstockError):
-    """A worker died, lost its connection, or has been silent for too long.
+    """A worker has died, lost its connection, or sent no heartbeat for too long.
 
     Arguments:
-        message: which worker, and how it was lost.
-        disconnected: only its connection has ended; its process may have died.
+        message: a text that names the worker and says how it was lost.
+        disconnected: whether only the end of its connection is known. Its process may have died.
     """
 
     _of_class = Recoverability.ENVIRONMENT
@@ -27,70 +27,72 @@ class WorkerLost(PenstockError):
 
 
 class WorkerConnection:
-    """A worker of one attempt.
+    """The connection to one worker of an attempt, and the times of its last messages.
 
     Arguments:
-        handle, spec: its process, and the specification that the process was started with.
-        now: the time at which it was started, in seconds.
+        handle: the process of the worker.
+        spec: the specification with which the process was started.
+        now: the time at which the process was started, in seconds.
     """
 
     def __init__(self, handle: WorkerHandle, spec: WorkerSpec, now: float) -> None:
         self.handle = handle
         self.spec = spec
-        #: Where its data channels listen, once it has connected.
+        #: The address at which the worker's data channels listen; None until it has connected.
         self.address: str | None = None
-        #: All of its tasks are open.
+        #: Whether all tasks of the worker are open.
         self.ready = False
         self._outbox = Outbox()
-        #: When it sent a message or a heartbeat last, and when its task loop reported last.
+        #: The time of the worker's last message or heartbeat, and the time of the last report of
+        #: its task loop, in seconds.
         self._last_contact = now
         self._last_report: float | None = None
 
     def connected(self, address: str) -> None:
-        """Note where its data channels listen."""
+        """Set the address at which the worker's data channels listen."""
         self.address = address
 
     def opened(self) -> None:
-        """Note that all of its tasks are open."""
+        """Record that all tasks of the worker are open."""
         self.ready = True
 
     def contacted(self, now: float) -> None:
-        """Note that it has sent a message or a heartbeat."""
+        """Record that the worker has sent a message or a heartbeat."""
         self._last_contact = now
 
     def reported(self, now: float) -> None:
-        """Note that its task loop has reported."""
+        """Record that the task loop of the worker has reported."""
         self._last_report = now
 
     def excuse(self, seconds: float, now: float) -> None:
-        """Leave out a time in which the JobManager itself could receive nothing."""
+        """Allow the worker `seconds` more, since the JobManager itself could not receive."""
         self._last_contact = min(now, self._last_contact + seconds)
 
     def silent_for(self, now: float) -> float:
-        """Return the seconds since its last message or heartbeat."""
+        """Return the seconds since the last message or heartbeat of the worker."""
         return now - self._last_contact
 
     def busy_for(self, now: float) -> float:
-        """Return the seconds since its task loop reported; 0 before the first report."""
+        """Return the seconds since the last report of the task loop; 0 before the first."""
         return 0.0 if self._last_report is None else now - self._last_report
 
     def send(self, message: m.Message) -> None:
-        """Send a message as soon as there is a connection."""
+        """Queue a message for the worker. It is sent when the worker has connected."""
         self._outbox.put(m.encode(message))
 
     async def write(self, frames: Frames) -> None:
-        """Write the messages that are sent to a connection, until the worker is gone."""
+        """Write the queued messages to a connection, until the connection has ended."""
         await self._outbox.write(frames)
 
     def lost(self, how: str, *, disconnected: bool = False) -> WorkerLost:
-        """Return the error for a worker that was lost, and how."""
+        """Return an error that says how the worker was lost."""
         text = f"worker {self.spec.worker} (pid {self.handle.pid}) {how}"
         return WorkerLost(text, disconnected=disconnected)
 
     async def died(self) -> WorkerLost:
-        """Wait for the end of the process, and return the error for it."""
+        """Wait until the process has ended, and return an error that says how it ended."""
         lost = self.lost(await self.handle.wait())
         if isinstance(self.handle, ProcessHandle) and self.handle.crashed:
-            # A record, or the code of a function, may well crash it again.
+            # A record or a function may have crashed the worker, and may crash it again.
             lost.recoverability = Recoverability.RECOVERABLE
         return lost

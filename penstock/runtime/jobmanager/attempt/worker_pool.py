@@ -1,4 +1,4 @@
-"""Starts and watches the workers of one attempt, and sends them messages."""
+"""Start and watch the workers of one attempt, and exchange messages with them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from penstock.runtime.system.system import System
 
 __all__ = ["WorkerPool"]
 
-#: The time that a worker may take to start and connect.
+#: The time that a worker may take to start and connect, in seconds.
 START_SECONDS = 60.0
-#: The time that workers may take to close their functions at the end.
+#: The time that workers may take to close their functions at the end, in seconds.
 SHUTDOWN_SECONDS = 30.0
-#: A worker whose heartbeats come, but whose task loop has not reported for this time, is busy.
+#: The time without a report of its task loop after which a worker counts as busy, in seconds.
 BUSY_SECONDS = 3.0
-#: The time between two looks at the heartbeats.
+#: The time between two checks of the heartbeats, in seconds.
 HEARTBEAT_CHECK_SECONDS = 1.0
 
 
 class WorkerPool:
-    """The workers of one attempt.
+    """Starts and watches the workers of one attempt.
 
     Arguments:
-        deployment: of the attempt.
+        deployment: the deployment of the attempt.
         system: starts processes and serves connections.
-        loop: of the attempt; the loss of a worker ends it.
-        receive: called in the loop with each message of a worker, and the worker's slot.
+        loop: the event loop of the attempt. The loss of a worker ends it.
+        receive: called in the loop with the slot of a worker and each message of the worker.
     """
 
     def __init__(
@@ -54,13 +54,16 @@ class WorkerPool:
         self._tasks = frozenset(deployment.plan.tasks())
         self._token = secrets.token_bytes(32)
         self._admission = Admission(self._token)
-        # Each worker has two connections: one for messages, one for the heartbeat of its thread.
+        # Each worker opens two connections: one for messages, and one for heartbeats.
         self._admission.expect(2 * deployment.plan.slots)
         self._workers: dict[int, WorkerConnection] = {}
         self._launched = trio.Event()
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Start the workers, and watch them from now on. Raises `OSError`."""
+        """Start the workers, and watch them from now on.
+
+        Raise `OSError` if a process cannot be started.
+        """
         number, code = self._deployment.number, self._deployment.code
         transport, launcher = self._system.transport, self._system.launcher
         address = await transport.listen(f"jm.{number}", self._serve, nursery)
@@ -88,23 +91,26 @@ class WorkerPool:
         return [worker.handle.pid for worker in self._workers.values()]
 
     def connected(self, slot: int, address: str) -> list[str] | None:
-        """Note where a worker listens; return all addresses once they are known."""
+        """Record the address of a worker, and return all addresses if they are known.
+
+        Return None if another worker has not connected yet.
+        """
         self._workers[slot].connected(address)
         addresses = [worker.address for _, worker in sorted(self._workers.items())]
         known = [address for address in addresses if address]
         return known if len(known) == len(addresses) else None
 
     def ready(self, slot: int) -> bool:
-        """Note that a worker is ready; return whether all are."""
+        """Record that a worker is ready, and return whether all workers are ready."""
         self._workers[slot].opened()
         return all(worker.ready for worker in self._workers.values())
 
     def reported(self, slot: int) -> None:
-        """Note that the task loop of a worker has reported."""
+        """Record that the task loop of a worker has reported."""
         self._workers[slot].reported(self._system.clock())
 
     def busy(self) -> list[int]:
-        """Return the slots of workers whose task loop has not reported for long."""
+        """Return the slots of workers whose task loop has not reported for a while."""
         now = self._system.clock()
         workers = self._workers.items()
         return [slot for slot, worker in workers if worker.busy_for(now) > BUSY_SECONDS]
@@ -119,7 +125,7 @@ class WorkerPool:
             worker.send(message)
 
     def send_each(self, messages: Sequence[m.Message]) -> None:
-        """Send each worker the message at the place of its slot."""
+        """Send each worker its own message. The messages are in the order of the slots."""
         for slot, message in enumerate(messages):
             self.send(slot, message)
 
@@ -129,7 +135,10 @@ class WorkerPool:
             worker.handle.kill()
 
     async def shut_down(self) -> None:
-        """Let the workers end by themselves; they close functions and flush output."""
+        """Order the workers to end, and wait until they have closed their functions.
+
+        Wait at most for `SHUTDOWN_SECONDS`.
+        """
         self.send_all(m.Shutdown())
         with trio.move_on_after(SHUTDOWN_SECONDS):
             for worker in self._workers.values():
@@ -150,7 +159,8 @@ class WorkerPool:
             for worker in self._workers.values():
                 limit = config.heartbeat_timeout_seconds if worker.address else START_SECONDS
                 if now > wake + config.heartbeat_seconds:
-                    # This process stood still itself, and could receive nothing meanwhile.
+                    # This process itself did not run for a while, so it could not receive
+                    # heartbeats.
                     worker.excuse(now - wake, now)
                 elif worker.silent_for(now) > limit:
                     missing = "has sent no heartbeat" if worker.address else "has not connected"
@@ -189,13 +199,14 @@ class WorkerPool:
             self._workers[message.worker].contacted(self._system.clock())
 
     async def _admit(self, message: m.Message, frames: Frames) -> int | None:
-        """Return the slot of a worker that sends its first message; None fences it off.
+        """Check the first message of a worker, and return the worker's slot.
 
-        Workers of an older attempt are fenced off. Raises `ProtocolError` if there is no such slot.
+        Return None to refuse a worker of another attempt. Raise `ProtocolError` if the attempt has
+        no such slot.
         """
         if not isinstance(message, m.Hello) or message.attempt != self._deployment.number:
             return None
-        # A worker may connect before all are launched.
+        # A worker may connect before all workers are launched.
         await self._launched.wait()
         worker = self._workers.get(message.worker)
         if worker is None:
@@ -210,7 +221,7 @@ class WorkerPool:
     def _check_task(self, slot: int, message: m.Message) -> None:
         """Raise `ProtocolError` for a message of a task that its worker does not run."""
         chain, subtask = getattr(message, "chain", -1), getattr(message, "subtask", slot)
-        # A failure may be the worker's and no task's.
+        # A failure of the worker itself has no task, and -1 as its chain.
         if subtask != slot or (chain != -1 and (chain, subtask) not in self._tasks):
             raise ProtocolError(
                 f"worker {slot} sent a {type(message).__name__} of a task that it does not run"
