@@ -6,7 +6,7 @@ import pytest
 
 from penstock.snapshot.state.layout.dense_layout import DenseLayout
 from penstock.snapshot.state.settings import StateSettings
-from tests.snapshot.state.backends import as_rows, contents, drive, fill
+from tests.snapshot.state.backends import PlainCodec, as_rows, contents, drive, fill
 from tests.snapshot.state.rocksdb.test_blocks import entries, stored
 
 COUNT = 3000
@@ -449,6 +449,27 @@ def test_a_restored_table_is_levelled_at_first(make, busy):
     table = restored.table("s")
     table.declare_immutable()
     assert not is_dense(restored)
+    for number in (5, 6, 7):
+        fill(restored, COUNT, lambda i, n=number: (i, n))
+        handle = make.snapshot(restored, number)
+    assert is_dense(restored)
+    assert contents(make.restored(handle)) == {f"k{i}": (i, 7) for i in range(COUNT)}
+    assert entries(restored) == COUNT
+
+
+def test_changes_in_blocks_of_higher_numbers_are_restored_with_a_dense_table(make, busy):
+    # Version 0.1 wrote the changes of mostly unchanged blocks so.
+    encode, table = PlainCodec().encode_batch, busy.table("s")
+    changed = range(0, COUNT, 7)
+    keys, values = [f"k{i}" for i in changed], [(i, "new") for i in changed]
+    number = busy.storage.cold.next_number + (1 << 17)
+    busy.storage.cold.put_block(table, number, encode(keys), encode(values), len(keys))
+    expected = {f"k{i}": (i, 3) for i in range(COUNT)} | dict(zip(keys, values, strict=True))
+    handle = make.snapshot(busy, 4)
+    restored = make.restored(handle)
+    assert contents(restored) == expected
+    assert contents(make.restored(handle, groups=range(4))).items() <= expected.items()
+    restored.table("s").declare_immutable()
     for number in (5, 6, 7):
         fill(restored, COUNT, lambda i, n=number: (i, n))
         handle = make.snapshot(restored, number)
