@@ -1,1 +1,1 @@
-"""How the entries of a table are captured and written: the levelled and the dense layout."""
+"""The layouts of tables, levelled and dense, which capture and write their entries."""

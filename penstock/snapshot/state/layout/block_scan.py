@@ -1,8 +1,13 @@
-"""Finds blocks of a dense table that are unlikely to change again before the next snapshot.
+"""Finds blocks of a dense table that can be flushed before the next snapshot.
 
-A block is worth flushing if all of it changed: records that visit the keys in some order have left
-it behind. Or if a good part of it changed, and nothing since the last look: several readers visit
-the keys, not side by side, and one of them has passed.
+These are blocks that are unlikely to change again before the snapshot.
+
+A block is flushed in two cases:
+
+* All its values have changed. Records often arrive in the order of their keys, and the following
+  records then belong to later blocks.
+* Many of its values have changed, but none since the last comparison. This happens when several
+  sources send records in the order of the keys, at different positions.
 """
 
 from __future__ import annotations
@@ -17,17 +22,17 @@ from penstock.snapshot.state.settings import StateSettings
 
 __all__ = ["BlockScan"]
 
-# A look at a block compares a sample of its values, which takes 5 us. When this share of the
-# sample changed, all values are compared, which takes 100 us.
+# The scan first compares a sample of the values of a block, which takes 5 us. If this share of the
+# sample has changed, it compares all values, which takes 100 us.
 _CHANGED_SHARE = 0.25
 
 
 class BlockScan:
-    """Looks through the blocks of a table, one after the other, and writes some of them.
+    """Scans a dense table, and writes the blocks that are unlikely to change again.
 
     Arguments:
-        blocks: the blocks.
-        settings: thresholds of the backend.
+        blocks: the blocks of the table.
+        settings: the thresholds of the backend.
     """
 
     def __init__(self, blocks: DenseBlocks, settings: StateSettings) -> None:
@@ -36,36 +41,37 @@ class BlockScan:
         self._position: Iterator[int | None] | None = None
         self._next_scan = 0.0
         self._interval = settings.scan_seconds
-        #: By where a block begins, how many of its values had changed at the last look.
+        #: The number of changed values of a block at the last comparison, by the block's position.
         self._changed: dict[int, int] = {}
-        #: By where a block begins, how often its entries were flushed since the last barrier: a
-        #: flush counts for the share of the block that had changed.
+        #: The number of flushes of a block since the last barrier, by the block's position. A flush
+        #: counts as the share of the block that had changed, for example 0.5.
         self._flushes: dict[int, float] = {}
 
     def restart(self) -> None:
-        """Begin at the first block again: a snapshot was captured."""
+        """Begin at the first block again, because a snapshot was captured."""
         self._position = None
         self._flushes.clear()
 
     def announce_snapshot(self) -> None:
-        """Scan soon, whatever the last scans found."""
+        """Make the next scan due at once, because a snapshot is due soon."""
         self._next_scan, self._interval = 0.0, self._settings.scan_seconds
 
     def is_due(self, now: float) -> bool:
-        """Return whether to scan, at a time in seconds."""
+        """Return whether a scan is due at the time `now`, in seconds."""
         return now >= self._next_scan
 
     def flush(self, live: Mapping[Any, Any], now: float) -> Iterator[int | None]:
-        """Go on with the scan where it stopped.
+        """Continue the scan, and write the blocks that it finds.
 
-        Yields where each written block begins, or None after a longer look that found nothing.
+        Yields the position of each block that was written. Yields None if all values of a block
+        were compared but the block was not written.
 
         Arguments:
-            live: the entries of the table.
-            now: the time in seconds.
+            live: the current entries of the table.
+            now: the current time in seconds.
         """
         if self._position is None:
-            # Doubled for a scan that finds nothing.
+            # The interval doubles after each scan that finds no block.
             self._interval = min(2 * self._interval, self._settings.max_scan_seconds)
             self._position = self._scan(live)
         for begin in self._position:
@@ -77,7 +83,7 @@ class BlockScan:
     def _scan(self, live: Mapping[Any, Any]) -> Iterator[int | None]:
         value_of, blocks = live.__getitem__, self._blocks
         stride = max(1, blocks.size // self._settings.dense_sample)
-        # The last block, which is not full, is flushed as well; if keys are added, it changes.
+        # The last block is scanned, too, even if it is not full. It changes when keys are added.
         for begin in range(0, len(blocks.written), blocks.size):
             end = min(begin + blocks.size, len(blocks.written))
             old = blocks.written[begin:end:stride]
@@ -95,7 +101,14 @@ class BlockScan:
             yield begin
 
     def _has_settled(self, begin: int, values: list[Any]) -> bool:
-        """Return whether all of a block has changed, or nothing of it since the last look."""
+        """Return whether a block is unlikely to change again before the next snapshot.
+
+        True if all its values have changed, or none since the last comparison.
+
+        Arguments:
+            begin: the position of the block.
+            values: the current values of the block.
+        """
         before = self._changed.get(begin)
         written = self._blocks.written[begin : begin + self._blocks.size]
         changed = sum(map(is_not, values, written))

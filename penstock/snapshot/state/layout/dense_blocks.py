@@ -1,4 +1,4 @@
-"""The blocks of a dense table: ranges of its entries, each written under a fixed number."""
+"""The blocks of a dense table: each range of entries has a fixed block number."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ __all__ = ["DenseBlocks"]
 
 
 class DenseBlocks:
-    """Writes the blocks of one dense table, and remembers which values are in the database.
+    """Writes the blocks of one dense table, and keeps the values that are in the database.
 
-    A block begins at a *position*: the n-th value of the table belongs to its n-th key.
+    Keys and values have the same order. The *position* of a block is the index of its first key.
 
     Arguments:
-        table: the table.
-        store: where its blocks are written.
+        table: the dense table.
+        store: the store to which the blocks are written.
         codec: encodes keys and values.
-        settings: thresholds of the backend.
+        settings: the thresholds of the backend.
     """
 
     def __init__(
         self, table: KeyedTable, store: BlockStore, codec: StateCodec, settings: StateSettings
     ) -> None:
-        #: Entries of a block.
+        #: The number of entries in a full block.
         self.size = table.size.block_entries()
-        #: All keys, in the order of the table.
+        #: All keys of the table, in the order of the table.
         self.keys: list[Any] = []
-        #: The values as they are in the database.
+        #: The values that are in the database, in the order of the keys.
         self.written: list[Any] = []
-        #: Where blocks begin that were written since the last snapshot was.
+        #: The positions of the blocks that were written since the last snapshot was written.
         self.rewritten: set[int] = set()
         self._table = table
         self._store = store
         self._codec = codec
         self._sample = settings.dense_sample
-        #: Encoded keys of full blocks, by where they begin; they never change.
+        #: The encoded keys of full blocks, by the block's position. They never change.
         self._packed_keys: dict[int, bytes] = {}
         self._older_blocks = True
         self._first = store.next_number
@@ -51,16 +51,20 @@ class DenseBlocks:
 
     @property
     def is_complete(self) -> bool:
-        """Whether these are all blocks of the table: the ones from before are removed."""
+        """Whether the blocks from before the dense layout have been removed."""
         return not self._older_blocks
 
     def add_keys(self, live: Mapping[Any, Any]) -> None:
-        """Add the keys that came since the last call."""
+        """Add the keys that the table got since the last call.
+
+        Arguments:
+            live: the current entries of the table.
+        """
         if len(live) > len(self.keys):
             self.keys.extend(islice(live, len(self.keys), None))
 
     def write(self, begin: int, values: list[Any]) -> None:
-        """Write the block that begins at a position."""
+        """Write the block at the position `begin` with these values."""
         self.written[begin : begin + self.size] = values
         self.rewritten.add(begin)
         packed = self._codec.encode_batch(values)
@@ -77,17 +81,20 @@ class DenseBlocks:
         return packed
 
     def end_interval(self) -> None:
-        """Note that a snapshot is written, and remove the blocks from before the dense layout."""
+        """Begin a new interval after a snapshot was written.
+
+        The first call removes the blocks from before the dense layout.
+        """
         self.rewritten.clear()
         if self._older_blocks:
             self._store.remove_below(self._table, self._first)
             self._older_blocks = False
 
     def differs(self, begin: int, values: list[Any]) -> bool:
-        """Return whether some of a block's first values are not those in the database.
+        """Return whether any of the first values of a block differs from the database.
 
         Arguments:
-            begin: the position where the block begins.
+            begin: the position of the block.
             values: all values of the table.
         """
         end = begin + self._sample

@@ -1,17 +1,17 @@
-"""The layout of a table of which most entries change between two snapshots.
+"""The layout of a table in which most entries change between two snapshots.
 
-In the levelled layout each changed entry costs, once per snapshot, a look-up in one level, an
-insertion into another, and a move between two. If most entries change, that is more than the
-record itself costs.
+In the levelled layout, each changed entry costs three operations per snapshot: a look-up in one
+level, an insertion into another level, and a move between two levels. If most entries change, this
+costs more than the processing of the records.
 
-A dense table has one level only, `dirty`, which is never replaced. A dict keeps the order in which
-keys came, and nothing is removed, so the n-th value always belongs to the n-th key. A snapshot
-captures the list of all values. It compares this list, object by object, with the values that were
-written last, and writes the blocks in which a value differs. Listing costs about 20 ns an entry,
-at the barrier.
+A dense table has only one level, `dirty`, which is never replaced. A dict keeps the order of its
+insertions, and no key is removed, so the n-th value always belongs to the n-th key. At a barrier,
+the list of all values is captured, which takes about 20 ns for each entry. Later the snapshot
+compares this list, object by object, with the values in the database. It writes the blocks in which
+a value differs.
 
-The layout is for tables whose values cannot change in place, and from which nothing is deleted.
-They have to be small enough to be listed at a barrier.
+The layout is for tables whose values cannot change in place, and from which no entry is deleted.
+The tables must be small enough that all values can be listed at a barrier.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from penstock.snapshot.state.slices import SliceTimer, Work
 
 __all__ = ["DenseLayout"]
 
-# The layout ends when less than this share of the entries changed. A change costs about ten times
-# as much in the levelled layout as an unchanged entry that is written again with its block. The
-# share is well below the one that begins the layout: a switch writes the whole table.
+# A table stops being dense when less than this share of its entries changed. In the levelled layout
+# a changed entry costs about ten times as much as an unchanged entry costs in a dense block. The
+# share is much lower than the one that begins the layout, since a switch writes the whole table.
 _END_SHARE = 1 / 12
 
 
@@ -41,10 +41,10 @@ class DenseLayout:
     """Captures the list of all values of a table, and writes the blocks that changed.
 
     Arguments:
-        table: the table, with one level.
-        store: where its blocks are written.
+        table: the table, with all its entries in the dirty level.
+        store: the store to which the blocks are written.
         codec: encodes keys and values.
-        settings: thresholds of the backend.
+        settings: the thresholds of the backend.
     """
 
     def __init__(
@@ -52,14 +52,15 @@ class DenseLayout:
     ) -> None:
         self.table = table
         self.blocks = DenseBlocks(table, store, codec, settings)
-        #: Which share of the entries changed before the last snapshot that was written, about.
+        #: The estimated share of the entries that changed in the interval before the last written
+        #: snapshot, from 0 to 1.
         self.changed_share = 1.0
         self._scan = BlockScan(self.blocks, settings)
         self._settings = settings
         self._sample = settings.dense_sample
-        #: Captured lists that are not written yet.
+        #: The number of captured lists that are not written yet.
         self._pending = 0
-        #: By where a block begins, its first values in the snapshot before.
+        #: The first values of each block in the snapshot before, by the block's position.
         self._samples: dict[int, list[Any]] = {}
 
     def still_pays(self) -> bool:
@@ -68,12 +69,13 @@ class DenseLayout:
             self.table.only_immutable
             and self.changed_share >= _END_SHARE
             and len(self.table.dirty) <= self._settings.max_dense_entries
-            # Values that have grown would make steps of writing too long.
+            # The number of entries in a block is fixed. If the values have grown, it takes too long
+            # to write a block.
             and self.blocks.size <= 2 * self.table.size.block_entries()
         )
 
     def capture(self, *, whole: bool) -> CapturedList:
-        """List all values as they are now."""
+        """Capture the list of all current values of the table."""
         del whole
         self._pending += 1
         self._scan.restart()
@@ -82,12 +84,12 @@ class DenseLayout:
         return CapturedList(self, values)
 
     def after_snapshot(self, cold: ColdStore) -> DenseLayout:
-        """Return this layout."""
+        """Return this layout; `still_pays` ends it at a barrier."""
         del cold
         return self
 
     def write(self, values: list[Any], timer: SliceTimer) -> Work[None]:
-        """Write the blocks of a captured list that differ from those in the database."""
+        """Write the blocks of a captured list that differ from the blocks in the database."""
         changed = compared = 0
         samples: dict[int, list[Any]] = {}
         blocks = self.blocks
@@ -110,37 +112,37 @@ class DenseLayout:
         blocks.end_interval()
 
     def release(self) -> None:
-        """Forget one captured list."""
+        """Reduce the number of pending captured lists by one."""
         self._pending -= 1
 
     def held_entries(self) -> int:
-        """Return about how many values are in memory for it that are not in the table any more."""
+        """Estimate how many values this layout holds that are no longer in the table."""
         lists = len(self.blocks.written) + self._pending * len(self.blocks.keys)
         return int(lists * self.changed_share)
 
     def flushable_entries(self) -> int:
-        """Return 0: entries are flushed in blocks."""
+        """Return 0, since a dense table flushes whole blocks instead of single entries."""
         return 0
 
     def may_scan(self, now: float) -> bool:
-        """Return whether to scan for blocks to flush, at a time in seconds."""
+        """Return whether a scan for blocks to flush is due at the time `now`, in seconds."""
         return self.blocks.is_complete and self._scan.is_due(now)
 
     def flush_blocks(self, now: float) -> Iterator[int | None]:
-        """Write blocks that are unlikely to change again before the snapshot."""
+        """Write blocks that are unlikely to change again before the next snapshot."""
         return self._scan.flush(self.table.dirty, now)
 
     def announce_snapshot(self) -> None:
-        """Scan soon, since a snapshot is due."""
+        """Make the next scan due at once, because a snapshot is due soon."""
         self._scan.announce_snapshot()
 
 
 class CapturedList:
-    """All values of a dense table at a barrier.
+    """The values that a dense table had at a barrier.
 
     Arguments:
-        layout: captured them.
-        values: in the order of the table's keys.
+        layout: the layout that captured the values.
+        values: the values, in the order of the keys of the table.
     """
 
     def __init__(self, layout: DenseLayout, values: list[Any]) -> None:
@@ -149,30 +151,37 @@ class CapturedList:
 
     @property
     def table_id(self) -> int:
-        """The number of the table."""
+        """The id of the table."""
         return self._layout.table.table_id
 
     def entries(self) -> dict[Any, Any]:
-        """Return the captured entries."""
+        """Return a dict of the captured keys and values."""
         return dict(zip(self._layout.blocks.keys, self._values, strict=False))
 
     def must_write(self, flushed: Any) -> bool:
-        """Return whether a block, given by where it begins, has changed again."""
+        """Return whether the block at position `flushed` has changed since its flush.
+
+        Only its first values are compared.
+        """
         return self._layout.blocks.differs(flushed, self._values)
 
     def note_flushed(self, keys: Collection[Any]) -> None:
-        """Do nothing: the layout knows which blocks are in the database."""
+        """Do nothing, since the layout knows which values are in the database."""
 
     def write(self, cold: ColdStore, number: int, timer: SliceTimer) -> Work[None]:
-        """Write the blocks that changed."""
+        """Write the blocks that differ from the blocks in the database."""
         del cold, number
         yield from self._layout.write(self._values, timer)
 
     def release(self) -> None:
-        """Drop the list."""
+        """Notify the layout that the captured list is not needed any more."""
         self._layout.release()
 
     def abandon(self) -> bool:
-        """Drop the list; the next snapshot writes what this one would have."""
+        """Drop the captured list, and return True.
+
+        The next snapshot compares all values, so it writes the changes that this one would have
+        written.
+        """
         self._layout.release()
         return True

@@ -1,4 +1,4 @@
-"""The layout of most tables: a snapshot captures and writes the entries that changed."""
+"""The layout of most tables: a snapshot captures and writes the changed entries."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from penstock.snapshot.state.slices import SliceTimer, Work
 
 __all__ = ["LevelledLayout"]
 
-# A table becomes dense when this share of its entries changed between two snapshots, or while one
-# was written. `dense_layout` explains the costs.
+# A table becomes dense when this share of its entries changed between two snapshots, or while a
+# snapshot was written. `dense_layout.py` explains the costs.
 _BEGIN_SHARE = 1 / 4
 
 
 class LevelledLayout:
-    """Captures the dirty map of a table.
+    """Captures the dirty map of a table, and decides when the table becomes dense.
 
     Arguments:
         table: the table.
         codec: encodes keys and values.
-        settings: thresholds of the backend.
-        was_dense: the table was dense until now, so its first map holds entries that did not
-            change.
+        settings: the thresholds of the backend.
+        was_dense: whether the table was dense until now. Its first captured map then also holds
+            entries that did not change.
     """
 
     def __init__(
@@ -49,29 +49,34 @@ class LevelledLayout:
         self._mostly_changed = False
 
     def still_pays(self) -> bool:
-        """Return True: a table becomes dense only after a snapshot is written."""
+        """Return True, since a table becomes dense only after a snapshot was written."""
         return True
 
     def capture(self, *, whole: bool) -> CapturedMap | None:
-        """Seal the dirty map; None if it is empty."""
+        """Capture the dirty map, and return it, or None if there is no entry to capture.
+
+        Arguments:
+            whole: whether to capture all entries, not only the changed ones.
+        """
         entries = self.table.seal(whole=whole)
         counts, self._counts_changes = self._counts_changes and not whole, True
         return CapturedMap(self, entries, counts_changes=counts) if entries else None
 
     def note_written(self, changed: int) -> None:
-        """Note that the map of a snapshot is written.
+        """Note that the captured map of a snapshot was written.
 
         Arguments:
-            changed: how many entries had changed in its interval; 0 if that is not known.
+            changed: the number of entries that changed in the interval before the snapshot; 0 if
+                this number is not known.
         """
         many = _BEGIN_SHARE * max(1, len(self.table.clean))
         self._mostly_changed = len(self.table.dirty) >= many or changed >= many
 
     def after_snapshot(self, cold: ColdStore) -> StateLayout:
-        """Return a dense layout if that pays.
+        """Return a dense layout if enough entries changed, or else this layout.
 
-        It is not made at a barrier, where all changed entries would have to be moved. Now only
-        those have to be moved that changed while the snapshot was written.
+        A table does not become dense at a barrier, since all changed entries would then be moved.
+        After a snapshot was written, only the entries that changed meanwhile are moved.
         """
         mostly_changed, self._mostly_changed = self._mostly_changed, False
         table = self.table
@@ -83,34 +88,34 @@ class LevelledLayout:
         return DenseLayout(table, cold, self._codec, self._settings)
 
     def held_entries(self) -> int:
-        """Return 0: all values are in the table."""
+        """Return 0, since this layout holds no values outside of the table."""
         return 0
 
     def flushable_entries(self) -> int:
-        """Return how many entries are dirty."""
+        """Return the number of dirty entries of the table."""
         return len(self.table.dirty)
 
     def may_scan(self, now: float) -> bool:
-        """Return False: entries are flushed one by one."""
+        """Return False, since a levelled table flushes single entries instead of blocks."""
         del now
         return False
 
     def flush_blocks(self, now: float) -> Iterator[int | None]:
-        """Write nothing: entries are flushed one by one."""
+        """Write no blocks, since a levelled table flushes single entries."""
         del now
         return iter(())
 
     def announce_snapshot(self) -> None:
-        """Do nothing: there is nothing to scan."""
+        """Do nothing, since a levelled table has no blocks to scan."""
 
 
 class CapturedMap:
-    """The entries of a table that changed before a barrier, or all of them.
+    """The captured map of a levelled table: its changed entries, or all its entries.
 
     Arguments:
-        layout: captured them.
-        entries: the captured map of its table.
-        counts_changes: whether the map holds changed entries only.
+        layout: the layout that captured the map.
+        entries: the captured map.
+        counts_changes: whether the map holds only changed entries.
     """
 
     def __init__(
@@ -124,7 +129,7 @@ class CapturedMap:
 
     @property
     def table_id(self) -> int:
-        """The number of the table."""
+        """The id of the table."""
         return self._table.table_id
 
     def entries(self) -> dict[Any, Any]:
@@ -132,16 +137,17 @@ class CapturedMap:
         return self._entries
 
     def must_write(self, flushed: Any) -> bool:
-        """Return whether a key that was flushed eagerly has changed again."""
+        """Return whether the key `flushed` has changed again after its eager flush."""
         return flushed in self._entries
 
     def note_flushed(self, keys: Collection[Any]) -> None:
-        """Note which keys were flushed eagerly since the snapshot before."""
+        """Record the keys that were flushed eagerly since the snapshot before."""
         self._flushed = keys
 
     def write(self, cold: ColdStore, number: int, timer: SliceTimer) -> Work[None]:
-        """Write the entries, then remove those of the cold store that are outdated."""
-        # A value may be replaced by its bytes between two slices, so it is read late.
+        """Write the captured entries, and remove outdated entries from the cold store."""
+        # The table may replace a captured value by its bytes between two slices. So each value is
+        # read just before it is written.
         keys, values = iter(self._entries), iter(self._entries.values())
         while chunk := list(islice(keys, cold.chunk_entries(self._table))):
             cold.write(self._table, chunk, list(islice(values, len(chunk))))
@@ -151,17 +157,17 @@ class CapturedMap:
         yield from cold.compact(self._table, number, (self._entries, self._flushed), timer)
 
     def release(self) -> None:
-        """Drop the captured map."""
+        """Drop the captured map from its table, after all its entries were written."""
         self._table.release_oldest_capture()
         changed = len(self._entries) + self._lasting() if self._counts_changes else 0
         self._layout.note_written(changed)
 
     def _lasting(self) -> int:
-        """Return about how many keys that were flushed eagerly did not change again."""
+        """Estimate how many of the eagerly flushed keys did not change again."""
         sample = spread_sample(self._flushed)
         lasting = sum(key not in self._entries for key in sample)
         return len(self._flushed) * lasting // max(1, len(sample))
 
     def abandon(self) -> bool:
-        """Return False: later maps hold only what changed since."""
+        """Return False: the entries must be written, since later maps hold only later changes."""
         return False

@@ -1,7 +1,7 @@
-"""How the entries of a table are kept so that a snapshot can capture and write them.
+"""The interface of the layouts, which capture and write the entries of a table.
 
-There are two layouts. The *levelled* one writes the entries that changed. The *dense* one is for
-tables of which most entries change between two snapshots: it compares and writes whole blocks.
+There are two layouts. The *levelled* layout writes the changed entries. The *dense* layout compares
+and writes whole blocks. It is for tables in which most entries change between two snapshots.
 """
 
 from __future__ import annotations
@@ -17,74 +17,94 @@ __all__ = ["CapturedTable", "StateLayout"]
 
 
 class CapturedTable(Protocol):
-    """The part of one table in a snapshot. Later writes to the table do not change it.
+    """The entries of one table that a snapshot has captured.
 
-    Writing may be given up at any step; it then begins from the start again.
+    Later writes to the table do not change them. The caller may abandon `write` at any step, and
+    then begin it again from the start.
     """
 
     @property
     def table_id(self) -> int:
-        """The number of the table."""
+        """The id of the table."""
 
     def entries(self) -> dict[Any, Any]:
-        """Return the captured entries, if the whole state was captured."""
+        """Return all captured entries; only for a snapshot that captured the whole state."""
 
     def must_write(self, flushed: Any) -> bool:
-        """Return whether an entry or block that was flushed eagerly must be written again."""
+        """Return whether an eagerly flushed entry or block must be written again.
+
+        Arguments:
+            flushed: the key of the entry, or the position of the block.
+        """
 
     def note_flushed(self, keys: Collection[Any]) -> None:
-        """Note the entries or blocks that were flushed eagerly since the snapshot before."""
+        """Record which entries or blocks were flushed eagerly since the snapshot before.
+
+        Arguments:
+            keys: the keys of the entries, or the positions of the blocks.
+        """
 
     def write(self, cold: ColdStore, number: int, timer: SliceTimer) -> Work[None]:
-        """Write what changed to the cold store.
+        """Write the changed entries to the cold store.
 
         Arguments:
             cold: the cold store.
-            number: of the snapshot.
-            timer: of the current slice.
+            number: the number of the snapshot.
+            timer: the timer of the current slice.
         """
 
     def release(self) -> None:
-        """Drop the captured entries, which are written."""
+        """Drop the captured entries, after all of them were written."""
 
     def abandon(self) -> bool:
-        """Drop the entries if the next snapshot will write them anyway; return whether it will."""
+        """Drop the captured entries of an aborted snapshot, if they need not be written.
+
+        Returns:
+            Whether they were dropped, because the next snapshot will write these changes.
+        """
 
 
 class StateLayout(Protocol):
-    """Captures one table at barriers, and finds blocks to flush between them."""
+    """Captures one table at barriers, and finds blocks to flush between two barriers."""
 
     @property
     def table(self) -> KeyedTable:
-        """The table."""
+        """The table of this layout."""
 
     def still_pays(self) -> bool:
-        """Return whether to keep this layout at a barrier; if not, the table is levelled."""
+        """Return whether to keep this layout; called at each barrier.
+
+        If not, the table gets a levelled layout.
+        """
 
     def capture(self, *, whole: bool) -> CapturedTable | None:
-        """Capture the table; None if nothing changed.
+        """Capture the table, or return None if no entry changed.
 
         Arguments:
-            whole: capture all entries, not only those that changed.
+            whole: whether to capture all entries, not only the changed ones.
         """
 
     def after_snapshot(self, cold: ColdStore) -> StateLayout:
-        """Return the layout to go on with once a snapshot is written."""
+        """Return the layout to use from now on; called after a snapshot was written."""
 
     def held_entries(self) -> int:
-        """Return about how many values it holds that are not in the table any more."""
+        """Estimate how many values this layout holds that are no longer in the table."""
 
     def flushable_entries(self) -> int:
-        """Return how many dirty entries may be flushed one by one."""
+        """Return the number of dirty entries that can be flushed one by one."""
 
     def may_scan(self, now: float) -> bool:
-        """Return whether to scan for blocks to flush, at a time in seconds."""
+        """Return whether a scan for blocks to flush is due at the time `now`, in seconds."""
 
     def flush_blocks(self, now: float) -> Iterator[int | None]:
-        """Write blocks that are unlikely to change again before the snapshot.
+        """Write blocks that are unlikely to change again before the next snapshot.
 
-        Yields where each written block begins, or None after a longer look that found nothing.
+        Yields the position of each block that was written. Yields None if all values of a block
+        were compared but the block was not written.
+
+        Arguments:
+            now: the current time in seconds.
         """
 
     def announce_snapshot(self) -> None:
-        """Scan soon, since a snapshot is due."""
+        """Make the next scan for blocks due at once, because a snapshot is due soon."""

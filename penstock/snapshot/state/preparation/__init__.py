@@ -1,1 +1,1 @@
-"""Work that is done before a snapshot, so that little is left to do after its barrier."""
+"""Work that a backend does before a barrier, so that the snapshot is written faster."""

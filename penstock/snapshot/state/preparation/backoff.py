@@ -1,18 +1,22 @@
-"""Exponential backoff for speculative work."""
+"""Exponential backoff for speculative work, such as eager flushes."""
 
 from __future__ import annotations
 
 __all__ = ["Backoff"]
 
-#: The most turns that are skipped in a row.
+#: The largest number of turns that are skipped in a row.
 MAX_SKIPPED = 16
 
 
 class Backoff:
-    """After each useless attempt, skips 1, 2, 4, … turns."""
+    """Decides which turns of some speculative work are skipped.
+
+    After each useless attempt, the number of skipped turns doubles: 1, 2, 4, … up to `MAX_SKIPPED`.
+    A useful attempt resets it.
+    """
 
     def __init__(self) -> None:
-        #: How many of the next turns are skipped.
+        #: The number of the next turns that are skipped.
         self._left = 0
         self._skip = 0
 
@@ -22,13 +26,13 @@ class Backoff:
         return self._left > 0
 
     def skip(self) -> bool:
-        """Count a turn, and return whether it is skipped."""
+        """Begin a turn, and return whether it is skipped."""
         if not self._left:
             return False
         self._left -= 1
         return True
 
     def judge(self, *, useless: bool) -> None:
-        """Note whether the attempt of a turn was useless."""
+        """Record whether the last attempt was useless."""
         self._skip = min(MAX_SKIPPED, self._skip * 2 or 1) if useless else 0
         self._left = self._skip

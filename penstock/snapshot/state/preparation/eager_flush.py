@@ -1,4 +1,4 @@
-"""Writes dirty entries before the next snapshot, so that little is left to write after it."""
+"""Writes dirty entries before the next barrier, to shorten the snapshot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ __all__ = ["EagerFlusher"]
 
 
 class EagerFlusher:
-    """Flushes the tables of one backend while its task has no records, or shortly before a barrier.
+    """Writes dirty entries of one backend between two snapshots.
+
+    The runtime calls `run` while the task has no records, or shortly before a barrier.
 
     Arguments:
         tables: the tables of the backend.
-        storage: where their entries are written.
-        is_interrupted: returns whether a snapshot was captured, which is written first.
+        storage: the storage to which the entries are written.
+        is_interrupted: returns whether a captured snapshot waits to be written. The flush then
+            stops.
     """
 
     def __init__(
@@ -32,7 +35,7 @@ class EagerFlusher:
 
     @property
     def wanted(self) -> bool:
-        """Whether `run` would write something now."""
+        """Whether `run` would write entries now."""
         return self._allowed() and (bool(self._layouts_to_scan()) or self._many_dirty())
 
     def _allowed(self) -> bool:
@@ -47,14 +50,15 @@ class EagerFlusher:
         return dirty > self._storage.settings.eager_flush_entries
 
     def announce_snapshot(self) -> None:
-        """Note that a snapshot is due soon."""
+        """Notify all layouts that a snapshot is due soon."""
         for layout in self._tables.layouts:
             layout.announce_snapshot()
 
     def run(self) -> Work[None]:
-        """Write the oldest dirty entries; yields None only, so it may be given up at any step.
+        """Write the oldest dirty entries, and mark them as clean.
 
-        Ends when little is left, or when a snapshot was captured.
+        The generator yields only None, so the caller may abandon it at any step. It ends when few
+        dirty entries are left, or when a snapshot was captured.
         """
         if self._allowed() and (to_scan := self._layouts_to_scan()):
             yield from self._flush_blocks(to_scan[0])
@@ -70,14 +74,18 @@ class EagerFlusher:
         for begin in layout.flush_blocks(self._storage.slicing.clock()):
             if begin is not None:
                 self._policy.note_flushed(layout.table.table_id, [begin])
-            # A record that arrives now should not wait for a second block.
+            # Yield after each block, so that an arriving record waits for one block at most.
             yield None
             if self._is_interrupted():
                 return
         yield None
 
     def end_interval(self, captured: Sequence[CapturedTable]) -> None:
-        """Note what a snapshot captured, and how much of it was flushed before."""
+        """End the interval between two snapshots, and evaluate its eager flushes.
+
+        Arguments:
+            captured: the tables that the new snapshot has captured.
+        """
         parts = {part.table_id: part for part in captured}
 
         def must_write(table: int, flushed: Hashable) -> bool:

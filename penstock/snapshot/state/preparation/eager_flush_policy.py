@@ -1,10 +1,10 @@
-"""Decides whether to flush dirty entries before the next snapshot. Writes nothing itself.
+"""Decides whether to flush dirty entries before the next snapshot.
 
-An eager flush pays if most of its entries have not changed again when the snapshot is captured. A
-key that changes many times between two snapshots is better left alone: each change would be
+An eager flush is useful if most of its entries do not change again before the snapshot. A key that
+changes many times between two snapshots should not be flushed. Each of its changes would be
 written, and each first access after a write costs a look-up. So an entry is flushed at most
-`MAX_FLUSHES` times per interval. After an interval whose flushes were mostly useless, further
-intervals are skipped, until useless flushes are rare.
+`MAX_FLUSHES` times between two snapshots. After an interval in which most flushes were useless, no
+entries are flushed in the next intervals.
 """
 
 from __future__ import annotations
@@ -16,47 +16,59 @@ from penstock.snapshot.state.preparation.backoff import Backoff
 
 __all__ = ["MAX_FLUSHES", "EagerFlushPolicy", "spread_sample"]
 
-#: An entry that has changed again after this many flushes is left alone until the snapshot.
+#: The largest number of eager flushes of one entry between two snapshots.
 MAX_FLUSHES = 2
-# The greatest share of flushed entries that may have changed again when a snapshot is captured.
+# The share of flushed entries above which an interval was useless: these entries have changed again
+# when the snapshot is captured.
 _MAX_USELESS = 1 / 2
 _SAMPLE = 64
-# Of the keys that are flushed together, one in this number may get into the sample.
+# One in this number of the keys that are flushed together is kept for the sample.
 _SAMPLE_STEP = 16
 
 
 def spread_sample(keys: Collection[Hashable]) -> list[Hashable]:
-    """Return some of the keys, spread, since the newest are the likeliest not to change again."""
+    """Return a sample of `keys`, taken at equal distances.
+
+    The last keys were flushed last, and are the least likely to have changed again. So they alone
+    would not be a fair sample.
+    """
     return list(islice(keys, 0, None, max(1, len(keys) // _SAMPLE)))
 
 
 class EagerFlushPolicy:
-    """Decides for one backend, by how many flushed entries changed again."""
+    """Decides when to flush entries of one backend.
+
+    It measures which share of the flushed entries has changed again at the next snapshot.
+    """
 
     def __init__(self) -> None:
-        #: Per table, how often each key was flushed in this interval.
+        #: For each table, the number of flushes of each key since the last snapshot.
         self._flushes: dict[int, dict[Hashable, int]] = {}
-        #: Per table, some of these keys.
+        #: For each table, a sample of the keys that were flushed since the last snapshot.
         self._sampled: dict[int, list[Hashable]] = {}
         self._stopped = False
         self._backoff = Backoff()
 
     @property
     def allowed(self) -> bool:
-        """Whether to flush at all now."""
+        """Whether any entry may be flushed now."""
         return not self._stopped and not self._backoff.is_skipping
 
     def may_flush(self, table: int, oldest: Hashable) -> bool:
-        """Return whether to flush entries of a table, of which this key is the oldest.
+        """Return whether to flush the oldest dirty entries of a table.
 
-        If it was flushed often enough, none is flushed until the snapshot.
+        If the oldest key has reached `MAX_FLUSHES`, no entries are flushed until the next snapshot.
+
+        Arguments:
+            table: the id of the table.
+            oldest: the key of the oldest dirty entry.
         """
         if self._flushes.get(table, {}).get(oldest, 0) >= MAX_FLUSHES:
             self._stopped = True
         return self.allowed
 
     def note_flushed(self, table: int, keys: Sequence[Hashable]) -> None:
-        """Note that these keys were flushed."""
+        """Record that these keys of a table were flushed."""
         flushes = self._flushes.setdefault(table, {})
         for key in keys:
             flushes[key] = flushes.get(key, 0) + 1
@@ -65,13 +77,14 @@ class EagerFlushPolicy:
     def end_interval(
         self, must_write: Callable[[int, Hashable], bool]
     ) -> Mapping[int, Collection[Hashable]]:
-        """Note that a snapshot was captured.
+        """End the interval between two snapshots, and judge its flushes by a sample.
 
         Arguments:
-            must_write: returns whether a flushed entry, by table and key, is written again.
+            must_write: takes a table's id and a flushed key. Returns whether the snapshot has to
+                write this entry again.
 
         Returns:
-            Per table the keys that were flushed since the snapshot before.
+            For each table, the keys that were flushed since the snapshot before.
         """
         if not self._backoff.skip() and self._sampled:
             sample = [

@@ -1,8 +1,8 @@
-"""Prepares the checkpoint of a snapshot that is announced, before its barrier arrives.
+"""Prepares the checkpoint of an announced snapshot before its barrier arrives.
 
-If few writes are expected until the snapshot ends, the checkpoint is made early. A log of the later
-writes is added to it. Otherwise the database is only flushed, so that the checkpoint has less
-to flush.
+If few writes are expected until the snapshot ends, the checkpoint is made early. After the barrier,
+a log of the later writes is added to the checkpoint. If many writes are expected, the database is
+only flushed, so that the checkpoint has less to flush.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.snapshot.state.slices import Work
 
 __all__ = ["EarlyCheckpoint"]
 
-# Preparation begins this much before the snapshot is due, plus 1.5 times its expected duration.
-# Until the barrier, blocks are flushed eagerly again, and the log has room for them.
+# Preparation begins `_LEAD_SECONDS` before the snapshot is due, plus `_LEAD_FACTOR` times the
+# expected duration of the preparation. Blocks that are flushed after it are added to the log.
 _LEAD_SECONDS, _LEAD_FACTOR = 0.02, 1.5
-# The duration of a preparation, until one has been measured.
+# The expected duration of the first preparation, in seconds.
 _FIRST_ESTIMATE_SECONDS = 0.02
 _ESTIMATE_WEIGHT = 1 / 4
-# With less than this, a flush is left to the checkpoint.
+# The number of unflushed bytes from which on an early flush pays.
 _MIN_FLUSH_BYTES = 64 * 1024
 
 
@@ -34,11 +34,11 @@ class _Announced:
 
 
 class EarlyCheckpoint:
-    """Prepares checkpoints of one backend.
+    """Prepares the checkpoints of one backend before the barriers arrive.
 
     Arguments:
-        storage: the database.
-        settings: thresholds of the backend.
+        storage: the storage of the backend, which holds the database.
+        settings: the thresholds of the backend.
     """
 
     def __init__(self, storage: LocalStorage, settings: StateSettings) -> None:
@@ -47,22 +47,22 @@ class EarlyCheckpoint:
         self._announced: list[_Announced] = []
         self._estimate = _FIRST_ESTIMATE_SECONDS
         self._was_prepared = False
-        # Bytes that were written between the last preparation and the end of its snapshot.
+        # The number of bytes that were written between the last preparation and its checkpoint.
         self._late_bytes = 0
 
     def announce_snapshot(self, seconds: float, target: Path) -> None:
-        """Note when a snapshot is due.
+        """Record when the next snapshot is due.
 
         Arguments:
-            seconds: from now.
-            target: folder for its files; see `StateSnapshot.write`.
+            seconds: the time until the snapshot is due.
+            target: the folder for the files of the snapshot; see `StateSnapshot.write`.
         """
         begin = self._now() + seconds - _LEAD_SECONDS - _LEAD_FACTOR * self._estimate
         self._announced = [_Announced(begin, target)]
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for `prepare`."""
+        """Whether it is time to call `prepare` for an announced snapshot."""
         if not self._announced or self._now() < self._announced[0].begin:
             return False
         cold = self._storage.cold
@@ -74,14 +74,18 @@ class EarlyCheckpoint:
         return self._storage.slicing.clock()
 
     def _is_log_small(self) -> bool:
-        """Return whether a log of the later writes is likely to be small.
+        """Return whether the log of an early checkpoint is expected to be small.
 
-        RocksDB keeps the whole log only until a buffer is full, and restoring has to read it.
+        A large log slows down the restore. RocksDB also begins another log when a write buffer is
+        full, and the early checkpoint is then useless.
         """
         return self._late_bytes <= self._max_log_bytes
 
     def prepare(self) -> Work[None]:
-        """Make most of the checkpoint of the announced snapshot; to be driven to its end."""
+        """Make the checkpoint of the announced snapshot early, or flush the database.
+
+        The caller must drive the generator to its end.
+        """
         announced, self._announced = self._announced, []
         storage = self._storage
         if not announced or not storage.is_open:
@@ -95,14 +99,18 @@ class EarlyCheckpoint:
         self._estimate += (self._now() - began - self._estimate) * _ESTIMATE_WEIGHT
 
     def snapshot_captured(self) -> None:
-        """Note that the announced snapshot was captured: it is too late to prepare for it."""
+        """Forget the announced snapshot, because it was captured."""
         self._announced = []
 
     def snapshot_written(self) -> None:
-        """Note that the captured entries are written, before the checkpoint is made."""
+        """Measure how many bytes were written since the preparation.
+
+        Called after the captured entries were written, and before the checkpoint is made.
+        """
         if self._storage.is_open:
             written = self._storage.cold.unflushed_bytes
-            # Without a preparation more may have been written than would have been after one.
+            # Without a preparation, all bytes since the last flush are counted. That may be more
+            # than after a preparation, so the estimate must not rise.
             late = written if self._was_prepared else min(self._late_bytes, written)
             self._late_bytes = late
         self._was_prepared = False
