@@ -1,1 +1,1 @@
-"""Hold keyed state in RocksDB: rows, blocks and checkpoints."""
+"""Keyed state in RocksDB: the database, its rows or blocks, and its checkpoints."""

@@ -1,19 +1,20 @@
-"""Keyed state in RocksDB as blocks, while all of it is in memory.
+"""Stores keyed state in RocksDB as blocks, while all entries are also in memory.
 
-As long as all entries are in memory, no key is looked up in RocksDB: the database serves
-snapshots only. A block of a thousand entries then costs a fraction of a thousand rows, in encoding,
-writing, sorting and compaction. Only entries that were written twice have to be merged.
+While all entries are in memory, no key is looked up in RocksDB. The database is used for snapshots
+only. A block of a thousand entries then costs much less than a thousand rows: less time to encode,
+write, sort and compact. A restore reads all blocks, and the newest block that has a key counts.
 
-**Compaction.** It begins when the blocks of a state hold more than twice its live entries. Once the
-next snapshot is written, the clean entries that no block of its interval has are written again.
-Then the older blocks are removed.
+**Compaction.** It begins when the blocks of a state hold more than about twice its live entries.
+After the next snapshot was written, the store writes all clean entries again that are in no block
+of the last interval. Then it removes the older blocks.
 
-An entry that has changed again meanwhile is left out. Its clean value may be the object that is
-being changed, or be missing because the captured value had to be encoded. It will be written with
-the snapshot that captures the change; until then the older blocks stay.
+The compaction leaves out entries that have changed again meanwhile. The clean value of such an
+entry may be an object that the task is changing. Or there is no clean value, because the captured
+value was encoded. The snapshot that captures the change writes the entry. The older blocks stay
+until then.
 
-A dense table (`dense_layout.py`) writes its blocks again under their own numbers instead, so
-nothing of them has to be compacted.
+A dense table (`dense_layout.py`) replaces each block under the same number, so its blocks need no
+compaction.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["BlockStore"]
 
 
 def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
-    """Return the keys that are in none of the levels."""
+    """Return those of `keys` that are in none of the levels."""
     for level in levels:
         keys = [key for key in keys if key not in level]
     return keys
@@ -44,15 +45,17 @@ def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
 
 @dataclass
 class _BlockSeries:
-    """The blocks of one state that are in the database."""
+    """Counts the entries in the blocks of one state, and notes which blocks are outdated."""
 
-    #: Per number, in order, how many entries the block has.
+    #: The number of entries of each block, by the number of the block.
     blocks: dict[int, int] = field(default_factory=dict)
     entries: int = 0
-    #: Blocks below this number are outdated once a snapshot later than `after` is written.
+    #: The block number below which blocks are outdated. They are removed after a snapshot with a
+    #: higher number than `after` was written.
     outdated_below: int = 0
     after: int | None = None
-    #: The clean level may lack encoded entries until a snapshot later than this one is written.
+    #: The number of a snapshot. Until a later snapshot is written, the clean level may lack entries
+    #: whose captured values were encoded.
     incomplete_until: int = -1
 
     def put(self, number: int, entries: int) -> None:
@@ -61,13 +64,13 @@ class _BlockSeries:
 
 
 class BlockStore(ColdStore):
-    """Writes the blocks of one database, whose tables are all in memory.
+    """Writes the entries of all tables of a backend as blocks, and loads them.
 
     Arguments:
         database: the database.
         codec: encodes keys and values.
-        settings: thresholds of the backend.
-        newest: returns the highest number of a snapshot that was captured.
+        settings: the thresholds of the backend.
+        newest: returns the highest number of a captured snapshot.
     """
 
     def __init__(
@@ -84,25 +87,25 @@ class BlockStore(ColdStore):
         self._series: dict[int, _BlockSeries] = {}
         #: The number of the next block.
         self.next_number = 0
-        # The first block that was written since the last snapshot was.
+        # The number of the first block that was written since the last snapshot was written.
         self._interval_begin = 0
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes that were written since the last requested flush."""
+        """The number of bytes that were written since the last requested flush."""
         return self._database.unflushed_bytes
 
     @property
     def unlisted_bytes(self) -> int:
-        """Bytes that were written since the table files were last listed."""
+        """The number of bytes that were written since the table files were last listed."""
         return self._database.unlisted_bytes
 
     def chunk_entries(self, table: KeyedTable) -> int:
-        """Return how many entries of a table make one block."""
+        """Return how many entries of a table to write as one block."""
         return table.size.block_entries()
 
     def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
-        """Write dirty or captured entries of a table as one block, and make them clean."""
+        """Write dirty or captured entries of a table as one block, and mark them as clean."""
         marked = not MARKS.isdisjoint(map(type, values))
         if not marked:
             self._append(table, keys, values, [])
@@ -127,7 +130,14 @@ class BlockStore(ColdStore):
         written: Sequence[Container[Any]],
         timer: SliceTimer,
     ) -> Work[None]:
-        """Remove outdated blocks, and write live entries again if that pays."""
+        """Compact the blocks of a table, if they hold too many outdated entries.
+
+        Arguments:
+            table: the table. Its oldest captured map is still the map of the snapshot.
+            number: the number of the snapshot whose map was just written.
+            written: collections of the keys that were written since the snapshot before.
+            timer: the timer of the current slice.
+        """
         series = self._series_of(table)
         if series.after is not None:
             if number > series.after:
@@ -138,11 +148,12 @@ class BlockStore(ColdStore):
             return
         series.outdated_below = self._interval_begin
         complete = number > series.incomplete_until
-        # Nothing is evicted and nothing looked up from below, so the clean level keeps its keys.
+        # No entry is evicted or read from the database, so the clean level keeps its keys.
         keys = iter(table.clean)
         while chunk := list(islice(keys, table.size.block_entries())):
             left = _without(chunk, written)
-            # Read again for each chunk: a snapshot may have been captured meanwhile.
+            # The captured maps are read again for each chunk, since a snapshot may be captured
+            # between two slices.
             same = _without(left, (table.dirty, *table.captured[1:]))
             complete = complete and len(same) == len(left)
             if same:
@@ -153,34 +164,35 @@ class BlockStore(ColdStore):
         if complete:
             self._remove_outdated(table, series)
         else:
-            # A snapshot that was captured meanwhile may lack some of the entries left out.
+            # An entry that was left out may have changed after the newest captured snapshot. So the
+            # older blocks stay until a later snapshot is written.
             series.after = self._newest()
 
     def end_interval(self) -> None:
-        """Note that a state snapshot is written."""
+        """Begin a new interval, after a state snapshot was written."""
         self._interval_begin = self.next_number
 
     def reserve(self, end: int) -> None:
-        """Make sure that the following blocks get numbers from `end` on."""
+        """Reserve all block numbers below `end`; further blocks get numbers from `end` on."""
         self.next_number = max(self.next_number, end)
 
     def put_block(
         self, table: KeyedTable, number: int, keys: bytes, values: bytes, entries: int
     ) -> None:
-        """Write a block under a number of its own, in place of an older one.
+        """Write a block under a given number; an older block with this number is replaced.
 
         Arguments:
-            table: whose block it is.
-            number: of the block.
-            keys: the codec's bytes of its keys.
-            values: the codec's bytes of their values.
-            entries: how many there are.
+            table: the table to which the block belongs.
+            number: the number of the block.
+            keys: the keys of the block, encoded by the codec as a batch.
+            values: the values of the block, encoded by the codec as a batch.
+            entries: the number of entries in the block.
         """
         self._put(table, number, (keys, values, self._codec.encode_batch([])), entries)
         table.size.note_mean(len(values) / entries)
 
     def remove_below(self, table: KeyedTable, number: int) -> None:
-        """Remove the blocks of a table with lower numbers."""
+        """Remove all blocks of a table whose number is lower than `number`."""
         series = self._series_of(table)
         series.outdated_below = number
         self._remove_outdated(table, series)
@@ -189,8 +201,8 @@ class BlockStore(ColdStore):
         """Read all blocks of the database into the clean levels of new tables.
 
         Arguments:
-            tables: in the order of their ids.
-            timer: of the current slice.
+            tables: the tables, in the order of their ids.
+            timer: the timer of the current slice.
 
         Raises:
             StoreError: if a block is damaged.

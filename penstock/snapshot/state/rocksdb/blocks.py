@@ -1,10 +1,11 @@
-"""The format of blocks in RocksDB: many entries of one state in one value, by column.
+"""The format of blocks in RocksDB: one value holds many entries of one state.
 
     key    FF FF · state id (2 bytes, big-endian) · number (8 bytes, big-endian)
-    value  msgpack: [keys, values, deleted]     each the codec's bytes of a batch
+    value  msgpack: [keys, values, deleted]     each of the three is a batch, encoded by the codec
 
-Key groups are below FF FF, so blocks and rows never mix. Blocks are read in the order of their
-numbers, and the last block that has a key decides. A database holds blocks or rows, never both.
+The numbers of key groups are lower than FF FF, so the keys of blocks and rows differ. Blocks are
+read in the order of their numbers. If several blocks have the same key, the last of them counts.
+A database holds either blocks or rows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.snapshot.state.entries import StateCodec
 
 __all__ = ["BLOCKS", "StoredBlock", "block_key", "newest_entries", "pack_block", "read_block"]
 
-#: The prefix of all keys of blocks; no key group is as high.
+#: The prefix of the keys of all blocks. No key group has this number.
 BLOCKS = b"\xff\xff"
 _KEY = struct.Struct(">HHQ")
 _NO_GROUP = 0xFFFF
@@ -29,14 +30,15 @@ _NO_GROUP = 0xFFFF
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """A block as it was read.
+    """The decoded content of one block.
 
     Arguments:
-        state: id of the state.
-        number: number of the block; the highest number that has a key decides.
-        keys: keys that got a value.
-        values: for each of them, the value.
-        deleted: keys that were deleted.
+        state: the id of the state.
+        number: the number of the block. If several blocks have the same key, the block with the
+            highest number counts.
+        keys: the keys that got a value.
+        values: the values, in the order of `keys`.
+        deleted: the keys that were deleted.
     """
 
     state: int
@@ -47,7 +49,7 @@ class StoredBlock:
 
 
 def block_key(state: int, number: int) -> bytes:
-    """Return the key of a block in RocksDB."""
+    """Return the key of block `number` in RocksDB, for the state with id `state`."""
     return _KEY.pack(_NO_GROUP, state, number)
 
 
@@ -55,19 +57,19 @@ def pack_block(keys: bytes, values: bytes, deleted: bytes) -> bytes:
     """Return the value of a block in RocksDB.
 
     Arguments:
-        keys: the codec's bytes of the keys that got a value.
-        values: the codec's bytes of these values.
-        deleted: the codec's bytes of the keys that were deleted.
+        keys: the keys that got a value, encoded by the codec as a batch.
+        values: the values of these keys, encoded by the codec as a batch.
+        deleted: the deleted keys, encoded by the codec as a batch.
     """
     packed: bytes = msgpack.packb((keys, values, deleted))
     return packed
 
 
 def read_block(codec: StateCodec, row_key: bytes, data: bytes) -> StoredBlock:
-    """Return the block in a row of RocksDB.
+    """Decode a block from its key and value in RocksDB.
 
     Raises:
-        StoreError: if the row holds no block.
+        StoreError: if the key and value cannot be decoded as a block.
     """
     try:
         _, state, number = _KEY.unpack(row_key)
@@ -79,7 +81,11 @@ def read_block(codec: StateCodec, row_key: bytes, data: bytes) -> StoredBlock:
 
 
 def newest_entries(blocks: Iterable[StoredBlock]) -> Iterator[tuple[int, Any, Any]]:
-    """Yield state id, key and value of each live entry in all blocks of a database."""
+    """Yield the state id, key and value of each live entry in the blocks of a database.
+
+    Arguments:
+        blocks: all blocks of the database, in the order of their numbers.
+    """
     states: dict[int, dict[Any, Any]] = {}
     for block in blocks:
         entries = states.setdefault(block.state, {})

@@ -1,19 +1,21 @@
-"""The files of RocksDB checkpoints: linked or copied into snapshots, and out of them again.
+"""Links or copies the files of RocksDB checkpoints into snapshots, and back.
 
-A table file is recognised by its name within one database, where no name is used twice, so its
-checksum is computed once. Across attempts names recur for other content, and only checksums
-identify a file. All of it is slow and belongs off the event loop. System calls are few: each
-releases the interpreter lock, and under load waits for it again.
+One database never uses the name of a table file twice, so the checksum of each name is computed
+once. Two attempts may use the same name for different content, so only the checksum identifies a
+file across attempts. All functions that read or write files are slow and must run off the event
+loop. They make few system calls. Each system call releases the interpreter lock, and has to wait
+for it again under load.
 
-A linked table file is durable, since RocksDB syncs it before it names it. The MANIFEST is written
-and synced each time. CURRENT and the like are linked from the snapshot before if their content is
-the same. The folder is synced last, for the names.
+RocksDB syncs a table file before its MANIFEST names the file, so a linked table file is durable.
+The MANIFEST is written and synced for each checkpoint. Other files, such as CURRENT, are linked
+from the snapshot before if their content is the same. The folder is synced last, so that the names
+of the files are durable.
 
-For an announced snapshot all of this is done early (`begin_early`). After its barrier the log of
-the later writes is added: one file, whose name is durable already.
+For an announced snapshot, the checkpoint is made before the barrier (`begin_early`). After the
+barrier the log of the later writes is added. It is one file, whose name is already durable.
 
-If the snapshot is on another file system, a file is copied there once and then linked from the
-snapshot before. If nothing can be linked, everything is copied each time.
+If the snapshot is on another file system, a table file is copied there once. Later snapshots link
+it from the snapshot before. If the file system has no links, all files are copied each time.
 """
 
 from __future__ import annotations
@@ -37,15 +39,18 @@ __all__ = ["CheckpointFiles", "link_or_copy"]
 
 logger = logging.getLogger(__name__)
 
-# Bytes of one read call; most table files of RocksDB are smaller.
+# The number of bytes of one read call. Most table files of RocksDB are smaller.
 _CHUNK_BYTES = 8 * 1024 * 1024
 
 
 def link_or_copy(source: Path, target: Path) -> bool:
-    """Make `target` a hard link of `source`, or else a copy; return whether it is a link.
+    """Make `target` a hard link to `source`, or a copy if a link is not possible.
+
+    Returns:
+        Whether `target` is a link.
 
     Raises:
-        OSError: if neither is possible.
+        OSError: if `source` does not exist or cannot be copied.
     """
     try:
         os.link(source, target)
@@ -74,7 +79,7 @@ def _checksum(path: Path) -> str:
         os.close(descriptor)
 
 
-#: The files of a checkpoint, and how many bytes of them are new.
+#: The files of a checkpoint, and how many of their bytes are new and linked.
 _Made = tuple[tuple[FileRecord, ...], SnapshotBytes]
 
 
@@ -87,14 +92,14 @@ class _KnownFile:
 
 @dataclass(frozen=True)
 class _EarlyCheckpoint:
-    """A checkpoint without its log.
+    """A checkpoint that was made before the barrier, and still lacks its log.
 
     Arguments:
-        target: its folder.
-        log: name of the log's file, which is still empty.
-        files: all other files.
-        size: of these files.
-        known: the files that were known before.
+        target: the folder of the checkpoint.
+        log: the name of the log file, which is still empty.
+        files: all other files of the checkpoint.
+        size: how many bytes of `files` are new and linked.
+        known: the files of the checkpoint before, by name.
     """
 
     target: Path
@@ -105,38 +110,42 @@ class _EarlyCheckpoint:
 
 
 class CheckpointFiles:
-    """Makes the checkpoints of one database and remembers the files of the newest.
+    """Makes the checkpoints of one database.
+
+    It remembers the files of the newest checkpoint, so that the next one can share them.
 
     Arguments:
-        scratch: a local folder beside the database, made and removed as needed.
+        scratch: a temporary folder on the file system of the database. It is used for snapshots
+            on another file system.
     """
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        # By name, the files of the newest checkpoint, or of the snapshot that was restored.
+        # The files of the newest checkpoint, or of the restored snapshot, by name.
         self._known: dict[str, _KnownFile] = {}
-        # By name, the checksums of files that are in no checkpoint yet.
+        # The checksums of files that are in no checkpoint yet, by name.
         self._checksums: dict[str, str] = {}
         self._way: str | None = None
         self._early: _EarlyCheckpoint | None = None
-        # Skips early checkpoints after one whose log lacked writes.
+        # Skips early checkpoints after an early checkpoint whose log lacked some writes.
         self._backoff = Backoff()
 
     @property
     def has_early(self) -> bool:
-        """Whether `begin_early` has made a checkpoint that is not used yet."""
+        """Whether there is an early checkpoint that was neither completed nor discarded."""
         return self._early is not None
 
     def take_over(self, source: Path, files: Sequence[FileRecord], folder: Path) -> None:
         """Link or copy the files of a snapshot into a working folder.
 
         Arguments:
-            source: the snapshot's folder, which the files' names are relative to; only read.
-            files: the files.
-            folder: the working folder; an older one is replaced.
+            source: the folder of the snapshot, which is only read. The names of the files are
+                relative to it.
+            files: the files of the snapshot.
+            folder: the working folder. If it exists, it is removed first.
 
         Raises:
-            StoreError: if a file is missing or can't be read.
+            StoreError: if a file is missing or cannot be read, or the disk is full.
         """
         if folder.exists():
             shutil.rmtree(folder)
@@ -147,11 +156,11 @@ class CheckpointFiles:
             try:
                 if path.suffix == ".sst":
                     if not link_or_copy(stored, path):
-                        # Later snapshots link it, and expect that it is durable.
+                        # Later snapshots link this copy, so it must be durable.
                         sync_path(path)
                     self._known[path.name] = _KnownFile(file.size, file.checksum, stored)
                 else:
-                    # RocksDB continues to write to some of these.
+                    # RocksDB writes to some of these files, so they are copied and not linked.
                     shutil.copyfile(stored, path)
             except OSError as error:
                 if full := no_room_message(error):
@@ -160,9 +169,10 @@ class CheckpointFiles:
                 raise StoreError(message, stored) from error
 
     def compute_checksum(self, database: RocksDatabase) -> bool:
-        """Compute the checksum of one table file that the next checkpoint may have; slow.
+        """Compute the checksum of one table file for the next checkpoint; slow.
 
-        Returns False if there was none to compute.
+        Returns:
+            False if the checksums of all table files are known, or a file cannot be read.
         """
         try:
             for name in database.tables():
@@ -170,16 +180,16 @@ class CheckpointFiles:
                     self._checksums[name] = _checksum(database.folder / name)
                     return True
         except OSError as error:
-            # A compaction may have removed the file. Other faults show at the checkpoint.
+            # A compaction may have removed the file. Other errors are raised at the checkpoint.
             logger.debug("a checksum was not computed early: %s", error)
         return False
 
     def begin_early(self, database: RocksDatabase, target: Path) -> None:
-        """Make a checkpoint in `target` without its log; slow.
+        """Make an early checkpoint in `target`, still without its log; slow.
 
-        The database logs the writes from now on, until `checkpoint` or `discard_early`. If the
-        logs of early checkpoints lacked writes lately, the database is only flushed. A fault shows
-        at the next `checkpoint`. An existing `target` is left as it is.
+        From then on the database logs its writes, until `checkpoint` or `discard_early` is called.
+        If the last log of an early checkpoint lacked writes, the database may only be flushed. If
+        `target` exists, the call has no effect. Errors are raised only by the next `checkpoint`.
         """
         self.discard_early(database)
         if self._backoff.skip():
@@ -199,7 +209,7 @@ class CheckpointFiles:
             shutil.rmtree(target, ignore_errors=True)
 
     def discard_early(self, database: RocksDatabase) -> None:
-        """Remove the checkpoint that `begin_early` made, if there is one; slow."""
+        """Remove the early checkpoint that `begin_early` has made, if there is one; slow."""
         early, self._early = self._early, None
         if early is not None:
             database.stop_log()
@@ -214,16 +224,16 @@ class CheckpointFiles:
         shutil.rmtree(early.target, ignore_errors=True)
 
     def checkpoint(self, database: RocksDatabase, target: Path) -> _Made:
-        """Make a durable checkpoint of the database in `target`; slow.
+        """Make a durable checkpoint of the database in the folder `target`; slow.
 
-        The caller makes the entry of `target` in its parent durable.
+        The caller must sync the parent folder of `target`.
 
         Returns:
-            The files with their checksums, named relative to the parent of `target`, and how many
-            bytes of them are new.
+            The files with their checksums, named relative to the parent of `target`; and how many
+            of their bytes are new and linked.
 
         Raises:
-            StoreError: if it can't be written.
+            StoreError: if the checkpoint cannot be written.
         """
         try:
             early, self._early = self._early, None
@@ -235,7 +245,7 @@ class CheckpointFiles:
                 self._forget(early)
             return self._write(database, target)
         except Exception as error:
-            # rocksdict raises plain exceptions.
+            # rocksdict raises instances of `Exception` itself, not of a class of its own.
             raise StoreError(
                 f"cannot write the checkpoint of a state: {error}",
                 target,
@@ -283,7 +293,8 @@ class CheckpointFiles:
             known[name] = _KnownFile(len(data), checksum, stored)
         if begin_log:
             (target / database.begin_log()).touch(exist_ok=False)
-        # Last: on most file systems the sync of the file before has synced it already.
+        # The folder is synced last. On most file systems, the sync of the last file has already
+        # synced the folder, so this call is cheap.
         sync_path(target)
         if upload:
             shutil.rmtree(self._scratch)
@@ -295,7 +306,11 @@ class CheckpointFiles:
         return files, SnapshotBytes(new, sum(file.size for file in files) - new)
 
     def _upload(self, source: Path, stored: Path, old: _KnownFile | None) -> bool:
-        """Bring a table file to another file system; return whether it had to be copied."""
+        """Link or copy a table file into a snapshot on another file system.
+
+        Returns:
+            Whether the file was copied, since no earlier snapshot has a file to link.
+        """
         self._log_way("uploaded once to another file system", stored.parent)
         if old is not None and _link_stored(old.stored, stored):
             return False
@@ -310,7 +325,7 @@ class CheckpointFiles:
 
 
 def _link_stored(old: Path, new: Path) -> bool:
-    # The snapshot that held it may be deleted by now, or its file system has no links.
+    # This fails if the snapshot with the old file was removed, or the file system has no links.
     try:
         os.link(old, new)
     except OSError:

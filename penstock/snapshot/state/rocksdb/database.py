@@ -1,14 +1,15 @@
-"""One RocksDB database in a local working folder: opening, writing, reading, flushing.
+"""Opens, writes, reads and flushes one RocksDB database in a local working folder.
 
-Keys and values are bytes (raw mode). As a rule there is no write-ahead log: a snapshot serves
-as one.
+Keys and values are bytes (raw mode). Usually writes are not logged, since the state is restored
+from a snapshot after a failure.
 
-After an early checkpoint the later writes are logged, and a copy of this **log** is added to the
-checkpoint. That is what a crash right after the last write would have left, as long as one log has
-all these writes. When a write buffer is full, RocksDB begins another log, and there is none to add.
+After an early checkpoint, RocksDB logs the later writes in its write-ahead log. A copy of this
+**log** is then added to the checkpoint. The result is the same as after a crash, so RocksDB can
+open it. This needs a single log with all these writes. When a write buffer is full, RocksDB begins
+another log. The early checkpoint is then not used.
 
-Methods that take more than microseconds are marked as slow. They belong off the event loop, and
-release the interpreter lock.
+Methods that take more than some microseconds are marked as slow. They must run off the event loop,
+and they release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ __all__ = ["CHECKSUM_BYTES", "RocksDatabase"]
 logger = logging.getLogger(__name__)
 
 _GROUP = struct.Struct(">H")
-#: After this many bytes were written there are likely to be table files whose checksum is unknown.
+#: The number of written bytes after which there are probably table files without a checksum.
 CHECKSUM_BYTES = 1024 * 1024
 
 
 class RocksDatabase:
-    """The database of one subtask.
+    """One open RocksDB database, which holds the keyed state of one subtask.
 
     Arguments:
-        folder: its folder; if there is a database in it, that is opened.
-        shared: block cache and write buffers.
-        make_options: returns the options to open it with.
+        folder: the folder of the database. A new database is made if the folder has none.
+        shared: the block cache and write buffers.
+        make_options: returns the options with which to open the database.
     """
 
     def __init__(
@@ -54,16 +55,17 @@ class RocksDatabase:
     ) -> None:
         self.folder = folder
         self._write_options, self._logged_options = WriteOptions(), WriteOptions()
-        # The package's stub takes this property for a method.
+        # The type stub of rocksdict declares this property as a method.
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]
-        #: The name of the log, while writes are logged.
+        #: The name of the log file while writes are logged, otherwise None.
         self.log: str | None = None
-        #: Bytes that were written since the names of table files were last read.
+        #: The number of bytes that were written since the table files were last listed.
         self.unlisted_bytes = 0
-        #: Bytes that were written since the last requested flush.
+        #: The number of bytes that were written since the last requested flush.
         self.unflushed_bytes = 0
         options = make_options(shared)
-        # With a named column family, or rocksdict takes buffers and cache from the OPTIONS file.
+        # The column family is named, since rocksdict would otherwise take the sizes of buffers and
+        # cache from the OPTIONS file in the folder.
         self._database = Rdict(str(folder), options, column_families={"default": options})
         self._database.set_write_options(self._write_options)
         self._table_files = TableFiles(folder)
@@ -75,7 +77,7 @@ class RocksDatabase:
         shared: SharedMemory,
         make_options: Callable[[SharedMemory], Options] = database_options,
     ) -> RocksDatabase:
-        """Open an empty database in `folder`, and remove what an earlier run left there; slow."""
+        """Remove `folder` if it exists, and open an empty database there; slow."""
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
@@ -85,14 +87,19 @@ class RocksDatabase:
 
     @staticmethod
     def new_batch() -> WriteBatch:
-        """Return an empty batch of rows: `batch[key] = value`, `del batch[key]`."""
+        """Return an empty batch of writes.
+
+        Use `batch[key] = value` to put a row, and `del batch[key]` to delete a row.
+        """
         return WriteBatch(raw_mode=True)
 
     def write(self, batch: WriteBatch) -> None:
-        """Write the rows of `batch`. Holds the interpreter lock.
+        """Write the rows of `batch` to the database.
+
+        This call does not release the interpreter lock.
 
         Raises:
-            StoreError: if they can't be written; after that, nothing can.
+            StoreError: if the rows cannot be written. All later writes will fail, too.
         """
         try:
             size = batch.size_in_bytes()
@@ -104,10 +111,10 @@ class RocksDatabase:
             raise self._explain("write", error) from error
 
     def get(self, row_key: bytes) -> bytes | None:
-        """Return the value of a row, or None.
+        """Return the value of a row, or None if there is no such row.
 
         Raises:
-            StoreError: if it can't be read.
+            StoreError: if the row cannot be read.
         """
         try:
             value: bytes | None = self._database.get(row_key)
@@ -116,13 +123,23 @@ class RocksDatabase:
         return value
 
     def rows(self, first_group: int, end_group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Return all rows of a range of key groups, in order, as they are at this call."""
+        """Return an iterator over all rows of a range of key groups, in order.
+
+        Writes after this call do not change the result.
+
+        Arguments:
+            first_group: the first key group.
+            end_group: the key group after the last one.
+        """
         end = _GROUP.pack(end_group)
         items = self._items(_GROUP.pack(first_group))
         return takewhile(lambda row: row[0] < end, items)
 
     def rows_of(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return all rows whose key begins with `prefix`, as they are at this call."""
+        """Return an iterator over all rows whose key begins with `prefix`.
+
+        Writes after this call do not change the result.
+        """
         return takewhile(lambda row: row[0].startswith(prefix), self._items(prefix))
 
     def _items(self, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -137,7 +154,7 @@ class RocksDatabase:
         return explained()
 
     def _explain(self, what: str, error: Exception) -> StoreError:
-        # rocksdict raises plain exceptions.
+        # rocksdict raises instances of `Exception` itself, so the text of the error is examined.
         return StoreError(
             f"cannot {what} keyed state: {error}",
             self.folder,
@@ -145,24 +162,27 @@ class RocksDatabase:
         )
 
     def holds_blocks(self) -> bool:
-        """Return whether there is a block in it."""
+        """Return whether the database holds at least one block."""
         return next(self.rows_of(BLOCKS), None) is not None
 
     # --- files ---
 
     def tables(self) -> list[str]:
-        """Return the names of the table files; slow.
+        """Return the names of the table files of the database; slow.
 
         Raises:
-            OSError: if they can't be read.
+            OSError: if the MANIFEST cannot be read.
         """
         self.unlisted_bytes = 0
         return self._table_files.names()
 
     def flush(self) -> None:
-        """Write the entries in memory to a table file; slow. Faults show at the next checkpoint."""
+        """Flush the write buffers to a table file; slow.
+
+        An error is only logged here. The next `checkpoint` raises it.
+        """
         self.unflushed_bytes = 0
-        # The checksum of the new file can be computed early, too.
+        # This makes `wants_checksums` true, so that the checksum of the new file is computed early.
         self.unlisted_bytes = max(self.unlisted_bytes, CHECKSUM_BYTES)
         try:
             self._database.flush()
@@ -170,34 +190,42 @@ class RocksDatabase:
             logger.debug("an early flush failed: %s", error)
 
     def checkpoint(self, folder: Path) -> CheckpointContent:
-        """Flush, and link the table files of the database into a new folder; slow.
+        """Flush the database, and link its table files into a new folder; slow.
+
+        The caller writes the other files of the checkpoint, and syncs the folder.
 
         Arguments:
-            folder: is made; its parent exists. The caller writes the other files and syncs it.
+            folder: the folder to make. Its parent must exist.
 
         Raises:
-            OSError: if the folder can't be made.
-            Exception: if RocksDB can't flush, or can't make the checkpoint itself if it has to.
+            OSError: if the folder cannot be made.
+            Exception: if RocksDB cannot flush the database, or cannot make the checkpoint.
         """
         self._database.flush()
         self.unlisted_bytes = self.unflushed_bytes = 0
         return self._table_files.link(folder, self._database)
 
     def begin_log(self) -> str:
-        """Log the writes from now on, and return the log's name; slow. Only after `checkpoint`."""
+        """Begin to log all writes, and return the name of the log file; slow.
+
+        Call this method after `checkpoint`, and before any later write.
+        """
         self.log = self._newest_log()
         return self.log
 
     def stop_log(self) -> str | None:
-        """Stop logging, and return the name of the log, if there was one."""
+        """Stop logging writes, and return the name of the log file, or None if there was none."""
         name, self.log = self.log, None
         return name
 
     def end_log(self) -> bytes | None:
-        """Stop logging, and return the log, or None if it lacks some of the writes; slow.
+        """Stop logging writes, and return the content of the log; slow.
+
+        Returns:
+            The bytes of the log, or None if the log does not contain all writes since `begin_log`.
 
         Raises:
-            OSError: if it can't be read.
+            OSError: if the log file cannot be read.
         """
         name = self.stop_log()
         if name is None:
@@ -206,7 +234,7 @@ class RocksDatabase:
             data = (self.folder / name).read_bytes()
         except FileNotFoundError:
             return None
-        # If there is a newer log, RocksDB has flushed the writes that this one had.
+        # If there is a newer log, some writes are in that log, and this log is not complete.
         return data if self._newest_log() == name else None
 
     def _newest_log(self) -> str:

@@ -1,4 +1,4 @@
-"""Classifies the errors of RocksDB, which have a text but no number."""
+"""Classifies the errors of RocksDB by their text, since they have no error number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["no_room_message", "rocks_recoverability"]
 
 
 def rocks_recoverability(error: Exception) -> Recoverability:
-    """Return whether a restart may help after an error of RocksDB."""
+    """Return whether the job can recover from an error of RocksDB by a restart."""
     if isinstance(error, OSError):
         return recoverability_of(error)
     if os.strerror(errno.EFBIG) in str(error):
@@ -21,7 +21,7 @@ def rocks_recoverability(error: Exception) -> Recoverability:
 
 
 def no_room_message(error: Exception) -> str | None:
-    """Return the message for a restore that failed because the disk is full, else None."""
+    """Return the message of a failed restore if the disk is full, otherwise None."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if not full and os.strerror(errno.ENOSPC) not in str(error):
         return None

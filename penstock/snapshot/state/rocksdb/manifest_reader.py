@@ -1,17 +1,18 @@
 """Reads the list of table files of an open RocksDB database from its MANIFEST.
 
-The MANIFEST is a log of *version edits*: each adds and removes table files. `CURRENT` names the
-MANIFEST in use. RocksDB only appends to it. When it is too large, RocksDB writes a new one that
-begins with the present state, and points `CURRENT` to that.
+The MANIFEST is a log of *version edits*. Each edit adds or removes table files. The file `CURRENT`
+contains the name of the MANIFEST in use. RocksDB only appends to the MANIFEST. When it becomes too
+large, RocksDB writes a new MANIFEST with the current list of files, and updates `CURRENT`.
 
-Why RocksDB is not asked for the list: an edit is in the MANIFEST before RocksDB acts on it, so its
-list belongs to no known length of the MANIFEST. Only the MANIFEST itself defines the files of
-each of its prefixes.
+RocksDB also has a function that returns the list of files. It cannot be used here: RocksDB writes
+an edit to the MANIFEST before it applies the edit. So it is not known to which length of the
+MANIFEST the returned list belongs. A checkpoint needs a prefix of the MANIFEST and exactly the
+files that this prefix names.
 
-The formats here are those that RocksDB writes for a database with one column family and no blob
-files. Everything else is refused, so that nothing is ever guessed. Sources: RocksDB's
-`db/log_format.h` and `db/version_edit.h`, and its wiki pages "MANIFEST" and "Write Ahead Log File
-Format". As of RocksDB 9.8.
+The reader supports only the format that RocksDB writes for a database with one column family and no
+blob files. It refuses all other formats with an error. Sources: `db/log_format.h` and
+`db/version_edit.h` of RocksDB 9.8, and the pages "MANIFEST" and "Write Ahead Log File Format" of
+its wiki.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ __all__ = [
     "records",
 ]
 
-# The format on disk: the log's blocks and the types of fragments in it.
+# The format of the log on disk: the size of its blocks, and the header and types of its fragments.
 _BLOCK_BYTES = 32 * 1024
 _HEADER = struct.Struct("<IHB")  # masked CRC-32C of type and payload, length, type
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MASK_DELTA = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
+_POLYNOMIAL = 0x82F63B78  # the Castagnoli polynomial of CRC-32C, with its bits reversed
 
-# The format on disk: fields of an edit that are read, and the parts of those that are skipped.
+# The format of an edit on disk: the tags of the fields that are read, and the parts of each field
+# that is skipped.
 _DELETED_FILE, _NEW_FILE = 6, 103
 _NUMBER, _BYTES = "number", "bytes"
 _SKIPPED_FIELDS: dict[int, tuple[str, ...]] = {
@@ -53,31 +55,32 @@ _SKIPPED_FIELDS: dict[int, tuple[str, ...]] = {
     10: (_NUMBER,),  # least log number to keep
     203: (_NUMBER,),  # highest column family
 }
-# Fields with this bit may be skipped: they are bytes with their length before them.
+# A field whose tag has this bit can be skipped. It consists of a length and that number of bytes.
 _IGNORABLE = 1 << 13
-# … but these four are older than that rule: blob files and write-ahead logs, which are not used.
+# Four tags have the bit `_IGNORABLE`, but another format. They belong to blob files and write-ahead
+# logs, which are not used.
 _IRREGULAR = range(_IGNORABLE + 2, _IGNORABLE + 6)
-# Fields within a new file.
+# The tags of the fields within the description of a new file.
 _END_OF_FILE, _OLDEST_BLOB, _ESSENTIAL = 1, 4, 1 << 6
 
 _READ_BYTES = 64 * 1024
 
 
 class UnknownManifestError(StoreError):
-    """A MANIFEST is damaged, or has a field that is not known here.
+    """A MANIFEST is damaged, or has a field that the reader does not know.
 
-    Nothing is lost: RocksDB can make the checkpoint itself.
+    No data is lost: RocksDB can still make the checkpoint itself.
     """
 
 
 @dataclass(frozen=True)
 class Version:
-    """The table files of a database after one of its edits.
+    """The table files of a database after one edit of its MANIFEST.
 
     Arguments:
-        name: of its MANIFEST.
-        data: the MANIFEST up to the last complete edit.
-        files: per number of a table file its size in bytes.
+        name: the name of the MANIFEST.
+        data: the content of the MANIFEST up to the end of this edit.
+        files: the size of each table file in bytes, by the number of the file.
     """
 
     name: str
@@ -86,10 +89,12 @@ class Version:
 
 
 class ManifestReader:
-    """Follows the MANIFEST of one open database; reads each edit once.
+    """Reads the edits that RocksDB appends to the MANIFEST of one open database.
+
+    Each edit is decoded only once.
 
     Arguments:
-        folder: of the database.
+        folder: the folder of the database.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -99,11 +104,13 @@ class ManifestReader:
         self._files: dict[int, int] = {}
 
     def read(self) -> Version:
-        """Return the newest version; everything that was flushed before the call is in it.
+        """Read the new edits, and return the newest version.
+
+        It contains all table files that were flushed before this call and are still in use.
 
         Raises:
-            UnknownManifestError: if it cannot be understood; make a new reader then.
-            OSError: if a file cannot be read.
+            UnknownManifestError: if the MANIFEST cannot be decoded. Do not use this reader again.
+            OSError: if CURRENT or the MANIFEST cannot be read.
         """
         while True:
             name = os.fsdecode(read_file(self._folder / "CURRENT")).strip()
@@ -111,7 +118,7 @@ class ManifestReader:
                 data = read_file(self._folder / name, self._end)
                 break
             except FileNotFoundError:
-                # It was replaced meanwhile if CURRENT names another one now.
+                # If CURRENT has another name now, RocksDB has replaced the MANIFEST: try again.
                 if read_file(self._folder / "CURRENT").strip() == os.fsencode(name):
                     raise
         if name != self._name:
@@ -129,13 +136,13 @@ class ManifestReader:
 
 
 def read_file(path: Path, expected: int = 0) -> bytes:
-    """Read a whole file in as few calls as possible.
+    """Read a whole file with as few system calls as possible.
 
-    Each call releases the interpreter lock, and waits for it under load.
+    Each system call releases the interpreter lock, and has to wait for it again under load.
 
     Arguments:
-        path: of the file.
-        expected: a guess of its size in bytes.
+        path: the path of the file.
+        expected: an estimate of the size of the file, in bytes.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -150,22 +157,22 @@ def read_file(path: Path, expected: int = 0) -> bytes:
 
 
 def records(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the complete records of a log, each with its end.
+    """Yield the complete records of a log, each as its end position and its bytes.
 
-    An incomplete record at the end is left out: it is being written.
+    If the last record is incomplete, it is left out, since RocksDB is still writing it.
 
     Arguments:
-        data: the log from its beginning.
-        start: where to begin, in bytes; the end of a record.
+        data: the content of the log from its beginning.
+        start: the position in bytes at which to begin. It must be 0 or the end of a record.
 
     Raises:
-        ValueError: if the log is damaged, or is something else.
+        ValueError: if the log is damaged, or has another format.
     """
     position, parts = start, list[bytes]()
     while True:
         room = _BLOCK_BYTES - position % _BLOCK_BYTES
         if room < _HEADER.size:
-            # Too little for a header: filled with zeros.
+            # The rest of a block is filled with zeros if it is too short for a header.
             position += room
             continue
         begin = position + _HEADER.size
@@ -186,7 +193,11 @@ def records(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _apply(edit: bytes, files: dict[int, int]) -> None:
-    """Add and remove the table files of an edit; `ValueError` if it has unknown fields."""
+    """Apply an edit to the table files in `files`.
+
+    Raises:
+        ValueError: if the edit has an unknown field, or removes a file that is not in `files`.
+    """
     fields = _Fields(edit)
     removed, added = [], {}
     while fields.left():
@@ -204,7 +215,8 @@ def _apply(edit: bytes, files: dict[int, int]) -> None:
             fields.skip(_BYTES)
         else:
             raise ValueError(f"an edit has a field {tag}")
-    # In this order: a file that moves to another level is removed and added.
+    # Files are removed first, since an edit that moves a file to another level both removes and
+    # adds it.
     for number in removed:
         if files.pop(number, None) is None:
             raise ValueError(f"an edit removes file {number}, which is not there")
@@ -212,7 +224,7 @@ def _apply(edit: bytes, files: dict[int, int]) -> None:
 
 
 class _Fields:
-    """Reads the fields of an edit, one after the other."""
+    """Decodes the fields of one edit, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -224,7 +236,7 @@ class _Fields:
         return self._position < len(self._data)
 
     def number(self) -> int:
-        """Read a varint: seven bits a byte, the lowest first."""
+        """Read a varint: each byte has seven bits of the number, the lowest bits first."""
         value = shift = 0
         while True:
             byte = self._data[self._position]
@@ -240,10 +252,10 @@ class _Fields:
             self._position += number
 
     def new_file(self) -> tuple[int, int]:
-        """Read a new file; return its number and its size in bytes."""
+        """Read the description of a new file, and return the file's number and size in bytes."""
         self.number()  # level
         number, size = self.number(), self.number()
-        for part in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # keys and sequence numbers, from and to
+        for part in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # the ranges of keys and sequence numbers
             self.skip(part)
         while (tag := self.number()) != _END_OF_FILE:
             if tag & _ESSENTIAL or tag == _OLDEST_BLOB:
@@ -263,13 +275,14 @@ _CRC_TABLE = _crc_table()
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the CRC-32C (RFC 3720) of bytes, masked as RocksDB stores it.
+    """Return the CRC-32C (RFC 3720) of `data`, masked as in the files of RocksDB.
 
-    Takes about 50 ns a byte, and a snapshot adds one or two thousand bytes. Python has no CRC-32C.
+    Python's standard library has no CRC-32C. This function takes about 50 ns for each byte, and a
+    snapshot adds only one or two thousand bytes to the MANIFEST.
     """
     table, crc = _CRC_TABLE, 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
     crc ^= 0xFFFFFFFF
-    # Masked, since the CRC of data that contains CRCs detects less.
+    # RocksDB masks the CRC, since the CRC of data that itself contains CRCs detects fewer errors.
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""How a database is opened: memory, sizes of files, background work."""
+"""The options of a RocksDB database: memory, file sizes and background work."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from rocksdict import (
 
 __all__ = ["SharedMemory", "database_options"]
 
-# Small, so that most of a snapshot is flushed in the background while the rest is being written:
-# flushing 100,000 entries at the end takes about 45 ms, and the rest that is left with this size
-# 15 ms. Half of it would make that 8 ms. But the writes after an early checkpoint have to fit.
+# The write buffer is small, so that RocksDB flushes most of a snapshot in the background while the
+# rest is written. With this size, the flush at the end of 100,000 entries takes 15 ms instead of
+# 45 ms. A smaller buffer might not hold the writes after an early checkpoint.
 _MAX_WRITE_BUFFER_BYTES = 1024 * 1024
 _MIN_WRITE_BUFFER_BYTES = 256 * 1024
-# Every checkpoint has a copy of the MANIFEST, which grows by about 2 KiB a snapshot. Each table
-# file takes 150 to 300 bytes of a new one, so this leaves room for more than 1,000 of them.
+# Each checkpoint has a copy of the MANIFEST, which grows by about 2 KiB for each snapshot. In a new
+# MANIFEST each table file takes 150 to 300 bytes, so this size is enough for 1,000 table files.
 _MAX_MANIFEST_BYTES = 512 * 1024
 
 
 class SharedMemory:
     """The block cache and the write-buffer limit that all backends of a process share.
 
-    Write buffers are charged to the cache, so `capacity_bytes` bounds both together.
+    The memory of the write buffers counts as a part of the cache. So `capacity_bytes` limits both
+    together.
 
     Arguments:
-        capacity_bytes: memory for both.
+        capacity_bytes: the memory of the block cache and the write buffers together, in bytes.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -42,60 +43,61 @@ class SharedMemory:
         self._users = 0
 
     def join(self) -> None:
-        """Count one more backend that uses it."""
+        """Register one more backend that uses this memory."""
         self._users += 1
 
     def leave(self) -> None:
-        """Count one backend less."""
+        """Unregister one backend that used this memory."""
         self._users -= 1
 
     def share_bytes(self) -> int:
-        """Return the share of one backend, in bytes."""
+        """Return the share of one registered backend in this memory, in bytes."""
         return self.capacity_bytes // max(1, self._users)
 
 
 def database_options(
     shared: SharedMemory, max_manifest_bytes: int = _MAX_MANIFEST_BYTES
 ) -> Options:
-    """Return the options of a database.
+    """Return the RocksDB options with which to open a database.
 
     Arguments:
-        shared: its block cache and write buffers.
-        max_manifest_bytes: a MANIFEST that is larger is replaced.
+        shared: the block cache and write buffers of the database.
+        max_manifest_bytes: the size of the MANIFEST, in bytes, at which RocksDB begins a new one.
     """
     options = Options(raw_mode=True)
     options.create_if_missing(True)
-    # Only one thread writes.
+    # Only one thread writes to the database.
     options.set_allow_concurrent_memtable_write(False)
     buffer_bytes = min(_MAX_WRITE_BUFFER_BYTES, shared.capacity_bytes // 4)
     options.set_write_buffer_size(max(_MIN_WRITE_BUFFER_BYTES, buffer_bytes))
     options.set_write_buffer_manager(shared.write_buffers)
-    # Levels and files in proportion to the buffers; small files are shared by more snapshots.
+    # Levels and files are small, like the write buffers. More snapshots can share small files.
     options.set_level_zero_file_num_compaction_trigger(8)
-    # High: on a busy machine a compaction takes long. A flush, and with it a snapshot, waits for it
-    # when one more file would slow down writes.
+    # These limits are high, since a compaction takes long on a busy machine. At the first limit, a
+    # flush and its snapshot would have to wait for the compaction.
     options.set_level_zero_slowdown_writes_trigger(400)
     options.set_level_zero_stop_writes_trigger(500)
     options.set_max_bytes_for_level_base(32 * 1024 * 1024)
     options.set_target_file_size_base(8 * 1024 * 1024)
-    # The output of a compaction is synced bit by bit, so that the next sync need not wait for it.
+    # A compaction syncs its output in small parts, so that other syncs do not wait long for it.
     options.set_bytes_per_sync(256 * 1024)
-    # Flushing 100,000 entries takes as long with lz4 as without, and half the space.
+    # With lz4, a flush of 100,000 entries takes the same time, and the files half the space.
     options.set_compression_type(DBCompressionType.lz4())
     blocks = BlockBasedOptions()
     blocks.set_block_cache(shared.cache)
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_bloom_filter(10, False)
     options.set_block_based_table_factory(blocks)
-    # The log of a snapshot is complete, or it is damaged.
+    # The log in a snapshot must be complete. If its end is missing, RocksDB must raise an error.
     options.set_wal_recovery_mode(DBRecoveryMode.absolute_consistency())
     options.set_max_open_files(128)
     options.set_max_background_jobs(2)
-    # Records come first; a compaction is not urgent.
+    # Compactions are less urgent than records, so their threads have a lower priority.
     environment = Env()
     environment.lower_thread_pool_cpu_priority()
     options.set_env(environment)
-    # One small LOG, no statistics, and no 4 MiB reserved for each MANIFEST.
+    # RocksDB keeps one small LOG file, writes no statistics, and reserves little space for each
+    # MANIFEST instead of 4 MiB.
     options.set_keep_log_file_num(1)
     options.set_max_log_file_size(1024 * 1024)
     options.set_stats_dump_period_sec(0)

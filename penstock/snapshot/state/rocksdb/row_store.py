@@ -1,4 +1,7 @@
-"""Keyed state in RocksDB as rows, one for each entry, so that entries may be evicted."""
+"""Stores keyed state in RocksDB as rows, so that entries may be evicted.
+
+Each entry has one row.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ __all__ = ["RowStore"]
 
 
 class RowStore(ColdStore):
-    """Reads and writes the rows of one database.
+    """Reads and writes the entries of all tables of a backend as rows of one database.
 
     Arguments:
         database: the database.
@@ -37,12 +40,12 @@ class RowStore(ColdStore):
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes that were written since the last requested flush."""
+        """The number of bytes that were written since the last requested flush."""
         return self._database.unflushed_bytes
 
     @property
     def unlisted_bytes(self) -> int:
-        """Bytes that were written since the table files were last listed."""
+        """The number of bytes that were written since the table files were last listed."""
         return self._database.unlisted_bytes
 
     def chunk_entries(self, table: KeyedTable) -> int:
@@ -50,7 +53,7 @@ class RowStore(ColdStore):
         return table.size.chunk_entries()
 
     def write(self, table: KeyedTable, keys: list[Any], values: list[Any]) -> None:
-        """Write dirty or captured entries of a table, and make them clean."""
+        """Write dirty or captured entries of a table as rows, and mark them as clean."""
         encoded, marked = encode_entries(self._codec, values)
         batch = self._database.new_batch()
         rows = self._row_keys.rows(table.table_id, keys)
@@ -68,14 +71,17 @@ class RowStore(ColdStore):
         table.absorb(keys, values, marked=marked)
 
     def read(self, table_id: int, key: Any) -> Any:
-        """Return the value of `key`, or `MISSING`."""
+        """Read the value of `key` in a table, or return `MISSING` if there is no row."""
         data = self._database.get(self._row_keys.row_key(table_id, key))
         return MISSING if data is None else self._codec.decode_value(data[value_offset(data) :])
 
     def cold_entries(
         self, table_id: int, groups: Iterable[int], hot: Container[Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Return the entries of a table whose keys are not in `hot`, as they are now."""
+        """Return an iterator over the stored entries of a table whose keys are not in `hot`.
+
+        Writes after this call do not change the result.
+        """
         rows = [self._database.rows_of(ROW_PREFIX.pack(group, table_id)) for group in groups]
         return self._decoded(rows, hot)
 
@@ -94,5 +100,5 @@ class RowStore(ColdStore):
         return self._row_keys.memory_bytes()
 
     def free_memory(self) -> None:
-        """Forget the remembered keys."""
+        """Forget the remembered keys of rows, to free their memory."""
         self._row_keys.forget()

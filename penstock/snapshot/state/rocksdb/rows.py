@@ -1,14 +1,14 @@
-"""The format of rows in RocksDB: one entry of a table each.
+"""The format of rows in RocksDB: each row holds one entry of a table.
 
     key    key group (2 bytes, big-endian) · state id (2 bytes, big-endian) · canonical key
     value  original key · encoded value
     original key
-           0                                the codec's bytes of the key are the canonical ones
-           n (1 to 254) · n bytes           the codec's bytes of the key
-           255 · length (4 bytes, big-endian) · the codec's bytes of the key
+           0                                the encoded key is equal to the canonical key
+           n (1 to 254) · n bytes           the key as encoded by the codec
+           255 · length (4 bytes, big-endian) · the key as encoded by the codec
 
-`penstock.dataflow.graph.keys` defines canonical bytes and key groups. All rows of a key group are
-one range.
+`penstock.dataflow.graph.keys` defines the canonical bytes of a key. Since rows are sorted by key
+group, all rows of one key group are adjacent.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ __all__ = ["REMEMBERED_BYTES", "ROW_PREFIX", "RowKeys", "original_key", "value_o
 ROW_PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">BI")
 _LONG = 255
-#: Memory of a remembered row: a tuple, two short bytes objects and a slot in a dict.
+#: The estimated memory of a remembered row in bytes: a tuple, two short bytes objects and a slot in
+#: a dict.
 REMEMBERED_BYTES = 250
 
 
 class RowKeys:
-    """Makes the keys of rows, and remembers them, since keys recur from snapshot to snapshot.
+    """Makes the keys of rows, and remembers them.
+
+    Many snapshots write the same keys, so a remembered key saves time.
 
     Arguments:
         codec: encodes the original key.
-        canonical: the canonical bytes of a key; equal exactly for equal keys.
-        max_parallelism: number of key groups, at most 32768.
-        limit: how many rows to remember.
+        canonical: returns the canonical bytes of a key. Only equal keys have the same bytes.
+        max_parallelism: the number of key groups, at most 32768.
+        limit: the largest number of rows to remember.
     """
 
     def __init__(
@@ -55,11 +58,11 @@ class RowKeys:
         self._rows: dict[int, dict[Any, tuple[bytes, bytes]]] = {}
 
     def group(self, key: Any) -> int:
-        """Return the key group of `key`."""
+        """Return the number of the key group to which `key` belongs."""
         return key_group(self._canonical(key), self._max_parallelism)
 
     def row_key(self, table_id: int, key: Any) -> bytes:
-        """Return the key of the row of `key` in the table `table_id`; for reading."""
+        """Return the row key with which to read `key` of the table `table_id`."""
         remembered = self._rows.get(table_id)
         if remembered is not None:
             row = remembered.get(key)
@@ -70,14 +73,19 @@ class RowKeys:
         return ROW_PREFIX.pack(group, table_id) + canonical
 
     def rows(self, table_id: int, keys: list[Any]) -> list[tuple[bytes, bytes]]:
-        """Return for each of `keys` the row's key, and the original key that opens its value."""
+        """Return the row keys with which to write `keys` of the table `table_id`.
+
+        Returns:
+            For each key a pair: its row key, and the original key with which the value of the row
+            begins.
+        """
         remembered = self._rows.setdefault(table_id, {})
         try:
             return list(map(remembered.__getitem__, keys))
         except KeyError:
             new = [key for key in keys if key not in remembered]
         if self._count + len(new) > self._limit:
-            # Simple, and rare: not needed while the keys in use fit.
+            # All rows are forgotten, which is simple. It is rare if the keys in use fit.
             self.forget()
             remembered = self._rows[table_id] = {}
             new = keys
@@ -98,7 +106,7 @@ class RowKeys:
         return list(map(remembered.__getitem__, keys))
 
     def forget(self) -> None:
-        """Forget all rows, to free their memory."""
+        """Forget all remembered rows, to free their memory."""
         self._rows = {}
         self._count = 0
 
@@ -108,7 +116,7 @@ class RowKeys:
 
 
 def value_offset(row_value: bytes) -> int:
-    """Return where in a row's value the encoded value begins."""
+    """Return the offset in bytes at which the encoded value begins in the value of a row."""
     size = row_value[0]
     if size < _LONG:
         return 1 + size
@@ -116,7 +124,7 @@ def value_offset(row_value: bytes) -> int:
 
 
 def original_key(row_key: bytes, row_value: bytes) -> bytes:
-    """Return the codec's bytes of the original key of a row."""
+    """Return the original key of a row, as encoded by the codec."""
     size = row_value[0]
     if size == 0:
         return row_key[ROW_PREFIX.size :]

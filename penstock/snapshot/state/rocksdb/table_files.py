@@ -1,20 +1,20 @@
 """Links the table files of an open database into a checkpoint.
 
-This is not done by RocksDB's own function, which holds the interpreter lock while it syncs: 5 ms
-on a quiet disk, 30 ms and more on a busy one, during which no record is processed.
+RocksDB has a function for this, but it holds the interpreter lock while it syncs files. That takes
+5 ms on an idle disk and more than 30 ms on a busy disk, and no record is processed meanwhile.
 
-A checkpoint is a prefix of the MANIFEST, and the table files that the prefix names. Why it is
-consistent:
+A checkpoint consists of a prefix of the MANIFEST and the table files that this prefix names. It is
+consistent for these reasons:
 
-* A crash may leave any number of complete edits in the MANIFEST, and RocksDB opens what it finds.
-  A prefix with its files is what a crash would have left, so nothing has to be locked.
-* A table file is complete and synced before the edit that adds it is written, and never changes
-  afterwards. Its number is not used twice. So the content of a linked file needs no sync.
-* A table file is deleted only after an edit that removes it is in the MANIFEST. So if a file cannot
-  be linked, the MANIFEST has grown, or was replaced and CURRENT names the new one. The next version
-  does not name the file. Once all files are linked, later edits do not matter.
-* `flush` returns after the edits that add its files are in the MANIFEST that CURRENT names, and
-  CURRENT is read after that. So everything that was written before is in the checkpoint.
+* After a crash, RocksDB can open a database whose MANIFEST has any number of complete edits. A
+  prefix with its files is the same as the state after such a crash. So no lock is needed.
+* RocksDB completes and syncs a table file before it writes the edit that adds the file. Later the
+  file never changes, and its number is not used again. So a linked file needs no sync.
+* RocksDB writes the edit that removes a table file before it deletes the file. So if a file cannot
+  be linked, the MANIFEST has a newer edit, or CURRENT names a new MANIFEST. The next version does
+  not name the file. Once all files are linked, later edits have no effect on the checkpoint.
+* When `flush` returns, the MANIFEST has the edits that add the flushed files. CURRENT and the
+  MANIFEST are read later. So all earlier writes are in the checkpoint.
 
 If the MANIFEST cannot be read, RocksDB makes the checkpoint itself.
 """
@@ -36,18 +36,19 @@ __all__ = ["CheckpointContent", "TableFiles"]
 
 logger = logging.getLogger(__name__)
 
-# Each attempt after the first needs one edit that removed files while they were being linked.
+# The largest number of attempts to link all files. An attempt fails only if RocksDB removes a file
+# at the same time.
 _LINK_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """The files of a checkpoint.
+    """The files of a checkpoint whose table files are already in its folder.
 
     Arguments:
-        tables: per name of a table file its size in bytes; these are in the checkpoint's folder.
-        copied: the table files that are copies, whose content isn't synced.
-        others: the content of all other files by name; the caller writes them.
+        tables: the size of each table file in bytes, by name.
+        copied: the names of the table files that are copies. Their content is not synced yet.
+        others: the content of all other files, by name. The caller must write these files.
     """
 
     tables: Mapping[str, int]
@@ -56,10 +57,10 @@ class CheckpointContent:
 
 
 class TableFiles:
-    """The table files of one open database.
+    """Lists the table files of one open database, and links them into checkpoints.
 
     Arguments:
-        folder: of the database.
+        folder: the folder of the database.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,28 +69,28 @@ class TableFiles:
         self._warned = False
 
     def names(self) -> list[str]:
-        """Return the names of the table files; slow.
+        """Return the names of the table files of the database; slow.
 
         Raises:
-            OSError: if they can't be read.
+            OSError: if the MANIFEST cannot be read or decoded.
         """
         try:
             return [_table_name(number) for number in self._manifest.read().files]
         except UnknownManifestError as error:
-            # The edits that were read so far cannot be continued.
+            # A reader cannot be used again after an error, so it is replaced.
             self._manifest = ManifestReader(self._folder)
             raise OSError(str(error)) from error
 
     def link(self, folder: Path, database: Rdict) -> CheckpointContent:
-        """Link the table files into a new folder; slow.
+        """Link the table files of the database into a new folder; slow.
 
         Arguments:
-            folder: is made; its parent exists.
-            database: makes the checkpoint itself if its MANIFEST cannot be read.
+            folder: the folder to make. Its parent must exist.
+            database: the database, which makes the checkpoint if its MANIFEST cannot be read.
 
         Raises:
-            OSError: if the folder can't be made.
-            Exception: if RocksDB can't make the checkpoint.
+            OSError: if the folder cannot be made.
+            Exception: if RocksDB has to make the checkpoint, and fails.
         """
         folder.mkdir()
         try:
@@ -134,12 +135,12 @@ def _checkpoint_by_rocksdb(folder: Path, database: Rdict) -> CheckpointContent:
         if path.suffix == ".sst":
             status = path.stat()
             tables[path.name] = status.st_size
-            # RocksDB copies silently where it can't link, and does not sync copies.
+            # If RocksDB cannot link a file, it copies the file, and does not sync the copy.
             if status.st_nlink == 1:
                 copied.add(path.name)
             continue
-        # The options that the database was opened with are not state, and would keep others from
-        # opening it plainly. The log is empty, since everything is flushed.
+        # The OPTIONS file is not part of the state, and could prevent other programs from opening
+        # the database. The log is empty, since the database was flushed.
         if not path.name.startswith("OPTIONS-") and path.suffix != ".log":
             others[path.name] = path.read_bytes()
         path.unlink()
