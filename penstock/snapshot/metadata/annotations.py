@@ -1,8 +1,8 @@
 """Compare the annotations of a record class's fields between two versions of a program.
 
-An annotation is recorded as normalised text, in which different spellings of one type are equal:
-`Optional[int]`, `typing.Union[None, int]` and `int | None` are all `int | None`. No annotation is
-evaluated, so a class with names that exist for type checkers only is recorded as well.
+An annotation is recorded as normalised text, so that different spellings of one type are equal:
+`Optional[int]`, `typing.Union[None, int]` and `int | None` all become `int | None`. Annotations
+are not evaluated, because they may contain names that exist only for type checkers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["includes", "text_of"]
 
 _UNKNOWN = "Any"
 
-# Other spellings of the same type.
+# Maps other spellings of a type to the normalised spelling.
 _SPELLINGS = {
     "List": "list",
     "Dict": "dict",
@@ -29,13 +29,13 @@ _SPELLINGS = {
     "NoneType": "None",
     "object": _UNKNOWN,
 }
-# Type checkers take the first for the second (PEP 484).
+# Pairs of types: a value of the first type is accepted where the second is annotated (PEP 484).
 _PROMOTIONS = {("bool", "int"), ("bool", "float"), ("int", "float")}
 _PROMOTIONS |= {(kind, "complex") for kind in ("bool", "int", "float")}
 
 
 def text_of(annotation: Any) -> str:
-    """Return the normalised text of an annotation; `Any` if it cannot be parsed."""
+    """Return the normalised text of an annotation, or `Any` if it cannot be parsed."""
     if get_origin(annotation) is Annotated:
         annotation = annotation.__origin__
     if annotation is None or annotation is NoneType:
@@ -50,9 +50,10 @@ def text_of(annotation: Any) -> str:
 
 
 def includes(new: str, old: str) -> bool:
-    """Return whether a field of type `new` can have every value that one of type `old` had.
+    """Return whether type `new` includes all values of type `old`.
 
-    Both are texts from `text_of`. `Any` fits everything.
+    Both arguments are texts that `text_of` returned. `Any` includes every type, and every type
+    includes `Any`.
     """
     new_types, old_types = _union_of(new), _union_of(old)
     return all(any(_takes(one, other) for one in new_types) for other in old_types)
@@ -65,7 +66,7 @@ def _takes(new: ast.expr, old: ast.expr) -> bool:
     if _base(new) != _base(old):
         return False
     if not (isinstance(new, ast.Subscript) and isinstance(old, ast.Subscript)):
-        return True  # only one of them specifies the items
+        return True  # only one of the two annotations names the types of the items
     wide, narrow = _arguments(new), _arguments(old)
     return len(wide) == len(narrow) and all(
         includes(ast.unparse(one), ast.unparse(other))
@@ -101,10 +102,10 @@ def _text(node: ast.expr) -> str:
         case ast.Constant(str(text)) | ast.Call(ast.Name("ForwardRef"), [ast.Constant(str(text))]):
             return _parsed(text)
         case ast.Name(name) | ast.Attribute(_, name):
-            # Not the module: an import is written in more than one way.
+            # Drop the module's name, because the same type can be imported in several ways.
             return _SPELLINGS.get(name, name)
         case ast.UnaryOp(_, ast.Name(name)):
-            return name  # the repr of a type variable has its variance in front
+            return name  # the repr of a type variable begins with the sign of its variance
         case ast.BinOp(left, ast.BitOr(), right):
             return _union([left, right])
         case ast.Subscript(value, _):

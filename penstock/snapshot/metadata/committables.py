@@ -1,4 +1,4 @@
-"""The committables that a manifest holds: output that is staged and not known to be published."""
+"""List the committables of a manifest: output that is staged and may not be published yet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["needed_numbers", "pending_committables"]
 
 
 def pending_committables(manifest: Manifest) -> list[Committable]:
-    """Return all committables to commit on restore, in order of (snapshot, uid, subtask).
+    """Return all committables to commit after a restore, in order of (snapshot, uid, subtask).
 
-    Each is returned once. Two of one identity that differ in payload are both returned, in the
-    manifest's order: committing twice is harmless, and leaving one out is not.
+    Each committable is returned once. If two committables have the same identity but different
+    payloads, both are returned: committing twice does no harm, but leaving one out loses output.
     """
-    # repr, because 1, 1.0 and True are equal.
+    # Payloads are compared by their repr, because 1, 1.0 and True are equal.
     unique = {(item.identity, repr(item.payload)): item for item in manifest.committables}
     return sorted(
         unique.values(), key=lambda item: (item.snapshot, item.uid, item.subtask, item.attempt)
@@ -24,5 +24,5 @@ def pending_committables(manifest: Manifest) -> list[Committable]:
 
 
 def needed_numbers(committables: Sequence[Committable]) -> set[int]:
-    """Return the snapshots that retention must keep while these are not confirmed."""
+    """Return the numbers of the snapshots that retention must keep for these committables."""
     return {item.snapshot for item in committables}

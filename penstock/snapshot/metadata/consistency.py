@@ -1,7 +1,8 @@
 """Check that a manifest with a correct checksum is consistent.
 
-A correct checksum proves little: another program may have written the manifest, or a version with a
-bug. An inconsistent one could name files outside of the snapshot's folder, or lose state silently.
+A correct checksum is not enough: another program, or a version with a bug, may have written the
+manifest. An inconsistent manifest could name files outside the snapshot's folder, or lose state
+silently.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _MOST_MS = 253_402_300_800_000  # the year 10000, after which no date can be sho
 
 
 def require_consistent(manifest: Manifest) -> None:
-    """Check the values of a manifest, and that they fit each other.
+    """Check that the values of a manifest have the right types and fit each other.
 
     Raises:
-        ValueError: if one does not; the message names it.
+        ValueError: if a value does not; the message names the value.
     """
     require_type(manifest, type(manifest))
     _require(manifest.number >= 0, f"number {manifest.number}")
@@ -68,7 +69,8 @@ def _require_log(log: LogHandle, what: str) -> None:
 
 
 def _require_name(name: str, what: str) -> None:
-    # Also refuses an empty part, which a leading slash makes. Not pathlib: there may be thousands.
+    # A leading slash shows as an empty part. This does not use pathlib, which is too slow for
+    # thousands of names.
     parts = name.split("/")
     if "" in parts or ".." in parts or "\0" in name:
         raise ValueError(f"{what}: the name {name!r} leads out of the snapshot's folder")

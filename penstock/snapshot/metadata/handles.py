@@ -1,7 +1,7 @@
-"""Records of a task's snapshot, which a manifest contains.
+"""Define handles: the descriptions of a task's state and files in a manifest.
 
-All are frozen, and every field is a value that msgpack can pack. `to_wire` and `from_wire` turn a
-record into plain lists and back. Nothing here reads or writes a file.
+All classes are frozen, and every field has a value that msgpack can pack. `to_wire` converts a
+handle to plain lists, and `from_wire` converts it back. This module does not read or write files.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["OWN_INPUT", "FileRecord", "KeyedHandle", "LogHandle", "OperatorHandl
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file of a snapshot.
+    """Describes one file of a snapshot.
 
     Arguments:
-        name: path relative to the snapshot's folder, with forward slashes.
-        size: bytes.
-        checksum: hex BLAKE2b-128 of the whole content.
+        name: the path relative to the snapshot's folder, with forward slashes.
+        size: the size of the file, in bytes.
+        checksum: the BLAKE2b-128 checksum of the whole content, in hex.
     """
 
     name: str
@@ -29,14 +29,15 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class KeyedHandle:
-    """The keyed state of one subtask of one operator, as a snapshot holds it.
+    """Describes the keyed state of one subtask of one operator in a snapshot.
 
     Arguments:
-        first_group, end_group: the key groups it covers, `first_group <= group < end_group`.
-        states: the names of its states; a state's id in the RocksDB keys is its index here.
-        inline: all entries packed (see `docs/snapshot-format.md`), or None if in RocksDB.
-        folder: folder of the RocksDB checkpoint, relative to the snapshot's folder, or None.
-        files: the files of that folder.
+        first_group, end_group: the range of key groups, `first_group <= group < end_group`.
+        states: the names of the states. The index of a name is the state's id in RocksDB keys.
+        inline: all entries as packed bytes (see `docs/snapshot-format.md`), or None if they are in
+            RocksDB.
+        folder: the folder of the RocksDB checkpoint, relative to the snapshot's folder, or None.
+        files: the files in that folder.
     """
 
     first_group: int
@@ -62,41 +63,49 @@ class KeyedHandle:
 
 @dataclass(frozen=True)
 class SnapshotBytes:
-    """The size of a part of a snapshot, in bytes: newly written, and linked from earlier ones."""
+    """The size of a snapshot, or of a part of it.
+
+    Arguments:
+        new: the number of bytes that were newly written.
+        linked: the number of bytes in files that are linked from earlier snapshots.
+    """
 
     new: int = 0
     linked: int = 0
 
     @property
     def total(self) -> int:
-        """Bytes that a restore reads or links."""
+        """The number of bytes that a restore reads or links."""
         return self.new + self.linked
 
     def __add__(self, other: SnapshotBytes) -> SnapshotBytes:
         return SnapshotBytes(self.new + other.new, self.linked + other.linked)
 
 
-#: The `input` of a log of records that a source had read and not processed: it is the producer.
+#: The value of `LogHandle.input` for records that a source had read but not yet processed. The
+#: source is then both the producer and the consumer.
 OWN_INPUT = -1
 
 
 @dataclass(frozen=True)
 class LogHandle:
-    """The records that were in flight on one channel, as a snapshot holds them.
+    """Describes the in-flight log of one channel in a snapshot.
 
-    The edge is identified by its producer, its consumer (the operator whose handle contains the
-    log) and the consumer's input. Its target subtask is the handle's.
+    The consumer is the operator whose `OperatorHandle` contains the log, and the target subtask is
+    the subtask of that handle.
 
     Arguments:
-        producer: uid of the producer.
-        input: index of the consumer's input.
-        source: subtask of the producer.
-        partitioning: name of the edge's partitioning.
-        records: number of records.
-        size: bytes of all frames.
+        producer: the uid of the producer.
+        input: the index of the consumer's input.
+        source: the subtask of the producer.
+        partitioning: the name of the edge's partitioning.
+        records: the number of records.
+        size: the size of all frames, in bytes.
         inline: the frames (see `docs/snapshot-format.md`), or None if they are in files.
-        pieces: (index in `files`, start, end), in order; byte offsets of whole frames.
-        files: the files; a spilled segment may contain more than its pieces.
+        pieces: the ranges of bytes in files that contain the frames, in order. Each is a tuple
+            (index in `files`, start, end).
+        files: the files of the log. A spilled segment may also contain frames that are not part of
+            the log.
     """
 
     producer: str
@@ -134,18 +143,18 @@ class LogHandle:
 
 @dataclass(frozen=True)
 class OperatorHandle:
-    """The state of one subtask of one operator.
+    """Describes the state of one subtask of one operator in a snapshot.
 
     Arguments:
-        uid: the operator.
-        subtask: index of the subtask.
-        keyed: its keyed state, if it has any.
-        small: a small value that travels in the manifest (source splits with positions, operator
-            lists); None if there is none.
-        logs: of the edges that lead to it.
-        ended: number of rounds of end-of-input hooks that its task has run; 0 unless it is the
-            first operator of the task, or has such a hook.
-        emitted: whether the last of these rounds emitted into the task's loop.
+        uid: the uid of the operator.
+        subtask: the index of the subtask.
+        keyed: the handle of the keyed state, or None.
+        small: a small value that is stored in the manifest itself, or None. Examples are the splits
+            of a source with their positions.
+        logs: the in-flight logs of the channels that lead to the subtask.
+        ended: the number of rounds of end-of-input hooks that the task has run. It is 0 unless the
+            operator is the first of its task, or has such a hook.
+        emitted: whether the last of these rounds emitted a record into the task's loop.
     """
 
     uid: str
@@ -158,7 +167,7 @@ class OperatorHandle:
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
-        """The files of its keyed state and of its logs."""
+        """The files of the subtask's keyed state and of its logs."""
         logs = tuple(file for log in self.logs for file in log.files)
         return logs if self.keyed is None else self.keyed.files + logs
 
@@ -170,7 +179,10 @@ class OperatorHandle:
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> OperatorHandle:
-        """Return the record in a list from `to_wire`; in format 1 it ends after `small`."""
+        """Return the record in a list from `to_wire`.
+
+        A list from a manifest of format 1 has only the first four items.
+        """
         uid, subtask, keyed, small, *rest = wire
         logs, ended, emitted = rest or ([], 0, False)
         return cls(

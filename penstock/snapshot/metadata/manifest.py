@@ -1,4 +1,4 @@
-"""The manifest of a snapshot, and the records that it consists of."""
+"""Define the manifest of a snapshot, and the entries that it consists of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "SnapshotNumber",
 ]
 
-#: The format of manifests that is written.
+#: The number of the format in which manifests are written.
 FORMAT = 3
 
 SnapshotNumber = NewType("SnapshotNumber", int)
@@ -27,16 +27,16 @@ SnapshotNumber = NewType("SnapshotNumber", int)
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """An operator of the job graph, with the properties that resuming depends on.
+    """Describes an operator of the job graph, with the properties that matter for resuming.
 
     Arguments:
-        uid: its identity between runs.
-        name: its display name.
-        kind: its kind; state is never restored into another kind.
-        parallelism: number of subtasks.
-        max_parallelism: number of key groups.
-        stateful: whether snapshots contain state of it (keyed or operator state, splits, timers).
-            Logs of edges do not count.
+        uid: the id of the operator, which is the same in every run.
+        name: the name that is shown to users.
+        kind: the kind of operator. State is never restored into an operator of another kind.
+        parallelism: the number of subtasks.
+        max_parallelism: the number of key groups.
+        stateful: whether snapshots contain state of the operator (keyed or operator state, splits,
+            timers). In-flight logs do not count as state.
     """
 
     uid: str
@@ -49,26 +49,26 @@ class OperatorEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest: the record that makes a folder of files a snapshot.
+    """Describes a complete snapshot. A folder of files is a snapshot only if it has a manifest.
 
     Arguments:
-        job: name of the job.
-        lineage: hex id of the line of snapshots that it belongs to; a fork begins a new one.
-        parent: (lineage, number) of the snapshot that the run was resumed from, or None.
-        number: its number; never used twice in a job's folder.
-        kind: the reason for taking it.
-        created_ms: time of creation, in milliseconds since the epoch.
-        attempt: number of the execution attempt that took it.
-        version: version of Penstock that wrote it.
-        fingerprint: of the job graph; for reports only.
-        operators: every operator of the job graph, with or without state.
-        handles: the state of every subtask that has any.
-        enumerators: uid of each source → result of its enumerator's `snapshot`.
-        committables: staged output that is not confirmed as committed.
-        types: the job's record classes; values refer to them by index.
-        sizes: bytes newly written and linked.
+        job: the name of the job.
+        lineage: the id of the snapshot's lineage, in hex. A fork begins a new lineage.
+        parent: the (lineage, number) of the snapshot that the run was resumed from, or None.
+        number: the number of the snapshot. It is used only once in a job's folder.
+        kind: the kind of snapshot: checkpoint, savepoint or final snapshot.
+        created_ms: the time of creation, in milliseconds since the epoch.
+        attempt: the number of the execution attempt that took the snapshot.
+        version: the version of Penstock that wrote the manifest.
+        fingerprint: the fingerprint of the job graph; used only in reports.
+        operators: all operators of the job graph, with and without state.
+        handles: the handles of all subtasks that have state.
+        enumerators: maps the uid of each source to the state of its split enumerator.
+        committables: staged output whose commit is not confirmed.
+        types: the schemas of the job's record classes. Encoded values refer to them by index.
+        sizes: the numbers of bytes that were newly written and linked.
         finished: whether the job had read all its input.
-        format: format that it was read from; manifests are always written in `FORMAT`.
+        format: the format that the manifest was read from. It is always written in `FORMAT`.
     """
 
     job: str
@@ -92,13 +92,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """An entry of a listing: a snapshot, or the remains of one.
+    """Describes a snapshot, or an incomplete snapshot, in a listing.
 
     Arguments:
-        number: its number, from its folder's name.
-        published: whether its manifest exists.
-        kind, lineage, created_ms, size: from the manifest, if it can be read; size in bytes.
-        problem: the reason why it cannot be restored; None if it can.
+        number: the number of the snapshot, taken from the name of its folder.
+        published: whether the snapshot has, or had, a manifest.
+        kind, lineage, created_ms: as in the manifest; None if it cannot be read.
+        size: the size of the snapshot in bytes; None if the manifest cannot be read.
+        problem: the reason why the snapshot cannot be restored; None if it can.
     """
 
     number: SnapshotNumber
@@ -111,5 +112,5 @@ class SnapshotInfo:
 
     @property
     def complete(self) -> bool:
-        """Whether its manifest can be restored from; its files are not checked."""
+        """Whether the snapshot has an intact manifest. The snapshot's files are not checked."""
         return self.problem is None

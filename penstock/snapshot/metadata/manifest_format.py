@@ -1,7 +1,7 @@
 """Encode and decode manifests, in the format that `docs/snapshot-format.md` describes.
 
-Nothing here opens a file. The frame (magic, format, length, body, checksum) stays the same in every
-format, so that an old Penstock can distinguish a newer manifest from a damaged one.
+This module does not open files. The frame (magic, format, length, body, checksum) is the same in
+every format. So an old version of Penstock can distinguish a newer manifest from a damaged one.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from penstock.snapshot.protocols.events import SnapshotKind
 
 __all__ = ["MAGIC", "decode_manifest", "encode_manifest"]
 
-# On disk: never change these; a new layout of the body is a new `FORMAT` beside the old ones.
+# These values are written to disk, so never change them. If the layout of the body changes,
+# increase `FORMAT`, and continue to read the old formats.
 MAGIC = b"PENSTOCK"
 _HEADER = struct.Struct(">8sIQ")  # magic, format, length of the body in bytes
 _CHECKSUM_BYTES = 16
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes of a manifest; equal manifests give equal bytes.
+    """Return the encoded bytes of a manifest. Equal manifests have equal bytes.
 
     Raises:
-        JobError: if it contains a value of a source, sink or operator that would be decoded as
-            another one (a tuple, a set, an object). The error names the operator.
+        JobError: if a value of a source, sink or operator would be decoded as a different value,
+            such as a tuple, a set or an object. The error names the operator.
     """
     operators = [
         [
@@ -82,14 +83,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, path: object) -> Manifest:
-    """Return the manifest in `data`.
+    """Return the manifest that `data` contains.
 
     Arguments:
-        data: the content of a file.
-        path: of the file, for errors; it is not opened.
+        data: the content of a manifest file.
+        path: the path of the file, for error messages. The file is not opened.
 
     Raises:
-        StoreError: if the data is truncated, altered, no manifest, or of a newer format.
+        StoreError: if the data is truncated or altered, is not a manifest, or has a newer format.
     """
     if not data.startswith(MAGIC[: len(data)]):
         raise StoreError("this is not a manifest of Penstock: it begins otherwise", path)
@@ -99,8 +100,8 @@ def decode_manifest(data: bytes, path: object) -> Manifest:
     expected = _HEADER.size + length + _CHECKSUM_BYTES
     if len(data) < expected:
         raise _truncated(len(data), str(expected), path)
-    # Check the checksum before the format: a flipped bit in the format's number is damage, and not
-    # a manifest of a newer Penstock.
+    # Check the checksum before the format. Otherwise a flipped bit in the format's number would
+    # look like a manifest of a newer version of Penstock.
     if len(data) > expected or _checksum(data[:-_CHECKSUM_BYTES]) != data[-_CHECKSUM_BYTES:]:
         raise StoreError(
             "the manifest was altered after it was written: its checksum differs; "
@@ -152,11 +153,12 @@ def _read(body: dict[str, Any], format: int) -> Manifest:
 
 
 def _read_type(wire: Any) -> RecordSchema:
-    # Formats 1 and 2 have the name only.
+    # Formats 1 and 2 contain only the name of a record class.
     return RecordSchema(wire) if isinstance(wire, str) else RecordSchema.from_wire(wire)
 
 
-# Formats 1 and 2 differ only in the length of operator handles, which shows the format.
+# All formats have the same reader. Operator handles are shorter in format 1, and record classes are
+# plain names in formats 1 and 2; the reader accepts both forms.
 _READERS: dict[int, Callable[[dict[str, Any], int], Manifest]] = {1: _read, 2: _read, 3: _read}
 
 

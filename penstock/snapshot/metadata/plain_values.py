@@ -1,10 +1,10 @@
 """Pack the plain values that manifests and control messages contain.
 
-Positions, payloads of splits and of committables, and states of enumerators are user values. A
-tuple would be decoded as a list, and an `IntEnum` as an int: not the position that was saved. Such
-values are refused when they are sent or saved.
+Positions, payloads of splits and committables, and states of enumerators come from user code.
+msgpack would decode a tuple as a list, and an `IntEnum` as an int, so the restored value would
+differ from the saved one. Such values are refused when they are sent or saved.
 
-Strings may contain lone surrogates, as file names do that are not UTF-8.
+Strings may contain lone surrogates, as the names of files that are not valid UTF-8 do.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from penstock.dataflow.errors import JobError
 __all__ = ["ALLOWED", "NOT_PLAIN", "pack_plain", "require_plain", "unpack_plain"]
 
 ALLOWED = "use str, int (64 bits), float, bool, None, bytes, list and dict only"
-#: The exceptions that `pack_plain` raises.
+#: The exceptions that `pack_plain` raises for a value that is not plain.
 NOT_PLAIN = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def pack_plain(value: Any) -> bytes:
-    """Return a value as bytes; raise one of `NOT_PLAIN` if it would be decoded differently."""
+    """Return a value as bytes.
+
+    Raises one of `NOT_PLAIN` if `unpack_plain` would return a different value.
+    """
     packed: bytes = msgpack.packb(value, strict_types=True, unicode_errors="surrogatepass")
     return packed
 
 
 def unpack_plain(data: bytes) -> Any:
-    """Return the value in `data`; raise an exception of msgpack if there is none."""
+    """Return the value in `data`; raise an exception of msgpack if the bytes are not valid."""
     return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
 
 
@@ -45,5 +48,5 @@ def require_plain(what: str, value: Any, operator: str) -> None:
 def _shown(value: Any) -> str:
     try:
         return repr(value)[:200]
-    except Exception as error:  # a class's own __repr__ may fail
+    except Exception as error:  # the `__repr__` of a user's class may fail
         return f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"

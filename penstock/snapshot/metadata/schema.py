@@ -1,4 +1,4 @@
-"""The schemas of record classes: their fields, as a manifest records them."""
+"""Define the schemas of record classes, as a manifest records them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["FieldSchema", "RecordKind", "RecordSchema"]
 
 
 class RecordKind(Enum):
-    """The kind of a record class."""
+    """The kind of a record class: dataclass, named tuple, enum, or unknown."""
 
     DATACLASS = "dataclass"
     NAMED_TUPLE = "named tuple"
     ENUM = "enum"
     UNKNOWN = "unknown"
-    """Not recorded: the manifest has format 1 or 2."""
+    """The kind is not recorded, because the manifest has format 1 or 2."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class FieldSchema:
     """A field of a record class, or a member of an enum.
 
     Arguments:
-        name: its name.
-        type: the normalised text of its annotation; for a member of a flag its value, for one of
-            another enum empty.
-        has_default: whether an instance can be made without it; not recorded.
+        name: the name of the field or member.
+        type: the normalised text of the field's annotation. For a member of a flag, it is the
+            member's value; for a member of another enum, it is empty.
+        has_default: whether the field has a default value. Manifests do not record this.
     """
 
     name: str
@@ -37,13 +37,13 @@ class FieldSchema:
 
 @dataclass(frozen=True)
 class RecordSchema:
-    """A record class as a manifest records it.
+    """Describes a record class in a manifest.
 
     Arguments:
-        name: "module:qualname".
-        kind: its kind.
-        fields: in the order of a row's values; None if no value of the class was written, or if
-            the manifest is of format 1 or 2, which have none.
+        name: the name of the class, as "module:qualname".
+        kind: the kind of record class.
+        fields: the fields, in the order of a row's values. None if no value of the class was
+            written, or if the manifest has format 1 or 2, which do not record fields.
     """
 
     name: str
@@ -52,7 +52,7 @@ class RecordSchema:
 
     @property
     def field_names(self) -> tuple[str, ...] | None:
-        """The names of the fields in the order of a row's values, if they are known."""
+        """The names of the fields in the order of a row's values, or None if they are unknown."""
         return None if self.fields is None else tuple(one.name for one in self.fields)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Check that decoded values have the types of their dataclass's fields.
 
-Decoding builds dataclasses from plain lists without looking at their values. A file or message that
-Penstock did not write would then fail later, where the value is first used.
+Decoding creates dataclasses from plain lists without checking the values. Without this check, a
+file or message that Penstock did not write would fail later, where a value is first used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Check = Callable[[Any], None]
 
 
 class _WrongError(Exception):
-    """A value of the wrong type; each level that it passes adds its part of `place`."""
+    """Raised for a value of the wrong type.
+
+    Each enclosing check adds its field or index to `place`, for example `.handles[0].uid`.
+    """
 
     def __init__(self, value: object, expected: str) -> None:
         super().__init__()
@@ -33,10 +36,10 @@ def require_type(value: Any, hint: Any) -> None:
 
     Arguments:
         value: the decoded value.
-        hint: a dataclass, or another type that the fields of such classes have.
+        hint: the expected type: a dataclass, or a type that fields of dataclasses have.
 
     Raises:
-        ValueError: if it has another type; the message names the place and the value.
+        ValueError: if the value has another type. The message names the field and the value.
     """
     try:
         _check(hint)(value)
@@ -48,9 +51,9 @@ def require_type(value: Any, hint: Any) -> None:
 
 @cache
 def _check(hint: Any) -> Check:
-    """Return a function that checks values of a type; made once for each type."""
+    """Return a function that checks values of a type. Each type's function is cached."""
     if hint is Any or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
-        return _anything  # decoding made the member, and would have failed for a wrong value
+        return _anything  # decoding has already refused a value that is not a member
     if isinstance(hint, typing.NewType):
         return _check(hint.__supertype__)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -74,7 +77,7 @@ def _anything(value: Any) -> None:
 
 
 def _exactly(kind: type) -> Check:
-    # Not isinstance: True would be an int. A whole number is a float, too.
+    # Do not use isinstance, because True would pass as an int. An int is accepted for a float.
     kinds, name = (float, int) if kind is float else (kind,), kind.__name__
 
     def check(value: Any) -> None:
