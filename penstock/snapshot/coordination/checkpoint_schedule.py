@@ -1,69 +1,81 @@
 """Decide when the next checkpoint begins, and when it is announced to the tasks.
 
-Pure: times are arguments, in seconds on the driver's monotonic clock.
+The schedule reads no clock. The caller passes all times, in seconds of its own monotonic clock.
 """
 
 from __future__ import annotations
 
 __all__ = ["CheckpointSchedule"]
 
-#: A checkpoint is announced this time before it is due, or this share of the interval if that is
-#: less.
+#: The time between the announcement of a checkpoint and its start: a number of seconds, or a share
+#: of the interval if that is shorter.
 LEAD_SECONDS, LEAD_SHARE = 0.3, 1 / 4
 
 
 class CheckpointSchedule:
-    """The times of the next checkpoint: due by the interval, or requested.
+    """Schedules periodic checkpoints and requested checkpoints.
 
     Arguments:
-        now: the time at which the attempt starts.
-        interval: seconds between the starts of checkpoints; None takes only requested ones.
-        min_pause: seconds between the end of a snapshot and the start of the next; without an
-            interval there is no pause.
-        announce: whether a checkpoint that is due by the interval is announced before.
+        now: the time at which the execution attempt starts, in seconds.
+        interval: the number of seconds between the starts of two periodic checkpoints. With None,
+            there are only requested checkpoints.
+        min_pause: the shortest time between the end of a snapshot and the start of the next
+            checkpoint, in seconds. Ignored if `interval` is None.
+        announce: whether the tasks are notified before a periodic checkpoint begins.
     """
 
     def __init__(
         self, now: float, interval: float | None, min_pause: float, *, announce: bool
     ) -> None:
         self._interval, self._min_pause = interval, min_pause
-        #: Seconds between the announcement and the checkpoint; 0 if there is none.
+        #: The number of seconds between an announcement and the checkpoint; 0 for no announcements.
         self._lead = min(LEAD_SECONDS, (interval or 0.0) * LEAD_SHARE) if announce else 0.0
         self._due = None if interval is None else now + interval
         self._requested: float | None = None
         self._pause_until = now
-        #: The number that was announced last.
+        #: The number of the snapshot that was announced last; -1 if none was.
         self._announced = -1
 
     def request(self, at: float) -> None:
-        """Let a checkpoint begin at a time, or earlier if that was requested before."""
+        """Request a checkpoint at time `at`. If an earlier time was requested, that one counts."""
         self._requested = at if self._requested is None else min(at, self._requested)
 
     def snapshot_began(self) -> None:
-        """Forget the request: the snapshot that has begun serves it."""
+        """Remove the pending request, because the snapshot that has begun fulfils it."""
         self._requested = None
 
     def snapshot_ended(self, started: float, now: float) -> None:
-        """Schedule the next checkpoint after a snapshot that `started` has ended."""
+        """Schedule the next checkpoint, because a snapshot has ended.
+
+        Arguments:
+            started: the time at which the snapshot started, in seconds.
+            now: the time at which the snapshot ended, in seconds.
+        """
         if self._interval is not None:
             self._pause_until = now + self._min_pause
             self._due = max(started + self._interval, self._pause_until)
 
     def next_checkpoint(self) -> float | None:
-        """Return when the next checkpoint begins; None if no time is known."""
+        """Return the time of the next checkpoint, in seconds, or None if none is scheduled."""
         if self._requested is None:
             return self._due
         requested = max(self._requested, self._pause_until)
         return requested if self._due is None else min(requested, self._due)
 
     def next_announcement(self, number: int) -> float | None:
-        """Return when snapshot `number` is to be announced; None if it need not be."""
+        """Return the time at which to announce snapshot `number`, in seconds.
+
+        Return None if the snapshot is announced already, or need not be announced.
+        """
         if not self._lead or self._due is None or self._announced == number:
             return None
         return self._due - self._lead
 
     def announce(self, number: int, now: float) -> float | None:
-        """Return in how many seconds snapshot `number` is due, once, when it is to be announced."""
+        """Return the seconds until snapshot `number` begins if it is to be announced now.
+
+        Otherwise return None. Each snapshot is announced only once.
+        """
         at = self.next_announcement(number)
         if at is None or self._due is None or now < at:
             return None

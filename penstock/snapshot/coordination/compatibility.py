@@ -1,4 +1,4 @@
-"""The differences between a program and a snapshot, and whether it may resume in spite of them."""
+"""Describe how a program differs from a snapshot, and whether the program can resume from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Difference", "Verdict", "require_compatible"]
 
 
 class Verdict(enum.Enum):
-    """The result for an operator's state when a program resumes from a snapshot."""
+    """The effect of resuming from a snapshot on the state of one operator."""
 
     RESCALED = "rescaled"
     NEW = "new"
@@ -26,9 +26,9 @@ class Difference:
     """A difference in one operator or record class between the snapshot and the program.
 
     Arguments:
-        uid, name: the operator; for a record class, its name and kind.
-        verdict: the result for its state.
-        reason: the explanation for the user.
+        uid, name: the uid and name of the operator; for a record class, its name and kind.
+        verdict: the effect on the state of the operator.
+        reason: the explanation that is shown to the user.
     """
 
     uid: str
@@ -38,12 +38,12 @@ class Difference:
 
 
 def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool = False) -> None:
-    """Raise a `GraphError` that lists all differences that prevent resuming.
+    """Raise a `GraphError` that lists the differences, if one of them prevents resuming.
 
     Arguments:
-        differences: from `compare_graph` and `compare_schemas`.
-        allow_dropped: whether state without an operator, and records without an edge, may be left
-            behind.
+        differences: the results of `compare_graph` and `compare_schemas`.
+        allow_dropped: whether to drop state whose operator is gone, and records in flight whose
+            edge is gone.
     """
     in_the_way = {Verdict.REFUSED}
     if not allow_dropped:

@@ -1,8 +1,8 @@
 """Decide when snapshots begin, when they are complete, and when they are aborted.
 
-Sans-IO: an event goes in, an ordered list of commands comes out. Time is an event, too. The driver
-is in `penstock.runtime.jobmanager`: it injects barriers, writes manifests and lets sinks commit
-when it is commanded to.
+Sans-IO: an event goes in, and an ordered list of commands comes out. Time is an event, too. The
+driver in `penstock.runtime.jobmanager` executes the commands: it injects barriers, writes manifests
+and commits the output of sinks.
 
 One snapshot is in flight at a time:
 
@@ -10,9 +10,9 @@ One snapshot is in flight at a time:
                                   │ declined, timed out              │ failed
                                   └────────────▶ WAITING ◀───────────┘      (aborted)
 
-A snapshot is complete when its manifest is durable, and only then may sinks commit. A number is
-used once; the numbers of aborted snapshots are not used again. When every task has processed all
-its input, or when the job is to stop, a final snapshot is taken and the job finishes with it.
+A snapshot is complete when its manifest is durable. Only then may sinks commit. Each number is used
+only once, even if its snapshot is aborted. When every task has processed all its input, or when the
+user stops the job, the coordinator takes a final snapshot. The job finishes with it.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tick:
-    """The time is `now`, in seconds on the driver's monotonic clock."""
+    """The driver's monotonic clock shows `now`, in seconds."""
 
     now: float
 
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A task has written its state of snapshot `number`."""
+    """A task has written its part of snapshot `number`."""
 
     task: Hashable
     number: int
@@ -68,7 +68,7 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class Declined:
-    """A task cannot take its snapshot `number`."""
+    """A task has declined snapshot `number`, for the given reason."""
 
     task: Hashable
     number: int
@@ -99,27 +99,28 @@ class PublishFailed:
 
 @dataclass(frozen=True)
 class NumbersReserved:
-    """These numbers are reserved durably, and are this coordinator's to use."""
+    """These snapshot numbers are reserved durably; the coordinator may use them."""
 
     numbers: range
 
 
 @dataclass(frozen=True)
 class StopRequested:
-    """The job is to stop now, with a final snapshot."""
+    """The user requested to stop the job with a final snapshot."""
 
 
 @dataclass(frozen=True)
 class SavepointRequested:
-    """The user requested a snapshot that retention never removes."""
+    """The user requested a savepoint: a snapshot that retention never removes."""
 
 
 @dataclass(frozen=True)
 class CheckpointRequested:
-    """A checkpoint is to begin within `delay_seconds` of the last `Tick`; send a tick first.
+    """A checkpoint is to begin within `delay_seconds` after the last `Tick`; send a tick first.
 
-    `loop_termination` requests checkpoints to learn the state of a loop. A snapshot in flight does
-    not serve, since tasks may have taken theirs too early. Any that begins afterwards does.
+    `loop_termination` requests checkpoints to find out the state of a loop. The snapshot in flight
+    does not fulfil the request, because tasks may have taken their part before it. Any snapshot
+    that begins after the request fulfils it.
     """
 
     delay_seconds: float
@@ -127,9 +128,9 @@ class CheckpointRequested:
 
 @dataclass(frozen=True)
 class PrepareSnapshot:
-    """Let the tasks prepare: snapshot `number` is due in `seconds`.
+    """Notify the tasks that snapshot `number` will begin in `seconds`, so that they prepare for it.
 
-    This does not begin the snapshot. Another one may come first, and then has that number.
+    This does not begin the snapshot. If a savepoint begins before, the savepoint gets that number.
     """
 
     number: int
@@ -146,7 +147,7 @@ class InjectBarriers:
 
 @dataclass(frozen=True)
 class PublishSnapshot:
-    """Write the manifest of snapshot `number` durably: every task has acknowledged it."""
+    """Write the manifest of snapshot `number` durably, since every task has acknowledged it."""
 
     number: int
 
@@ -168,7 +169,7 @@ class AbortSnapshot:
 
 @dataclass(frozen=True)
 class FailAttempt:
-    """Fail the attempt: too many snapshots failed in a row."""
+    """Fail the execution attempt, because too many snapshots failed in a row."""
 
     reason: str
 
@@ -182,7 +183,7 @@ class FinishJob:
 
 @dataclass(frozen=True)
 class ReserveNumbers:
-    """Reserve more snapshot numbers: few or none are left."""
+    """Reserve more snapshot numbers, because few or none are left."""
 
 
 CoordinatorEvent = (
@@ -223,18 +224,18 @@ class Coordinator:
 
     Arguments:
         tasks: all tasks of the attempt.
-        now: the time at which it starts.
-        interval: seconds between the starts of checkpoints; None takes only requested snapshots
-            and the final one.
-        timeout: seconds after which a snapshot that is not complete is aborted.
-        min_pause: seconds between the end of a snapshot and the start of the next checkpoint;
-            without an interval there is no pause.
-        tolerable_failures: number of consecutive failed snapshots that do not fail the attempt.
-        numbers: reserved snapshot numbers.
-        announce: whether a checkpoint that is due by the interval is announced before.
+        now: the time at which the attempt starts, in seconds.
+        interval: the number of seconds between the starts of two periodic checkpoints. With None,
+            there are only requested snapshots and the final one.
+        timeout: the number of seconds after which an incomplete snapshot is aborted.
+        min_pause: the shortest time between the end of a snapshot and the start of the next
+            checkpoint, in seconds. Ignored if `interval` is None.
+        tolerable_failures: the number of consecutive failed snapshots that do not fail the attempt.
+        numbers: the reserved snapshot numbers.
+        announce: whether the tasks are notified before a periodic checkpoint begins.
     """
 
-    #: More numbers are reserved when fewer than this are left.
+    #: The number of unused snapshot numbers below which the coordinator reserves more.
     LOW_WATER = 8
 
     def __init__(
@@ -252,12 +253,12 @@ class Coordinator:
         self.tasks = frozenset(tasks)
         self.timeout, self.tolerable_failures = timeout, tolerable_failures
         self.state = State.WAITING
-        #: The number in flight and its kind; None exactly while WAITING or FINISHED.
+        #: The number of the snapshot in flight; None while the state is WAITING or FINISHED.
         self.number: int | None = None
         self.kind = SnapshotKind.CHECKPOINT
-        #: Tasks that have acknowledged the number in flight.
+        #: The tasks that have acknowledged the snapshot in flight.
         self.acknowledged: set[Hashable] = set()
-        #: Tasks that have processed all their input.
+        #: The tasks that have processed all their input.
         self.ended: set[Hashable] = set()
         self.failures = 0
         self._numbers = list(numbers)
@@ -271,7 +272,11 @@ class Coordinator:
         self._final = False
 
     def handle(self, event: CoordinatorEvent) -> list[CoordinatorCommand]:
-        """Return the commands that an event leads to, in the order of execution."""
+        """Process an event, and return the commands to execute, in this order.
+
+        Raises:
+            ProtocolError: if the event is impossible in the current state.
+        """
         if self.state is State.FINISHED:
             return []
         match event:
@@ -310,7 +315,7 @@ class Coordinator:
         return commands
 
     def next_tick(self) -> float | None:
-        """Return when to send the next `Tick`, at the latest; None if none is needed."""
+        """Return the latest time for the next `Tick`, in seconds, or None if no tick is needed."""
         if self.state is State.COLLECTING:
             return self._started + self.timeout
         if self.state is State.WAITING:
@@ -372,8 +377,8 @@ class Coordinator:
         if self.state is not State.PUBLISHING or number != self.number:
             raise ProtocolError(f"snapshot {number} published in state {self.state.value}")
         self.failures = 0
-        # A snapshot that began before the last task ended is not the final one: records emitted
-        # behind its barrier are still to be committed.
+        # If the snapshot began before the last task ended, it is not the final one. The tasks may
+        # have emitted records behind its barrier, whose output is not committed yet.
         if self._final:
             self.state, self.number = State.FINISHED, None
             return [FinishJob(number)]

@@ -1,6 +1,6 @@
-"""Compare a program's operators and edges with those of a snapshot.
+"""Compare the operators and edges of a program with the operators and edges of a snapshot.
 
-Pure: the manifest and the graph go in, the differences come out.
+These functions read no files: they get a manifest and a graph, and return the differences.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ __all__ = ["EdgeEntry", "compare_graph", "edges_in_flight"]
 
 
 def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """Return the edges with records in flight, as the uids of producer and consumer."""
+    """Return the edges on which the snapshot has records in flight.
+
+    Each edge is a pair: the uid of the producer and the uid of the consumer.
+    """
     return frozenset(
         (log.producer, handle.uid)
         for handle in manifest.handles
@@ -26,11 +29,11 @@ def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
     )
 
 
-#: An edge of the program: uid of the producer, uid of the consumer, index of the consumer's input,
-#: and its `Partitioning`.
+#: An edge of the program: the uid of the producer, the uid of the consumer, the index of the
+#: consumer's input, and the partitioning of the edge.
 EdgeEntry = tuple[str, str, int, Partitioning]
 
-#: On such an edge, the record determines which subtask processes it.
+#: The kinds of partitioning where the record alone determines which subtask processes it.
 _BY_RECORD = frozenset({Partitioning.HASH, Partitioning.CUSTOM, Partitioning.GLOBAL})
 
 
@@ -42,14 +45,14 @@ def compare_graph(
 ) -> list[Difference]:
     """Return the differences between a program and a snapshot that affect state, in uid order.
 
-    Operators that are not in the result are unchanged, or have no state in either: those may be
-    added, removed and changed freely. So may edges on which no records were in flight.
+    An operator that is not in the result is unchanged, or has no state in both. The user may add,
+    remove and change operators without state, and edges that had no records in flight.
 
     Arguments:
-        manifest: the snapshot.
-        operators: of the program.
-        edges: of the program; those within a chain may be left out.
-        hooks: of each chain of the program, the uids of its operators with an end-of-input hook.
+        manifest: the manifest of the snapshot.
+        operators: the operators of the program.
+        edges: the edges of the program. Edges within a chain may be left out.
+        hooks: for each chain of the program, the uids of its operators with an end-of-input hook.
     """
     before = {entry.uid: entry for entry in manifest.operators}
     after = {entry.uid: entry for entry in operators}
@@ -126,7 +129,8 @@ def _compare_logs(
         elif was is not now and Partitioning.BROADCAST in (was, now):
             reason = f"{what} on an edge that was {was.value} and is {now.value}: set that back"
         elif was is not now and now in _BY_RECORD and not rescaled:
-            # The records would stay with the subtasks that they were sent to.
+            # Each subtask would process the records that were sent to it under the old
+            # partitioning, since logs are redistributed only if the parallelism changes.
             reason = (
                 f"{what} on an edge that was {was.value} and is {now.value}: set that back, or "
                 "change the operator's parallelism too, so that they are redistributed"
@@ -142,13 +146,14 @@ def _compare_end_of_input(
     after: dict[str, OperatorEntry],
     hooks: Sequence[Sequence[str]],
 ) -> Iterator[Difference]:
-    """Report operators whose end-of-input hook ran in some subtasks only.
+    """Report operators whose end-of-input hook ran in only some subtasks, but are changed.
 
-    These cannot be rescaled: a new subtask would hold state of both kinds.
+    Such an operator cannot be rescaled: a new subtask would get state from before the hook and
+    state from after it. It also cannot be chained to an operator whose hook ran in other subtasks.
     """
     ended: Counter[tuple[str, int]] = Counter()
     for handle in manifest.handles:
-        # A subtask may have a second handle, for records that were overtaken on the way to it.
+        # In an unaligned snapshot, a subtask may have a second handle with records in flight to it.
         at = handle.uid, handle.subtask
         ended[at] = max(handle.ended, ended[at])
     rounds = {
@@ -177,5 +182,12 @@ def _compare_end_of_input(
 
 
 def _ran_together(one: list[int], other: list[int]) -> bool:
-    """Return whether hooks may have run in the same rounds, as all hooks of a task do."""
+    """Return whether the hooks of two operators may have run in the same rounds.
+
+    In one task, the hooks of all operators run in the same rounds.
+
+    Arguments:
+        one: the number of rounds of each subtask of the first operator.
+        other: the number of rounds of each subtask of the second operator.
+    """
     return one == other if len(one) == len(other) else set(one) == set(other)

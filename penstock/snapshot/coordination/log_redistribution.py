@@ -1,7 +1,7 @@
-"""Redistribute the log of an edge when the consumer's parallelism has changed.
+"""Redistribute the in-flight log of an edge when the consumer's parallelism has changed.
 
-Pure: records in, records out. `storage/in_flight_log.py` reads logs, and `graph_compatibility.py`
-decides whether a log may be redistributed.
+This module only selects records. `storage/in_flight_log.py` reads logs, and
+`graph_compatibility.py` decides whether a log may be redistributed.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ def redistribute_log(
     selector: Callable[[Any], Any] | None = None,
     partition: Callable[[Any, int], int] | None = None,
 ) -> Callable[[list[Any]], list[Any]]:
-    """Return a function that selects the records of a log that a subtask processes.
+    """Return a function that selects the records of a log that one subtask processes.
 
-    Each record goes to the subtask that the edge would send it to now. If the edge does not
-    determine one, the subtasks take turns. All subtasks together process each record once.
+    Each record goes to the subtask to which the edge would send it in the new program. If the
+    partitioning allows any subtask, the subtasks take turns. Exactly one subtask gets each record.
 
     Arguments:
-        partitioning: of the edge, in the program as it is now.
-        subtask: of the consumer.
-        parallelism: of the consumer, as it is now.
-        max_parallelism: number of key groups.
-        selector: takes the key from a record (hash, custom).
-        partition: (key, parallelism) to a subtask (custom).
+        partitioning: the partitioning of the edge in the new program.
+        subtask: the index of the consumer's subtask.
+        parallelism: the parallelism of the consumer in the new program.
+        max_parallelism: the number of key groups.
+        selector: the function that returns the key of a record; for HASH and CUSTOM.
+        partition: the function that returns a subtask for a key and a parallelism; for CUSTOM.
 
     Returns:
-        A function from a batch of records to the subtask's share. It counts records, so each log
-        needs its own function, which must be called with all batches of the log in order.
+        A function that gets a batch of records and returns the records of this subtask. It counts
+        records. So each log needs a function of its own, which must be called with all batches of
+        the log in order.
 
     Raises:
-        ProtocolError: for a broadcast edge, where each subtask has its own copy of a record;
-            `compare_graph` refuses that before.
-        JobError: from the function, if a key is refused or the partitioner returns no subtask.
+        ProtocolError: if the edge is a broadcast edge, where each subtask has its own copy of a
+            record. `compare_graph` refuses such a change before.
+        JobError: raised by the returned function, if a key is refused, or if the partitioner
+            returns an index that is not a subtask's.
     """
     if partitioning is Partitioning.BROADCAST:
         raise ProtocolError("the log of a broadcast edge cannot be redistributed")
@@ -63,7 +65,7 @@ def redistribute_log(
 
         def chosen(record: Any) -> int:
             index = partition(selector(record), parallelism)
-            # No subtask would process such a record: it would be lost silently.
+            # No subtask would process a record with a wrong index, so it would be lost silently.
             if not 0 <= index < parallelism:
                 raise JobError(
                     f"the partitioner returned {index!r}; it must return a whole number from 0 "
@@ -79,7 +81,10 @@ def redistribute_log(
 
 
 class _Turns:
-    """Selects every n-th record of a log, counted over its batches."""
+    """Selects every n-th record of a log, where n is the parallelism.
+
+    It counts the records of all batches, so it must be called with each batch in order.
+    """
 
     def __init__(self, subtask: int, parallelism: int) -> None:
         self._subtask, self._parallelism = subtask, parallelism

@@ -1,43 +1,45 @@
-"""Detect that a loop has ended, from what its tasks report with their snapshots.
+"""Detect that a loop has ended, from the statuses that its tasks report with their snapshots.
 
-Outside a loop, a task has ended when all its inputs have. In a loop (a strongly connected component
-of the graph of chains) each task waits for the others, so the JobManager must detect that nothing
-more can happen. That a loop is *quiet* is a stable property: once it holds it continues to hold,
-since tasks act only on what they receive. If it holds in a consistent cut, it holds now: Chandy and
-Lamport (1985) devised snapshots for this. Snapshots are consistent cuts:
+Outside a loop, a task has ended when all its inputs have ended. In a loop (a strongly connected
+component of the graph of chains) each task waits for the other tasks. So the JobManager must detect
+that the loop has no more work. A loop is called *idle* here if its outside input has ended and no
+record is left in it. This is a stable property: an idle loop stays idle, since tasks act only when
+they receive something. If the property holds in a consistent cut, it still holds now. Chandy and
+Lamport (1985) invented snapshots to detect such properties. Snapshots are consistent cuts:
 
-* Regular channels inside the loop contain no record sent before the cut, since a task takes its
-  snapshot behind the barriers on all of them. In unaligned snapshots they may contain records;
-  these are logged, and counted.
-* Back-edges contain exactly the records of the logs.
-* All input from outside the loop has arrived: each channel from there delivered its `EndOfInput`.
+* In an aligned snapshot, a regular channel inside the loop contains no record from before the cut,
+  because each task aligns the barriers of all these channels. In an unaligned snapshot it may
+  contain such records. They are logged and counted.
+* A back-edge contains exactly the records of its log.
+* All input from outside the loop has arrived if each outside channel has delivered `EndOfInput`.
 
-So a loop is quiet if, in one snapshot, the outside input of all its tasks had ended and all logs
-were empty. The snapshot need not complete. It suffices that each task of the loop has acknowledged
-it: that is a consistent cut of the loop, whatever happens to other tasks.
+So a loop is idle if, in one snapshot, the outside input of all its tasks had ended and all logs
+were empty. The snapshot need not be complete. It is enough that each task of the loop has
+acknowledged it, because the parts of these tasks are a consistent cut of the loop.
 
-In a quiet loop the end-of-input hooks run, in rounds: a hook may emit into the loop, which gives
-other functions work again. The state of a task contains the number of rounds that it has run, and
-whether the last one emitted into the loop. So an attempt that is restored from a snapshot continues
-there, in the middle of a round, too. R is the highest number of rounds in the loop:
+In an idle loop, the end-of-input hooks run in rounds: a hook may emit records into the loop, so
+that other tasks have work again. The state of a task contains the number of rounds that it has run,
+and whether the last round emitted a record into the loop. So a restored attempt continues with the
+right round, even if the snapshot was taken in the middle of one. Let R be the highest number of
+rounds that a task of the loop has run:
 
-    not quiet                                    nothing; decide again at the next snapshot
-    quiet, some tasks have run fewer than R      run round R in those
-    quiet, all R = 0, a function has a hook      run round 1
-    quiet, all R > 0, some round emitted         run round R + 1
-    quiet, all R, no round emitted               terminate the loop
+    not idle                                    nothing; decide again at the next snapshot
+    idle, some tasks have run fewer than R      run round R in those tasks
+    idle, all R = 0, a function has a hook      run round 1
+    idle, all R > 0, a task emitted in round R  run round R + 1
+    idle, all R, no task emitted                terminate the loop
 
-Only emissions of the last round count: those of earlier rounds have been processed, since the loop
-is quiet. A task reports the flag of round R, because all tasks run a round before the next begins.
-A round is commanded once per attempt; while its command is under way during a snapshot, the
-detector waits. Hooks that always emit keep their loop open forever.
+Only the emissions of the last round count. Records of earlier rounds have been processed, since the
+loop is idle. All tasks run a round before the next begins, so each task reports on round R. The
+detector commands each round once in an attempt. While a command is still on its way to the tasks,
+the detector waits. If hooks emit records in every round, the loop never ends.
 
-The detector requests its snapshots itself, from the time that the outside input of a loop has ended
-until the loop is terminated: soon at first, then with growing delays while there is no progress.
-Each loop is decided by itself, so one that has ended is terminated although a source elsewhere
-never ends. The outside input of a loop behind another one ends when the other is terminated.
+The detector requests the snapshots that it needs, from the end of the loop's outside input until
+the loop is terminated. The first comes soon; while there is no progress, the delays grow. The
+detector decides on each loop separately, so a loop can end although a source elsewhere never ends.
+If one loop reads from another, its outside input ends when the other loop is terminated.
 
-Sans-IO, as all protocols here; the driver is in `penstock.runtime.jobmanager`.
+Sans-IO, as all protocols are. The driver is in `penstock.runtime.jobmanager`.
 """
 
 from __future__ import annotations
@@ -64,15 +66,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LoopStatus:
-    """The status of a task of a loop at its snapshot.
+    """The status of one task of a loop when it took its snapshot.
 
     Arguments:
-        outside_ended: whether all channels from outside the loop had delivered `EndOfInput`; true
+        outside_ended: whether all channels from outside the loop had delivered `EndOfInput`. True
             for a task that has no such channel.
-        log_records: number of records in all its logs of the snapshot.
-        rounds: number of rounds of end-of-input hooks that it had run; counted also for a task
-            without a hook.
-        emitted: whether the last round emitted into the loop.
+        log_records: the number of records in all logs that the task wrote for the snapshot.
+        rounds: the number of rounds of end-of-input hooks that the task had run. A task without
+            hooks counts rounds, too.
+        emitted: whether the task emitted a record into the loop in its last round.
     """
 
     outside_ended: bool
@@ -83,12 +85,12 @@ class LoopStatus:
 
 @dataclass(frozen=True)
 class Loop:
-    """A strongly connected component.
+    """A strongly connected component of the graph of chains.
 
     Arguments:
-        index: its position in `ExecutionGraph.loops`, which identifies it in commands.
-        tasks: all its tasks.
-        hooks: whether a function in it has an end-of-input hook.
+        index: the position in `ExecutionGraph.loops`. Commands identify the loop by it.
+        tasks: all tasks of the loop.
+        hooks: whether a function in the loop has an end-of-input hook.
     """
 
     index: int
@@ -98,7 +100,10 @@ class Loop:
 
 @dataclass(frozen=True)
 class ExternalInputEnded:
-    """All channels of a task from outside its loop have delivered `EndOfInput`, or it has none."""
+    """All channels that lead into a task from outside its loop have delivered `EndOfInput`.
+
+    A task without such channels reports this event, too.
+    """
 
     task: Hashable
 
@@ -121,7 +126,7 @@ class SnapshotEnded:
 
 @dataclass(frozen=True)
 class RunEndOfInputHooks:
-    """Run round `round` of the end-of-input hooks in all tasks of a loop that have run fewer."""
+    """Run round `round` of the end-of-input hooks in all tasks of a loop that have not run it."""
 
     loop: int
     round: int
@@ -129,7 +134,7 @@ class RunEndOfInputHooks:
 
 @dataclass(frozen=True)
 class TerminateLoop:
-    """Let all tasks of a loop send `EndOfInput` on all outputs: the loop has ended."""
+    """Terminate a loop: let all its tasks send `EndOfInput` on all their output channels."""
 
     loop: int
 
@@ -150,12 +155,12 @@ class _Watched:
     """The reports about one loop in this attempt."""
 
     loop: Loop
-    #: Tasks whose outside input has ended.
+    #: The tasks whose input from outside the loop has ended.
     ended: set[Hashable] = field(default_factory=set)
-    #: The newest snapshot that a task has acknowledged, and the statuses reported with it.
+    #: The newest snapshot that a task has acknowledged; `statuses` are those reported with it.
     number: int = -1
     statuses: dict[Hashable, LoopStatus] = field(default_factory=dict)
-    #: The highest round that was commanded.
+    #: The highest round of end-of-input hooks that the detector has commanded.
     commanded: int = 0
     closed: bool = False
 
@@ -169,10 +174,10 @@ class LoopTerminationDetector:
     """Detects the termination of the loops of one execution attempt.
 
     Arguments:
-        loops: in topological order.
+        loops: the loops of the execution graph, in topological order.
     """
 
-    #: Seconds to the next snapshot after progress, and the longest delay without progress.
+    #: The delay before the next requested snapshot, in seconds: after progress, and at most.
     SOON_SECONDS = 0.02
     LATEST_SECONDS = 1.0
 
@@ -184,10 +189,10 @@ class LoopTerminationDetector:
         self._delay = self.SOON_SECONDS
 
     def handle(self, event: LoopEvent) -> list[LoopCommand]:
-        """Return the commands that an event leads to, in the order of execution.
+        """Process an event, and return the commands to execute, in this order.
 
         Raises:
-            ProtocolError: if the event is impossible.
+            ProtocolError: if the event is impossible in the current state.
         """
         match event:
             case ExternalInputEnded(task):
@@ -208,7 +213,7 @@ class LoopTerminationDetector:
         watched.ended.add(task)
         if not watched.waits:
             return []
-        # A snapshot in flight does not serve: tasks may have taken theirs before this event.
+        # The snapshot in flight is not enough, since tasks may have taken it before this event.
         self._delay = self.SOON_SECONDS
         return [RequestCheckpoint(self._delay)]
 

@@ -1,7 +1,8 @@
-"""Decide which snapshot a run starts from.
+"""Decide from which snapshot a run starts.
 
-Nothing here reads a file, a clock or a random number: the caller reads the facts from a store, asks
-for a decision and carries it out. A decision is a value; a refusal carries its sentence.
+This module reads no files, no clock and no random numbers. The caller reads the listing of
+snapshots from a store, calls `decide_resume`, and executes the decision that it returns. A refusal
+contains the message for the user.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ class RestoreNewest:
 
 @dataclass(frozen=True)
 class Fork:
-    """Resume from another snapshot, in a new lineage whose parent it is.
+    """Resume from an older snapshot, or from another job's snapshot, in a new lineage.
 
     Arguments:
-        manifest: the snapshot to restore from.
-        lineage: the new lineage.
-        parent: (lineage, number) of the snapshot, for the manifests of the new lineage.
-        later: newer snapshots, whose output exists and will be produced a second time.
+        manifest: the manifest of the snapshot to restore from.
+        lineage: the id of the new lineage.
+        parent: the (lineage, number) of the snapshot, which is the parent of the new lineage.
+        later: the numbers of newer snapshots. Their output exists, and the run will produce it a
+            second time.
     """
 
     manifest: Manifest
@@ -59,7 +61,7 @@ class Fork:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Do not start; `reason` is the message of a `GraphError`."""
+    """Do not start the run; raise a `GraphError` with `reason` as its message."""
 
     reason: str
 
@@ -77,20 +79,21 @@ def decide_resume(
     chosen: Manifest | None = None,
     chosen_infos: Sequence[SnapshotInfo] = (),
 ) -> Decision:
-    """Decide which snapshot a run starts from.
+    """Decide from which snapshot a run starts.
 
     Arguments:
         request: None (no `--resume`), `NEWEST`, a snapshot's number, or the path of another
-            job's folder or snapshot. A path into the job's own folder is a number: the caller
-            turns it into one.
-        infos: the listing of the job's own folder.
-        newest: the newest snapshot of the job's own folder; needed for `NEWEST` only.
-        fresh_lineage: the id of the new lineage, if one begins.
-        fork: whether `--fork` was given.
-        chosen: the snapshot that a number or a path names, or None if there is none.
-        chosen_infos: for a path, the listing of the folder that it points into.
+            job's folder or snapshot. The caller must convert a path into the job's own folder to
+            a number.
+        infos: the listing of the snapshots in the job's own folder.
+        newest: the manifest of the newest snapshot in the job's own folder; needed only for
+            `NEWEST`.
+        fresh_lineage: the id for a new lineage, if the run begins one.
+        fork: whether the user gave `--fork`.
+        chosen: the manifest of the snapshot that the number or path names; None if there is none.
+        chosen_infos: if `request` is a path, the listing of the snapshots in that job's folder.
     """
-    # Damaged ones count as well: their output was committed when they were published.
+    # Damaged snapshots count, too: their output was committed when they were published.
     published = sorted(info.number for info in infos if info.published)
     if request is None:
         if published:

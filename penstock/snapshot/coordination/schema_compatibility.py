@@ -1,8 +1,8 @@
 """Decide whether a program's record classes can read the values of a snapshot.
 
-The rules are those of Flink's POJO types: fields go by name, a new field gets its default, and
-the values of a removed field are dropped only if that is requested. A named tuple is compared
-by position, also as a key, so its fields must stay as they are.
+The rules are the same as for Flink's POJO types. Fields are matched by name. A new field gets its
+default value. The values of a removed field are dropped only if the user allows it. Named tuples
+are compared by position when they are keys. So the fields of a named tuple must not change.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ __all__ = ["compare_schemas"]
 def compare_schemas(
     before: Iterable[RecordSchema], after: Iterable[RecordSchema]
 ) -> list[Difference]:
-    """Return the differences that affect reading a snapshot's values with a program's classes.
+    """Return the differences between record classes that affect reading a snapshot's values.
 
-    Classes that the program no longer has are left out: only their values cannot be read.
+    A class that the program no longer has is not reported here. Reading a value of such a class
+    raises an error.
+
+    Arguments:
+        before: the schemas of the snapshot's record classes.
+        after: the schemas of the program's record classes.
     """
     current = {schema.name: schema for schema in after}
     found: dict[Difference, None] = {}
