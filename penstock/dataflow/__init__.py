@@ -1,6 +1,7 @@
-"""The DataStream API, and the graphs that a program compiles to. No event loop, no processes.
+"""Define the DataStream API, and the graphs that a program compiles to.
 
-Start reading at `environment.py` and `stream.py`, with which programs are written. Then read
-`graph/job_graph.py`, which they build, and `graph/compile.py`, which turns it into the execution
-graph that runs. Users import all public names from `penstock`.
+This package uses no event loop and no processes. Start reading at `environment.py` and `stream.py`,
+which contain the API. Then read `graph/job_graph.py`, the graph that a program builds. Last,
+`graph/compile.py` compiles it to the execution graph, which the runtime runs. Users import all
+public names from `penstock`.
 """

@@ -1,7 +1,7 @@
-"""The rolling aggregations of a keyed stream (`sum`, `min`, …), as reduce functions.
+"""Implement the rolling aggregations of a keyed stream (`sum`, `min`, …) as reduce functions.
 
-As in Flink, `sum`, `min` and `max` keep the first record of a key and replace the one field;
-`min_by` and `max_by` keep the whole record that has the extreme field.
+As in Flink, `sum`, `min` and `max` keep the first record of a key, and replace one field in it.
+`min_by` and `max_by` keep the whole record whose field is the smallest or largest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _get(record: Any, field: Field) -> Any:
 
 
 def _replaced(record: Any, field: Field, value: Any) -> Any:
-    """Return a copy of a record of the same type with one field changed."""
+    """Return a copy of a record in which one field is replaced by `value`."""
     if field is None:
         return value
     if isinstance(record, dict):
@@ -58,11 +58,11 @@ def _replaced(record: Any, field: Field, value: Any) -> Any:
 
 
 class FieldAggregation(ReduceFunction):
-    """Combines one field of the records, and keeps the other fields of the first.
+    """Combines one field of two records, and keeps the other fields of the first record.
 
     Arguments:
-        field: position or name of the field; None for records that are plain values.
-        combine: combines two values of the field into one.
+        field: the position or name of the field; None if the records are plain values.
+        combine: a function that combines two values of the field into one.
     """
 
     def __init__(self, field: Field, combine: Callable[[Any, Any], Any]) -> None:
@@ -71,17 +71,18 @@ class FieldAggregation(ReduceFunction):
         self.combine = combine
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Return `value1` with its field combined with that of `value2`."""
+        """Return a copy of `value1` whose field is combined with the field of `value2`."""
         field = self.field
         return _replaced(value1, field, self.combine(_get(value1, field), _get(value2, field)))
 
 
 class FieldChoice(ReduceFunction):
-    """Keeps the record with the extreme field; of equal ones the first.
+    """Keeps the record whose field is the smallest or largest; if two are equal, the first record.
 
     Arguments:
-        field: position or name of the field; None for records that are plain values.
-        better: returns whether its first argument replaces its second.
+        field: the position or name of the field; None if the records are plain values.
+        better: a function of two values of the field. It returns whether the first value's record
+            replaces the second value's record.
     """
 
     def __init__(self, field: Field, better: Callable[[Any, Any], bool]) -> None:
@@ -90,5 +91,5 @@ class FieldChoice(ReduceFunction):
         self.better = better
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Return the record to keep."""
+        """Return `value1` or `value2`: the record to keep."""
         return value2 if self.better(_get(value2, self.field), _get(value1, self.field)) else value1

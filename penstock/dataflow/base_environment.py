@@ -1,8 +1,9 @@
-"""`BaseEnvironment`: the settings, the operators and the execution of a program.
+"""Define `BaseEnvironment`: the settings, the operators and the execution of a program.
 
-`StreamExecutionEnvironment` adds the sources to it. Streams know this class only.
+Its subclass `StreamExecutionEnvironment` adds the methods that create sources. The module of the
+streams imports only `BaseEnvironment`, which avoids an import cycle.
 
-`local_executor` is the one door from the API down into the runtime.
+`local_executor` is the only place where the API imports the runtime.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _LOGGER = logging.getLogger("penstock")
 
 
 def local_executor(config: JobConfig) -> Executor:
-    """Return the executor on this machine for a job with these settings."""
-    # The one door from the API down into the runtime. Nothing else of this package opens it.
+    """Return the executor that runs a job with these settings on this machine."""
+    # Only this function of the package imports the runtime.
     if config.in_process:
         from penstock.runtime.minicluster.executor import InProcessExecutor
 
@@ -59,7 +60,7 @@ class BaseEnvironment(PyFlinkNames):
     """The settings of a program, the operators added to it, and its execution.
 
     Arguments:
-        config: settings to begin with; None takes the defaults.
+        config: the initial settings; the defaults if None.
     """
 
     _missing = ENVIRONMENT
@@ -68,20 +69,23 @@ class BaseEnvironment(PyFlinkNames):
         self._config = config or JobConfig()
         self._graph = JobGraph()
         self._types: list[type] = []
-        #: Index of the first operator that was added since the last execution.
+        #: The index of the first operator that was added since the last execution.
         self._pending_from = 0
 
     # ---- settings
 
     @property
     def config(self) -> JobConfig:
-        """All settings of the job. They may be changed in place until it is executed."""
+        """All settings of the job. The program may change them until it calls `execute`."""
         return self._config
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """Set the number of subtasks of every operator that is not given its own.
+        """Set the default number of subtasks of an operator.
 
-        Raises `GraphError` unless it is a whole number from 1 to 32,768.
+        Operators with a parallelism of their own keep it.
+
+        Raises:
+            GraphError: if `parallelism` is not a whole number from 1 to 32,768.
         """
         check_parallelism(parallelism, MAX_PARALLELISM, "the job")
         self._config.parallelism = parallelism
@@ -94,8 +98,11 @@ class BaseEnvironment(PyFlinkNames):
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Set the number of key groups, which is the largest possible parallelism.
 
-        It is fixed for the life of the job's state: a snapshot is restored only with the same
-        number. Raises `GraphError` unless it is a whole number from 1 to 32,768.
+        Do not change it once the job has snapshots: a snapshot is restored only with the same
+        number.
+
+        Raises:
+            GraphError: if `max_parallelism` is not a whole number from 1 to 32,768.
         """
         if not isinstance(max_parallelism, int) or not 1 <= max_parallelism <= MAX_PARALLELISM:
             raise GraphError(
@@ -111,15 +118,15 @@ class BaseEnvironment(PyFlinkNames):
     def enable_checkpointing(
         self, interval: Duration, mode: CheckpointingMode | None = None
     ) -> Self:
-        """Take a snapshot periodically.
+        """Take snapshots periodically.
 
         Arguments:
-            interval: time between two snapshots, in milliseconds or as a `timedelta`; at least
-                1 ms.
-            mode: how snapshots are taken; None leaves the mode as it is.
+            interval: the time between the starts of two snapshots, in milliseconds or as a
+                `timedelta`; at least 1 ms.
+            mode: how snapshots are taken. None does not change the mode.
 
         Raises:
-            GraphError: for an interval of another type or below 1 ms.
+            GraphError: if `interval` has another type or is below 1 ms.
         """
         checkpoints = self.get_checkpoint_config().set_checkpoint_interval(interval)
         if mode is not None:
@@ -127,13 +134,14 @@ class BaseEnvironment(PyFlinkNames):
         return self
 
     def get_checkpoint_config(self) -> CheckpointConfig:
-        """Return the settings of snapshots, to be changed in place."""
+        """Return an object whose methods change the checkpoint settings of this program."""
         return CheckpointConfig(self._config)
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> Self:
-        """Set when a failed job is restarted; see `RestartStrategies`.
+        """Set the strategy that decides when a failed job is restarted.
 
-        Raises `GraphError` for anything that `RestartStrategies` does not make.
+        Raises:
+            GraphError: if `strategy` was not created by a method of `RestartStrategies`.
         """
         if not isinstance(strategy, RestartStrategy):
             raise GraphError(f"a restart strategy is made by RestartStrategies, not {strategy!r}")
@@ -141,15 +149,19 @@ class BaseEnvironment(PyFlinkNames):
         return self
 
     def set_in_process(self, in_process: bool = True) -> Self:
-        """Run jobs inside this process, for debugging and tests, or in processes of their own."""
+        """Set whether jobs run inside this process, for debugging and tests.
+
+        By default, the JobManager and the workers are processes of their own.
+        """
         self._config.in_process = in_process
         return self
 
     def set_codegen(self, enabled: bool = True) -> Self:
-        """Inline small user functions into the engine's loops, or call each of them.
+        """Set whether small user functions are inlined into the loops of operators.
 
-        On by default. Results and errors are the same; only a profiler or a debugger in a worker
-        sees the difference. The environment variable `PENSTOCK_CODEGEN=off` switches it off, too.
+        Inlining is on by default. Results and errors are the same without it. Only a profiler or a
+        debugger in a worker shows the difference. The environment variable `PENSTOCK_CODEGEN=off`
+        switches inlining off, too.
         """
         self._config.codegen = enabled
         return self
@@ -157,7 +169,8 @@ class BaseEnvironment(PyFlinkNames):
     def set_log_level(self, level: str | int) -> Self:
         """Set the level of the root logger in the job's processes, such as "INFO".
 
-        Raises `GraphError` for a name that `logging` does not know.
+        Raises:
+            GraphError: if `level` is not the name or number of a level of `logging`.
         """
         self._config.log_level = log_level_number(level)
         return self
@@ -166,30 +179,33 @@ class BaseEnvironment(PyFlinkNames):
         """Set the longest time for which a record waits in an output batch.
 
         Arguments:
-            timeout_millis: in milliseconds or as a `timedelta`; 5 ms by default.
+            timeout_millis: the time in milliseconds or as a `timedelta`; 5 ms by default.
         """
         self._config.buffer_timeout_seconds = seconds_of("timeout_millis", timeout_millis)
         return self
 
     def set_buffer_debloat_target(self, target: Duration) -> Self:
-        """Set the time that a task may need to process the records in flight to it.
+        """Set the target time in which a task processes all records in flight to it.
 
-        An aligned snapshot waits at each stage for the records that are in flight there. Flink's
-        setting is `taskmanager.network.memory.buffer-debloat.target`.
+        The engine limits the number of records in flight accordingly. The barriers of an aligned
+        snapshot wait behind these records at each task. Flink's setting is
+        `taskmanager.network.memory.buffer-debloat.target`.
 
         Arguments:
-            target: in milliseconds or as a `timedelta`; at least 1 ms, 100 ms by default.
+            target: the time in milliseconds or as a `timedelta`; at least 1 ms, 100 ms by default.
         """
         seconds = seconds_of("the buffer debloat target", target, least_ms=1)
         self._config.buffer_debloat_target_seconds = seconds
         return self
 
     def set_buffer_size(self, records: int, size: int = 64 * 1024) -> Self:
-        """Set the size at which an output batch is sealed.
+        """Set the size at which an output batch is complete and sent.
+
+        A batch is sent when it reaches one of the two limits.
 
         Arguments:
-            records: number of records.
-            size: number of bytes. The limit that is reached first counts.
+            records: the largest number of records in a batch.
+            size: the largest size of a batch, in bytes.
         """
         self._config.batch_records, self._config.batch_bytes = records, size
         return self
@@ -200,9 +216,10 @@ class BaseEnvironment(PyFlinkNames):
         return self
 
     def register_type(self, *classes: type) -> Self:
-        """Register classes of records: dataclasses, named tuples, enums.
+        """Register record classes: dataclasses, named tuples and enums.
 
-        Classes that are found in the program's functions need not be registered.
+        Classes that the program's functions refer to are found automatically, and need not be
+        registered.
         """
         self._types += [cls for cls in classes if cls not in self._types]
         return self
@@ -213,10 +230,10 @@ class BaseEnvironment(PyFlinkNames):
         """Return a drawing of the program's graph.
 
         Arguments:
-            format: "text" or "mermaid".
+            format: the format of the drawing: "text" or "mermaid".
 
         Raises:
-            GraphError: if the program cannot be compiled, or for another format.
+            GraphError: if the program cannot be compiled, or the format is unknown.
         """
         program = self._program()
         return render(compile_graph(program.graph, program.config), format)
@@ -224,15 +241,15 @@ class BaseEnvironment(PyFlinkNames):
     def execute(
         self, job_name: str | None = None, *, in_process: bool | None = None
     ) -> JobExecutionResult:
-        """Run the program to its end, and return its outcome.
+        """Run the program until the job has ended, and return its result.
 
-        An execution comprises the operators that were added since the last one, and all that
-        they read.
+        The job consists of the operators that were added since the last execution, and of all
+        operators that they read from.
 
         Arguments:
-            job_name: name of the job; None takes that of the settings.
+            job_name: the name of the job. None takes the name in the settings.
             in_process: whether to run the job inside this process, so that `breakpoint()` and
-                coverage work in its functions; None takes what `set_in_process` has set.
+                coverage work in its functions. None takes the setting of `set_in_process`.
 
         Raises:
             GraphError: if the program cannot be compiled, or if this process is part of a job.
@@ -248,14 +265,17 @@ class BaseEnvironment(PyFlinkNames):
     def _collect(
         self, outputs: Sequence[OperatorOutput], job_name: str | None, in_process: bool | None
     ) -> CloseableIterator:
-        """Run the program, and iterate over the records of these outputs."""
+        """Run the program, and return an iterator over the records of these outputs."""
         with self._executing():
             program = self._program(job_name, in_process, outputs)
             return _executor(program).collect(program, outputs)
 
     @contextmanager
     def _executing(self) -> Iterator[None]:
-        """Consider all operators as executed after this block, also if it fails, as Flink does."""
+        """Mark all operators as executed when the `with` block ends.
+
+        As in Flink, this also happens if the block raises an exception.
+        """
         refuse_nested_job()
         try:
             yield
@@ -270,12 +290,15 @@ class BaseEnvironment(PyFlinkNames):
         in_process: bool | None = None,
         outputs: Sequence[OperatorOutput] = (),
     ) -> Program:
-        """Return the operators added since the last execution, with all that they read.
+        """Return the program to execute.
+
+        It contains the operators that were added since the last execution, and all operators that
+        they read from.
 
         Arguments:
-            job_name: renames the job, for later executions, too.
-            in_process: overrides the setting.
-            outputs: further outputs that are needed.
+            job_name: a new name for the job, also for later executions; None keeps the name.
+            in_process: the value to use in place of the setting `in_process`, or None.
+            outputs: outputs whose operators the program must contain, too.
         """
         if job_name is not None:
             self._config.name = job_name
@@ -313,7 +336,7 @@ class BaseEnvironment(PyFlinkNames):
         return OperatorOutput(self._add_operator(OperatorKind.FEEDBACK, name, None))
 
     def _add_iteration(self) -> OperatorOutput:
-        """Add a feedback with the first free name of "iteration 1", "iteration 2", …"""
+        """Add a feedback with the first unused name of "iteration 1", "iteration 2", …"""
         taken = self._feedback_names()
         names = (f"iteration {number}" for number in range(1, len(taken) + 2))
         return self._add_feedback(next(name for name in names if name not in taken))

@@ -1,7 +1,7 @@
-"""`StreamExecutionEnvironment`: the context in which a program is built and executed.
+"""Define `StreamExecutionEnvironment`: the context in which a program is built and executed.
 
-Settings and execution are in `BaseEnvironment`; this module adds the sources and feedbacks, where
-streams begin.
+`BaseEnvironment` has the methods for settings and execution. This module adds the methods that
+create streams: from sources and from feedbacks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["StreamExecutionEnvironment"]
 class StreamExecutionEnvironment(BaseEnvironment):
     """The context in which a streaming program is built and executed.
 
-    A program gets its sources here, transforms their streams, and calls `execute`:
+    A program creates streams from sources, transforms the streams, and calls `execute`:
 
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection(["a", "b", "a"]).key_by(lambda word: word).count().print()
@@ -33,7 +33,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
     (Flink: `StreamExecutionEnvironment`.)
 
     Arguments:
-        config: settings to begin with; None takes the defaults.
+        config: the initial settings; the defaults if None.
     """
 
     @staticmethod
@@ -43,7 +43,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         """Return a new environment.
 
         Arguments:
-            configuration: settings to begin with; None takes the defaults.
+            configuration: the initial settings; the defaults if None.
         """
         return StreamExecutionEnvironment(configuration)
 
@@ -55,16 +55,16 @@ class StreamExecutionEnvironment(BaseEnvironment):
         watermark_strategy: WatermarkStrategy | None = None,
         source_name: str | None = None,
     ) -> DataStream:
-        """Return the stream of the records of a source.
+        """Return a stream with the records of a source.
 
         Arguments:
             source: the source to read.
             watermark_strategy: None or `WatermarkStrategy.no_watermarks()`.
-            source_name: shown in plans, reports and errors.
+            source_name: the name that plans, reports and errors show.
 
         Raises:
-            GraphError: for a watermark strategy that would be ignored, or if the source finds a
-                mistake in its arguments.
+            GraphError: if `source` is not a `Source`, if the watermark strategy is not supported,
+                or if the source finds a mistake in its own arguments.
         """
         if not isinstance(source, Source):
             raise GraphError(f"from_source takes a Source, not {source!r}")
@@ -75,11 +75,11 @@ class StreamExecutionEnvironment(BaseEnvironment):
         return DataStream(self, [OperatorOutput(operator)])
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
-        """Return the stream of the elements of a collection.
+        """Return a stream with the elements of a collection.
 
         Arguments:
-            collection: read once, in this call.
-            type_info: ignored; accepted for PyFlink programs.
+            collection: the elements. The collection is read once, during this call.
+            type_info: ignored; accepted for compatibility with PyFlink programs.
         """
         del type_info
         from penstock.connectors import CollectionSource
@@ -87,7 +87,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         return self.from_source(CollectionSource(list(collection)), None, "Source: Collection")
 
     def from_sequence(self, start: int, end: int) -> DataStream:
-        """Return the stream of the whole numbers from `start` to `end`, both included."""
+        """Return a stream with the whole numbers from `start` to `end`, both included."""
         from penstock.connectors import SequenceSource
 
         return self.from_source(SequenceSource(start, end), None, "Source: Sequence")
@@ -98,12 +98,15 @@ class StreamExecutionEnvironment(BaseEnvironment):
         count: int | None = None,
         records_per_second: float | None = None,
     ) -> DataStream:
-        """Return the stream `function(0)`, `function(1)`, … (Flink: `DataGeneratorSource`.)
+        """Return a stream with the records `function(0)`, `function(1)`, …
+
+        (Flink: `DataGeneratorSource`.)
 
         Arguments:
-            function: returns the record with this index; must return the same one in every call.
-            count: number of records; None never ends.
-            records_per_second: largest rate of all subtasks together; None is unlimited.
+            function: a function that returns the record with the given index. It must return the
+                same record for the same index in every call.
+            count: the number of records. With None, the stream never ends.
+            records_per_second: the largest rate of all subtasks together; unlimited if None.
         """
         from penstock.connectors import GeneratorSource
 
@@ -111,10 +114,11 @@ class StreamExecutionEnvironment(BaseEnvironment):
         return self.from_source(source, None, "Source: Generator")
 
     def from_iterable(self, factory: Callable[..., Iterable[Any]]) -> DataStream:
-        """Return the stream of the items of one iterable in each subtask.
+        """Return a stream with the items of iterables; each subtask reads one iterable.
 
         Arguments:
-            factory: called as `factory(subtask, parallelism)`; returns the subtask's iterable.
+            factory: a function that is called as `factory(subtask, parallelism)`, and returns the
+                iterable that this subtask reads.
         """
         from penstock.connectors import IterableSource
 
@@ -123,12 +127,12 @@ class StreamExecutionEnvironment(BaseEnvironment):
     def read_text_file(
         self, file_path: str | Path | Sequence[str | Path], charset_name: str = "utf-8"
     ) -> DataStream:
-        """Return the stream of the lines of text files, without their line ends.
+        """Return a stream with the lines of text files, without line ends.
 
         Arguments:
-            file_path: a file, a folder, a glob pattern, or several of these. Files that end in
-                `.gz` are unpacked.
-            charset_name: encoding of the files.
+            file_path: a file, a folder, a glob pattern, or a list of these. Files whose names end
+                with `.gz` are decompressed.
+            charset_name: the encoding of the files.
         """
         from penstock.connectors import FileSource, TextLines
 
@@ -136,13 +140,13 @@ class StreamExecutionEnvironment(BaseEnvironment):
         return self.from_source(source, None, "Source: Text Files")
 
     def socket_text_stream(self, host: str, port: int, delimiter: str = "\n") -> DataStream:
-        """Return the stream of the lines that a socket receives.
+        """Return a stream with the lines that are received from a TCP server.
 
-        A socket cannot be read again, so a failure may lose lines.
+        A socket cannot be read a second time, so a failure may lose lines.
 
         Arguments:
-            host: name or address to connect to.
-            port: TCP port to connect to.
+            host: the name or address of the server.
+            port: the TCP port of the server.
             delimiter: the text between two lines.
         """
         from penstock.connectors import SocketSource
@@ -155,19 +159,19 @@ class StreamExecutionEnvironment(BaseEnvironment):
     # ---- loops
 
     def create_feedback(self, name: str) -> FeedbackStream:
-        """Return a stream that is used now and given its records later, by `close_with`.
+        """Return a feedback: a stream whose records are defined later, with `close_with`.
 
-        `DataStream.iterate` is the short form for a stream that is united with a feedback of its
-        own.
+        Use it to build loops. For the simple case, a loop around one stream, call
+        `DataStream.iterate` instead.
 
             again = env.create_feedback("again")
             steps = env.from_sequence(1, 9).union(again).map(lambda n: n - 1)
             again.close_with(steps.filter(lambda n: n > 0))
 
         Arguments:
-            name: shown in errors; unique within the program.
+            name: the name that errors show. It must be unique within the program.
 
         Raises:
-            GraphError: for a name that is not a text, is empty, or is taken.
+            GraphError: if `name` is not a string, is empty, or belongs to another feedback.
         """
         return FeedbackStream(self, [self._add_feedback(name)])

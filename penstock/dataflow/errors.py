@@ -1,13 +1,13 @@
-"""The errors of Penstock: one base, four families.
+"""Define the errors of Penstock: one base class and four subclasses.
 
 PenstockError
-├── JobError       user code failed; its traceback comes first
-├── GraphError     the program cannot be compiled or resumed; the message names the change needed
+├── JobError       user code failed; the message begins with the traceback of the user code
+├── GraphError     the program cannot be compiled or resumed; the message says what to change
 ├── StoreError     a snapshot is missing, damaged or cannot be written; the message has the path
-└── ProtocolError  a bug in Penstock; the message has the event, the state and their history
+└── ProtocolError  Penstock has a bug; the message has the event and the state
 
-A message states what happened, where, and what to do. Each error also has a `Recoverability`,
-which decides how the JobManager handles it.
+A message says what happened, where it happened, and what the user should do. Each error also has a
+`Recoverability`, which decides how the JobManager handles the error.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ __all__ = [
 
 
 class Recoverability(Enum):
-    """Whether a restart may mend a failure. (Flink: `ThrowableType`.)
+    """Classifies failures by whether a restart may help. (Flink: `ThrowableType`.)
 
-    RECOVERABLE: a restart may mend it. The job ends if the same failure repeats.
-    ENVIRONMENT: the machine, a disk or the network failed, which may pass with time. The restart
-        strategy alone decides.
-    NON_RECOVERABLE: no restart mends it. The job ends at once, whatever the strategy.
+    RECOVERABLE: a restart may help. The job ends if the same failure repeats.
+    ENVIRONMENT: the machine, a disk or the network failed, and may work again later. Only the
+        restart strategy decides whether the job is restarted.
+    NON_RECOVERABLE: a restart does not help. The job ends at once, and the restart strategy is
+        ignored.
     """
 
     RECOVERABLE = "recoverable"
@@ -45,9 +46,10 @@ class PenstockError(Exception):
     """The base of every error that Penstock raises on purpose.
 
     Arguments:
-        message: what happened, where, and what to do.
-        recoverability: None takes that of the `OSError` or `PenstockError` it is raised from,
-            else that of its class.
+        message: the message, which says what happened, where, and what to do.
+        recoverability: whether a restart may help. None takes the recoverability of the `OSError`
+            or `PenstockError` from which this error is raised. Without such a cause, the default of
+            the error's class applies.
     """
 
     _of_class: ClassVar[Recoverability] = Recoverability.RECOVERABLE
@@ -58,7 +60,7 @@ class PenstockError(Exception):
 
     @property
     def recoverability(self) -> Recoverability:
-        """Whether a restart may mend the failure."""
+        """Whether a restart may help after this failure."""
         if self._recoverability is not None:
             return self._recoverability
         cause = self.__cause__
@@ -72,14 +74,15 @@ class PenstockError(Exception):
 
 
 class JobError(PenstockError):
-    """User code, a source or a sink failed while the job ran.
+    """Raised when user code, a source or a sink fails while the job runs.
 
     Arguments:
-        message: what happened and what to do.
-        operator: name of the operator, if known.
-        record: a short text for the record that was processed, if known.
-        user_traceback: formatted traceback of the user's code, if any; printed first.
-        recoverability: see `PenstockError`.
+        message: the message, which says what happened and what to do.
+        operator: the name of the operator, if known.
+        record: a short text that describes the record that was processed, if known.
+        user_traceback: the formatted traceback of the user's code, if there is one. It is printed
+            before the message.
+        recoverability: whether a restart may help; see `PenstockError`.
     """
 
     def __init__(
@@ -110,18 +113,18 @@ class JobError(PenstockError):
 
 
 class GraphError(PenstockError):
-    """The program cannot be compiled, or cannot be resumed from this snapshot."""
+    """Raised when the program cannot be compiled, or cannot be resumed from a snapshot."""
 
     _of_class = Recoverability.NON_RECOVERABLE
 
 
 class StoreError(PenstockError):
-    """A snapshot or checkpoint folder is missing, damaged, in use or not writable.
+    """Raised when a snapshot or checkpoint folder is missing, damaged, in use or not writable.
 
     Arguments:
-        message: what happened and what to do.
+        message: the message, which says what happened and what to do.
         path: the file or folder that the error is about, if there is one.
-        recoverability: see `PenstockError`.
+        recoverability: whether a restart may help; see `PenstockError`.
     """
 
     def __init__(
@@ -137,12 +140,12 @@ class StoreError(PenstockError):
 
 
 class ProtocolError(PenstockError):
-    """An internal rule was broken: a bug in Penstock, not in the program."""
+    """Raised when an internal rule is broken. This is a bug in Penstock, not in the program."""
 
 
-#: Limits of the process or the file system, which stay for the life of the process.
+#: The error numbers for limits of the process or the file system, which do not change with time.
 _LIMITS = (errno.EFBIG, errno.ENAMETOOLONG)
-#: A path is not as the program expects it, which rarely passes with time.
+#: The errors for a path that is not as the program expects. Waiting rarely helps with them.
 _PATHS = (
     FileNotFoundError,
     FileExistsError,
@@ -153,7 +156,7 @@ _PATHS = (
 
 
 def recoverability_of(error: BaseException) -> Recoverability:
-    """Return whether a restart may mend a failure with this error."""
+    """Return the recoverability of a failure with this error."""
     if isinstance(error, PenstockError):
         return error.recoverability
     if not isinstance(error, OSError) or isinstance(error, _PATHS):

@@ -1,9 +1,9 @@
-"""A feedback: a stream that is read before its producers are known.
+"""Define feedbacks: streams that operators can read before their producers exist.
 
-`StreamExecutionEnvironment.create_feedback` makes one, and `DataStream.iterate` one that is united
-with another stream, as in Flink. Both are closed with the streams that are fed back. A feedback is
-an operator that never runs: the compiler connects its readers with the operators that it was closed
-with.
+`StreamExecutionEnvironment.create_feedback` creates a feedback. `DataStream.iterate` creates one
+and unites it with another stream, as in Flink. The program closes a feedback with the stream whose
+records are fed back. In the job graph, a feedback is an operator that never runs: the compiler
+connects the producers of the closing stream directly with the readers of the feedback.
 
 A loop ends when all streams that enter it from outside have ended and no record is left in it.
 """
@@ -19,11 +19,11 @@ __all__ = ["Feedback", "names_of"]
 
 
 class Feedback:
-    """A feedback in a job graph, which is closed once.
+    """A feedback in a job graph. It can be closed only once.
 
     Arguments:
         graph: the job graph.
-        operator: stands for the feedback in it.
+        operator: the operator that represents the feedback in the graph.
     """
 
     def __init__(self, graph: JobGraph, operator: Operator) -> None:
@@ -32,11 +32,11 @@ class Feedback:
 
     @property
     def name(self) -> str:
-        """The name that errors show."""
+        """The name of the feedback, which errors show."""
         return self._operator.name
 
     def require_open(self) -> None:
-        """Raise `GraphError` if the feedback is closed already."""
+        """Raise a `GraphError` if the feedback is closed already."""
         before = [edge.source for edge in self._graph.inputs_of(self._operator.id)]
         if before:
             names = ", ".join(repr(one.name) for one in self._graph.operators if one.id in before)
@@ -46,7 +46,7 @@ class Feedback:
             )
 
     def require_downstream(self, outputs: Iterable[OperatorOutput]) -> None:
-        """Raise `GraphError` if none of these outputs depends on the feedback."""
+        """Raise a `GraphError` if none of these outputs depends on the feedback."""
         outputs = tuple(outputs)
         before = self._graph.upstream(output.operator.id for output in outputs)
         if self._operator.id not in before:
@@ -57,10 +57,10 @@ class Feedback:
             )
 
     def close(self, outputs: Iterable[OperatorOutput]) -> None:
-        """Feed back these outputs."""
+        """Close the feedback: feed the records of these outputs back to its readers."""
         self._graph.connect(outputs, self._operator)
 
 
 def names_of(outputs: Iterable[OperatorOutput]) -> str:
-    """Return the quoted names of the operators of some outputs, for errors."""
+    """Return the quoted names of the operators that these outputs belong to, for errors."""
     return ", ".join(repr(output.operator.name) for output in outputs)

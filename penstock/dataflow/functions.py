@@ -1,7 +1,8 @@
-"""The function classes of a program, by PyFlink's names.
+"""Define the base classes of user functions, with the names of PyFlink.
 
-Wherever a function object is expected, a plain function or lambda is accepted, too. An object of
-one of these classes is a *rich function*: it has `open` and `close`, and its own attributes.
+Most methods of the API take a plain function or lambda as well as an object of one of these
+classes. Such an object is called a *rich function*: it has the methods `open` and `close`, and can
+have attributes.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ __all__ = [
 
 
 class Function:
-    """The base of all rich functions. (Flink: `RichFunction`.)"""
+    """The base class of all rich functions. (Flink: `RichFunction`.)"""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Prepare the function; called once per subtask, before its first record.
+        """Prepare the function. Called once in each subtask, before its first record.
 
-        State is requested here: `runtime_context.get_state(...)`.
+        A function on a keyed stream gets its state here: `runtime_context.get_state(...)`.
         """
 
     def close(self) -> None:
-        """Release resources; called once per subtask, after the last record or a failure."""
+        """Release resources. Called once in each subtask, after the last record or a failure."""
 
 
 class MapFunction(Function, ABC):
-    """Turns each record into one record. (Flink: `MapFunction`.)"""
+    """Emits exactly one record for each record. (Flink: `MapFunction`.)"""
 
     @abstractmethod
     def map(self, value: Any) -> Any:
@@ -52,19 +53,19 @@ class MapFunction(Function, ABC):
 
 
 class FlatMapFunction(Function, ABC):
-    """Turns each record into any number of records. (Flink: `FlatMapFunction`.)"""
+    """Emits any number of records for each record. (Flink: `FlatMapFunction`.)"""
 
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any]:
-        """Return the records to emit for `value`; may be a generator."""
+        """Return an iterable with the records to emit for `value`. This may be a generator."""
 
 
 class FilterFunction(Function, ABC):
-    """Keeps or drops records. (Flink: `FilterFunction`.)"""
+    """Decides for each record whether to keep or drop it. (Flink: `FilterFunction`.)"""
 
     @abstractmethod
     def filter(self, value: Any) -> bool:
-        """Return whether to keep `value`."""
+        """Return whether to keep the record `value`."""
 
 
 class ReduceFunction(Function, ABC):
@@ -72,41 +73,44 @@ class ReduceFunction(Function, ABC):
 
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Return the combination of `value1`, the result so far, and `value2`, the new record."""
+        """Combine the previous result `value1` with the new record `value2`; return the result."""
 
 
 class KeySelector(Function, ABC):
-    """Returns the key of a record, always the same for the same one. (Flink: `KeySelector`.)"""
+    """Extracts the key of a record. (Flink: `KeySelector`.)
+
+    It must always return the same key for the same record.
+    """
 
     @abstractmethod
     def get_key(self, value: Any) -> Any:
-        """Return the key of `value`; `docs/types.md` lists the types of keys."""
+        """Return the key of the record `value`; `docs/types.md` lists the allowed types of keys."""
 
 
 class Partitioner(Function, ABC):
-    """Chooses the subtask that a record is sent to. (Flink: `Partitioner`.)"""
+    """Chooses the subtask to which a record is sent. (Flink: `Partitioner`.)"""
 
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
-        """Return the index of the subtask, with `0 <= index < num_partitions`."""
+        """Return the index of the subtask for a key, with `0 <= index < num_partitions`."""
 
 
 class SinkFunction(Function, ABC):
-    """Receives the records at the end of a stream, at least once. (Flink: `SinkFunction`.)"""
+    """Receives each record of a stream, at least once. (Flink: `SinkFunction`.)"""
 
     @abstractmethod
     def invoke(self, value: Any) -> None:
-        """Process one record."""
+        """Write or process one record. After a failure, the same record may come again."""
 
 
 class ProcessFunction(Function, ABC):
-    """Turns each record into any number of records, also at the end of the input.
+    """Emits any number of records for each record, and when the input has ended.
 
     (Flink: `ProcessFunction`.)
     """
 
     class Context:
-        """The context of a record; it has no members yet."""
+        """The context of the record that is being processed. It has no members yet."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
@@ -115,18 +119,19 @@ class ProcessFunction(Function, ABC):
     def end_input(self, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
         """Return the records to emit when the input has ended; by default none.
 
-        Called once in each subtask. In a loop it is called when no record is left in the loop.
-        If a function of the loop then emits records into the loop, all are called again when
-        these are processed. (Flink: `BoundedOneInput.endInput`, which loops do not have.)
+        Called once in each subtask. In a loop, it is called when no record is left in the loop. If
+        an `end_input` then emits records into the loop, every `end_input` of the loop is called
+        again after these records are processed. (Flink: `BoundedOneInput.endInput`, which Flink's
+        loops do not support.)
         """
         del ctx
         return None
 
 
 class KeyedProcessFunction(Function, ABC):
-    """Turns each record of a keyed stream into any number of records, with keyed state.
+    """Emits any number of records for each record of a keyed stream, and has keyed state.
 
-    The state is that of the current record's key:
+    A state object always refers to the key of the current record:
 
         class Count(KeyedProcessFunction):
             def open(self, runtime_context):
@@ -155,15 +160,15 @@ class KeyedProcessFunction(Function, ABC):
     def end_input(self, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
         """Return the records to emit when the input has ended; by default none.
 
-        Called once for every key that has state, with that key as the current one. In a loop it
-        is called, and called again, as `ProcessFunction.end_input` is.
+        Called once for every key that has state; that key is then the current key. In a loop, it
+        may be called several times, as `ProcessFunction.end_input` describes.
         """
         del ctx
         return None
 
 
 def has_end_input(function: Any) -> bool:
-    """Return whether a function is a process function with an `end_input` of its own."""
+    """Return whether `function` is a process function whose class defines `end_input`."""
     own = getattr(type(function), "end_input", None)
     return isinstance(function, ProcessFunction | KeyedProcessFunction) and own not in (
         ProcessFunction.end_input,
@@ -172,24 +177,25 @@ def has_end_input(function: Any) -> bool:
 
 
 def method_of(function: Any, method: str) -> Callable[..., Any]:
-    """Return a method of a rich function, or a plain function itself."""
+    """Return the named method of a rich function, or the function itself if it is plain."""
     bound = getattr(function, method, None) if isinstance(function, Function) else None
     result: Callable[..., Any] = function if bound is None else bound
     return result
 
 
 def check_function(function: Any, base: type[Function], method: str) -> Any:
-    """Return a function that a program passed to a method of the API.
+    """Check that an argument is a function, and return it.
 
     Arguments:
-        function: anything that can be called, or a `base`.
-        base: the class of rich functions that the method takes.
-        method: name of the method, for the error.
+        function: the argument: a callable, or an object of class `base`.
+        base: the class of rich functions that the API's method takes.
+        method: the name of the API's method, for the error message.
 
     Raises:
-        GraphError: for anything else, such as the class in place of an object of it.
+        GraphError: if the argument is not a function, or is a class of rich functions instead of
+            an object.
     """
-    # Any other class is a function, too: map(int).
+    # A class that is not a rich function can be used as a function, as in `map(int)`.
     forgotten = isinstance(function, type) and issubclass(function, Function)
     if isinstance(function, base) or (
         callable(function) and not forgotten and not isinstance(function, Function)

@@ -1,10 +1,11 @@
-"""Refuses to execute a job inside a process that runs one.
+"""Prevent a process that is part of a job from executing another job.
 
-A worker imports the modules of the functions that it runs. If such an import executed a job, that
-job's workers would import the module again, and processes would multiply without end.
+A worker imports the modules of the functions that it runs. If such an import executed a job, the
+workers of that job would import the module again, and so on. The number of processes would grow
+without limit.
 
-The mark is a variable of this module and not of the environment. A program that a function starts
-as a subprocess may therefore execute jobs.
+The role of the process is a variable of this module, not an environment variable. So a function may
+start another program as a subprocess, and that program may execute jobs.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _role: str | None = None
 
 @contextmanager
 def running_as(role: str) -> Iterator[None]:
-    """Mark this process as part of a job in this block.
+    """Mark this process as part of a job while the `with` block runs.
 
     Arguments:
-        role: name of the process in errors, such as "a worker".
+        role: the description of the process in error messages, such as "a worker".
     """
     global _role
     before, _role = _role, role
@@ -37,12 +38,12 @@ def running_as(role: str) -> Iterator[None]:
 
 
 def current_role() -> str | None:
-    """Return the role of this process in a job; None if it has none."""
+    """Return the role of this process in a job, or None if it is not part of a job."""
     return _role
 
 
 def refuse_nested_job() -> None:
-    """Raise `GraphError` if this process is part of a job."""
+    """Raise a `GraphError` if this process is part of a job."""
     if _role is None:
         return
     found = _importing_module()
@@ -59,7 +60,7 @@ def refuse_nested_job() -> None:
 
 
 def _importing_module() -> tuple[str, str, int] | None:
-    """Return name, file and line of the module whose import led to this call, if any."""
+    """Return the module whose import led to this call: its name, file and line, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code, caller = frame.f_code, frame.f_back

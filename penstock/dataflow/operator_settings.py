@@ -1,4 +1,7 @@
-"""The settings of a single operator, as streams and sinks offer them: name, uid, parallelism, …"""
+"""Define the methods of streams and sinks that change the settings of one operator.
+
+Such settings are its name, uid, parallelism and chaining.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ __all__ = ["DataStreamSink", "OperatorSettings"]
 
 
 class OperatorSettings:
-    """Setters for the operator that was added last; the base of streams and sinks.
+    """The base class of streams and sinks, with setters for the operator that was added last.
 
     Arguments:
         environment: the environment that the operator belongs to.
-        outputs: the operator's output; several after a union.
+        outputs: the outputs of operators that form the stream. There are several after a union.
     """
 
     def __init__(self, environment: BaseEnvironment, outputs: Sequence[OperatorOutput]) -> None:
@@ -37,10 +40,13 @@ class OperatorSettings:
         return self
 
     def uid(self, uid: str) -> Self:
-        """Set the id by which the operator's state is found after the program has changed.
+        """Set the id that identifies the operator's state in snapshots.
 
-        For a sink it is also what its uncommitted output is found by. Raises `GraphError` unless
-        it is a non-empty string.
+        With the same uid, a resumed job finds the state even if the program has changed. For a
+        sink, the uid also identifies its uncommitted output.
+
+        Raises:
+            GraphError: if `uid` is not a non-empty string.
         """
         if not isinstance(uid, str) or not uid:
             raise GraphError(f"a uid is a non-empty string, not {uid!r}")
@@ -50,8 +56,9 @@ class OperatorSettings:
     def set_parallelism(self, parallelism: int) -> Self:
         """Set the number of subtasks of the operator.
 
-        Raises `GraphError` unless it is a whole number from 1 to 32,768, or if the operator
-        cannot run in parallel.
+        Raises:
+            GraphError: if `parallelism` is not a whole number from 1 to 32,768, or if the operator
+                cannot run in parallel.
         """
         operator = self._operator("set_parallelism(...)")
         check_parallelism(parallelism, MAX_PARALLELISM, f"operator {operator.name!r}")
@@ -63,12 +70,16 @@ class OperatorSettings:
         return self
 
     def disable_chaining(self) -> Self:
-        """Run the operator in a task of its own, not chained to its neighbours."""
+        """Run the operator in a task of its own; do not chain it to other operators."""
         self._operator("chaining").chaining = Chaining.NEVER
         return self
 
     def _operator(self, setting: str) -> Operator:
-        """Return the operator that a setting is for."""
+        """Return the operator that a setting changes.
+
+        Raises:
+            GraphError: if the stream is not the direct output of one operator that runs.
+        """
         if len(self._outputs) != 1 or self._outputs[0].partitioning not in (
             None,
             Partitioning.FORWARD,
@@ -87,4 +98,7 @@ class OperatorSettings:
 
 
 class DataStreamSink(OperatorSettings):
-    """The end of a stream. (Flink: `DataStreamSink`.)"""
+    """A sink that was added to a stream, for setting its name, uid and parallelism.
+
+    (Flink: `DataStreamSink`.)
+    """

@@ -1,10 +1,10 @@
-"""Values that an environment, its executors and their users pass each other.
+"""Define the values that environments, executors and the command line pass to each other.
 
-An environment builds a `Program` and gives it to an `Executor`, which returns a
-`JobExecutionResult` or a `CloseableIterator` of records. `RunOptions` are what a command line
-adds to programs that it did not write.
+An environment builds a `Program` and passes it to an `Executor`. The executor returns a
+`JobExecutionResult`, or a `CloseableIterator` over records. `RunOptions` contain the options of a
+command line, which override the settings of the program.
 
-A leaf: neither the environment nor the runtime is imported here.
+This module imports neither the environment nor the runtime.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ __all__ = [
 
 @dataclass
 class Program:
-    """All that is executed: a job graph, its settings and its registered record classes."""
+    """A program to execute: a job graph, its settings and its registered record classes."""
 
     graph: JobGraph
     config: JobConfig
     types: list[type] = field(default_factory=list)
 
     def add_sink(self, name: str, outputs: Sequence[OperatorOutput], sink: Sink) -> None:
-        """Let a sink read these outputs, in this execution only."""
+        """Add a sink that reads these outputs, for this execution only."""
         self.graph.connect(outputs, self.graph.add(OperatorKind.SINK, name, sink))
 
 
 @dataclass(frozen=True)
 class JobExecutionResult:
-    """The outcome of a job. (Flink: `JobExecutionResult`.)
+    """The result of a job. (Flink: `JobExecutionResult`.)
 
     Arguments:
-        job_name: name of the job.
-        wall_seconds: time from the call of `execute` to the end, in seconds.
-        restarts: the last hundred restarts with cause and time, oldest first.
+        job_name: the name of the job.
+        wall_seconds: the time from the call of `execute` to the end of the job, in seconds.
+        restarts: the last hundred restarts, each with its cause and time, oldest first.
         snapshots: the last hundred completed snapshots, each with number, kind, duration_ms and
             sizes in bytes.
-        operators: uid, name, records_in and records_out of each operator.
-        lineage: the line of snapshots of this run.
+        operators: the uid, name, records_in and records_out of each operator.
+        lineage: the id of the lineage of this run's snapshots.
         stopped: whether the job was stopped with a final snapshot and can be resumed.
-        loops: name, largest number of queued records and largest number of bytes on disk of each
-            back-edge.
-        totals: sums over the whole run: snapshots, snapshot_ms, snapshot_bytes_new, restarts,
-            restart_seconds.
+        loops: for each back-edge, its name, the largest number of queued records, and the largest
+            number of bytes on disk.
+        totals: the sums over the whole run: snapshots, snapshot_ms, snapshot_bytes_new, restarts
+            and restart_seconds.
     """
 
     job_name: str
@@ -79,7 +79,7 @@ class JobExecutionResult:
         )
 
     def get_net_runtime(self) -> int:
-        """Return the wall time in milliseconds. (Flink: `getNetRuntime`.)"""
+        """Return the duration of the job, in milliseconds. (Flink: `getNetRuntime`.)"""
         return round(self.wall_seconds * 1000)
 
 
@@ -90,14 +90,14 @@ def _count(items: Sequence[object], name: str) -> str:
 class CloseableIterator:
     """Iterates over the records of a running job. (Flink: `CloseableIterator`.)
 
-    Closing it stops the job. It is a context manager that closes itself:
+    `close` stops the job. The iterator is also a context manager, which calls `close` at the end:
 
         with stream.execute_and_collect() as records:
             first = next(records)
 
     Arguments:
         records: an iterator over the records.
-        close: stops the job.
+        close: a function that stops the job.
     """
 
     def __init__(self, records: Iterator[Any], close: Callable[[], None]) -> None:
@@ -118,7 +118,7 @@ class CloseableIterator:
         return False
 
     def close(self) -> None:
-        """Stop the job if it still runs."""
+        """Stop the job if it is still running."""
         self._close()
 
 
@@ -126,30 +126,31 @@ class Executor(Protocol):
     """Runs programs. (Flink: `PipelineExecutor`.)"""
 
     def execute(self, program: Program) -> JobExecutionResult:
-        """Run a program to its end."""
+        """Run a program until its job has ended, and return the result."""
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
-        """Run a program, and iterate over the records of some of its outputs."""
+        """Run a program, and return an iterator over the records of these outputs."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Settings of a command line, which take precedence over those of the program.
+    """The options of a command line, which override the settings of the program.
 
-    None leaves the program's setting.
+    If an option is None, the setting of the program applies.
 
     Arguments:
-        parallelism: number of subtasks of operators without a parallelism of their own.
-        checkpoint_dir: the job's folder of snapshots.
-        checkpoint_interval_seconds: time between two snapshots, in seconds.
-        resume: "newest", the number of a snapshot, or the path of one; None starts without.
-        fork: allow resuming from a snapshot that is not the newest.
-        allow_dropped: allow dropping state that the program no longer has.
-        report: file that the report is written to, as JSON.
-        executor: runs the program instead of the default executor.
-        progress: called with each event of the running job.
+        parallelism: the number of subtasks of operators without a parallelism of their own.
+        checkpoint_dir: the job's checkpoint folder.
+        checkpoint_interval_seconds: the time between the starts of two snapshots, in seconds.
+        resume: the snapshot to resume from: "newest", its number, or its path. With None, the job
+            starts from the beginning.
+        fork: whether the job may resume from a snapshot that is not its newest.
+        allow_dropped: whether to drop state that the program no longer has.
+        report: the path of the file into which the report is written, as JSON.
+        executor: the executor that runs the program instead of the default one.
+        progress: a function that is called with each event of the running job.
         in_process: whether to run the job inside this process.
-        log_level: level of the root logger in the job's processes.
+        log_level: the level of the root logger in the job's processes.
     """
 
     parallelism: int | None = None
@@ -181,7 +182,7 @@ _options = RunOptions()
 
 @contextmanager
 def run_options(options: RunOptions) -> Iterator[None]:
-    """Apply these options to every execution in this block."""
+    """Apply these options to every execution within the `with` block."""
     global _options
     before, _options = _options, options
     try:
@@ -191,5 +192,5 @@ def run_options(options: RunOptions) -> Iterator[None]:
 
 
 def current_options() -> RunOptions:
-    """Return the options that apply now."""
+    """Return the options of the innermost `run_options` block, or the defaults."""
     return _options

@@ -1,12 +1,12 @@
-"""The interface of sinks: writers that stage output, and a committer that publishes it.
+"""Define the interface of sinks: writers that stage output, and a committer that publishes it.
 
-A two-phase commit. A writer stages its records, and ends the staged part at barrier *n*. That part
-is made durable before the snapshot is acknowledged, and the committer publishes it once snapshot
-*n* is complete. A committable stays in every later manifest until its commit is confirmed, and is
-committed again after a failure, so committing must be idempotent. (Flink:
+Sinks use a two-phase commit. A writer stages its records until barrier *n*. This part of the output
+is made durable before the task acknowledges the snapshot. When snapshot *n* is complete, the
+committer publishes it. A committable stays in every later manifest until its commit is confirmed,
+and is committed again after a failure. So committing must be idempotent. (Flink:
 `TwoPhaseCommittingSink`.)
 
-The sinks themselves are in `penstock.connectors`.
+`penstock.connectors` contains the sinks.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["Committable", "Committer", "Sink", "SinkWriter", "WriterContext"]
 
 @dataclass(frozen=True)
 class Committable:
-    """Staged output that is to be published. (Flink: `Committer.CommitRequest`.)
+    """Describes staged output that is to be published. (Flink: `Committer.CommitRequest`.)
 
     Arguments:
-        lineage: line of snapshots that it belongs to; a fork has a new one.
-        uid: uid of the sink's operator.
-        subtask: index of the writer.
-        snapshot: number of the snapshot at whose barrier the staged part ended.
-        attempt: number of the execution attempt that staged it.
-        payload: describes the output to the committer; str, int, float, bool, None, bytes, and
-            lists and dicts of these.
+        lineage: the id of the lineage of the snapshot. A fork has a new lineage.
+        uid: the uid of the sink's operator.
+        subtask: the index of the writer's subtask.
+        snapshot: the number of the snapshot whose barrier ended this part of the output.
+        attempt: the number of the execution attempt that staged the output.
+        payload: a value from which the committer finds the output. Allowed types are str, int,
+            float, bool, None, bytes, and lists and dicts of these.
     """
 
     lineage: str
@@ -42,21 +42,21 @@ class Committable:
 
     @property
     def identity(self) -> tuple[str, str, int, int, int]:
-        """All but the payload; unique among committables."""
+        """All fields except the payload. Together they are unique among committables."""
         return (self.lineage, self.uid, self.subtask, self.snapshot, self.attempt)
 
 
 @dataclass(frozen=True)
 class WriterContext:
-    """Describes the subtask that a writer runs in.
+    """Describes the subtask in which a writer runs.
 
     Arguments:
-        uid: uid of the sink's operator.
-        name: name of the operator.
-        subtask: index of the writer.
-        parallelism: number of writers.
-        attempt: number of the execution attempt; a restart has a higher one.
-        lineage: line of snapshots that this run belongs to.
+        uid: the uid of the sink's operator.
+        name: the name of the operator.
+        subtask: the index of the subtask.
+        parallelism: the number of subtasks, which is the number of writers.
+        attempt: the number of the execution attempt, which increases with each restart.
+        lineage: the id of the lineage of this run's snapshots.
     """
 
     uid: str
@@ -70,32 +70,34 @@ class WriterContext:
 class SinkWriter(ABC):
     """Writes the records of one subtask. (Flink: `SinkWriter`.)"""
 
-    #: A function that does all that `write` does with one record. The engine then calls it for
-    #: each record in place of `write`. None: the engine calls `write`.
+    #: A function that writes one record, or None. If it is set, the engine calls it for each record
+    #: instead of calling `write` for each batch.
     per_record: Callable[[Any], object] | None = None
 
     @abstractmethod
     def write(self, batch: list[Any]) -> None:
-        """Write a batch; the writer must not change the list or its records."""
+        """Write a batch of records. The writer must not change the list or its records."""
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """End the staged part at barrier `snapshot`; later writes belong to the next snapshot.
+        """End the current part of the output at the barrier of a snapshot.
 
-        Must be quick. Returns None if nothing is staged. Otherwise it returns a function that is
-        called off the event loop. That function makes the staged part durable, and returns the
-        payloads of its committables. If it raises, the job restarts from its last snapshot and
-        produces the output again.
-
+        Records that are written later belong to the next snapshot. This method must return quickly.
         The engine keeps the committables of an aborted snapshot, and commits them with the next.
+
+        Returns:
+            None if nothing is staged. Otherwise a function that makes the staged part durable, and
+            returns the payloads of its committables. The engine calls it in another thread than
+            the event loop's. If it raises, the job restarts from its last snapshot and produces the
+            output again.
         """
         del snapshot
         return None
 
     def flush(self) -> None:
-        """Make buffered output visible; called when the task is idle."""
+        """Make buffered output visible. Called when the task is idle."""
 
     def close(self) -> None:
-        """Release resources; discard output that is staged and not prepared."""
+        """Release resources, and discard staged output for which `prepare` was not called."""
 
 
 class Committer(ABC):
@@ -103,25 +105,33 @@ class Committer(ABC):
 
     @abstractmethod
     def commit(self, committables: list[Committable]) -> None:
-        """Publish all of these, in order; do nothing for those that are published already.
+        """Publish these committables in order; skip those that are published already.
 
-        Called off the event loop. If it raises, the job restarts and commits again.
+        Called in another thread than the event loop's. If it raises, the job restarts and commits
+        them again.
         """
 
     def finish(self, lineage: str, uid: str) -> None:
-        """Complete the output; called when the job has finished and all is committed.
+        """Complete the output. Called when the job has finished and all output is committed.
 
-        Not called for a job that was stopped. Must be idempotent: it is called again if the
-        JobManager dies before the job has ended, or if a finished job is resumed. Called off the
-        event loop.
+        This is not called for a job that the user stopped. It must be idempotent: it is called
+        again if the JobManager dies before the job has ended, or if a finished job is resumed. It
+        is called in another thread than the event loop's.
         """
         del lineage, uid
 
     def clean(self, lineage: str, uid: str, before_attempt: int) -> int:
-        """Remove output that earlier attempts staged and no snapshot contains.
+        """Remove output that earlier attempts staged, and that no snapshot contains.
 
-        Called when all committables of all snapshots are published. Returns the number of items
-        that were removed.
+        Called when all committables of all snapshots are published.
+
+        Arguments:
+            lineage: the id of the lineage of the run's snapshots.
+            uid: the uid of the sink's operator.
+            before_attempt: the number of the first attempt whose output is kept.
+
+        Returns:
+            The number of removed items.
         """
         del lineage, uid, before_attempt
         return 0
@@ -131,9 +141,9 @@ class Sink(ABC):
     """Receives the records of a stream. (Flink: `Sink`.)
 
     Attributes:
-        exactly_once: whether output is published in two phases.
-        needs_all_output: whether output is complete only together with all earlier output of the
-            job. A fork begins a new line of snapshots, and is therefore refused.
+        exactly_once: whether the sink publishes its output with a two-phase commit.
+        needs_all_output: whether the output is useful only together with all earlier output of the
+            job. Forks are then refused, because a fork begins a new lineage without that output.
     """
 
     exactly_once: bool = False
@@ -141,11 +151,14 @@ class Sink(ABC):
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Return the writer of one subtask."""
+        """Return a writer for one subtask."""
 
     def create_committer(self) -> Committer | None:
-        """Return the committer; None for a sink that publishes at once."""
+        """Return the committer, or None if the sink's writers publish their output at once."""
         return None
 
     def validate(self) -> None:
-        """Raise `GraphError` for mistakes that can be found before the job starts."""
+        """Raise a `GraphError` if an argument of the sink is wrong.
+
+        Called when the sink is added to a program.
+        """

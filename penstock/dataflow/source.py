@@ -1,11 +1,12 @@
-"""The interface of sources: splits, an enumerator and readers. (Flink: FLIP-27.)
+"""Define the interface of sources: splits, an enumerator and readers. (Flink: FLIP-27.)
 
-A source is divided into *splits*: files, ranges, partitions. The enumerator runs in the JobManager
-and assigns splits on request, so that a slow task gets fewer. A reader runs in a task and reads one
-split at a time. A snapshot holds the splits that are not assigned yet and, for each reader, its
-splits with the position after the last *emitted* batch.
+A source is divided into *splits*, such as files, ranges or partitions. The enumerator runs in the
+JobManager. It assigns a split when a task requests one, so a slow task gets fewer splits. A reader
+runs in a task and reads one split at a time. A snapshot contains the splits that are not assigned
+yet. For each reader, it contains the assigned splits, with the position after the last batch that
+was *emitted*.
 
-The sources themselves are in `penstock.connectors`.
+`penstock.connectors` contains the sources.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Split:
     """A part of a source that one reader reads from start to end.
 
     Arguments:
-        id: unique within the source and the same on every run.
-        payload: describes the split to the reader; str, int, float, bool, None, bytes, and lists
-            and dicts of these.
+        id: the id of the split, which is unique within the source and the same in every run.
+        payload: a value that describes the split to the reader. Allowed types are str, int, float,
+            bool, None, bytes, and lists and dicts of these.
     """
 
     id: str
@@ -46,11 +47,12 @@ class Read(NamedTuple):
     """The result of one call of `SourceReader.read`.
 
     Arguments:
-        records: the records, at most `max_records`; may be empty.
-        position: position after these records, which `SourceReader.open` gets after a failure:
-            str, int, float, bool, None, bytes, and lists and dicts of these.
-        finished: whether the split has ended, so that `records` are its last.
-        wait_seconds: time until the next record is due (rate limits); 0 reads again at once.
+        records: the records, at most `max_records`. The list may be empty.
+        position: the position after these records. After a failure, `SourceReader.open` gets it.
+            Allowed types are str, int, float, bool, None, bytes, and lists and dicts of these.
+        finished: whether these records are the last of the split.
+        wait_seconds: the time after which the engine calls `read` again, in seconds. It is used
+            for rate limits; 0 means at once.
     """
 
     records: list[Any]
@@ -61,12 +63,12 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class ReaderContext:
-    """Describes the subtask that a reader runs in.
+    """Describes the subtask in which a reader runs.
 
     Arguments:
-        uid: uid of the source's operator.
-        subtask: index of the subtask.
-        parallelism: number of subtasks.
+        uid: the uid of the source's operator.
+        subtask: the index of the subtask.
+        parallelism: the number of subtasks.
     """
 
     uid: str
@@ -76,16 +78,16 @@ class ReaderContext:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Describes the run that a source is prepared for, in the process of the program.
+    """Describes a run of a job to `Source.prepare`, which is called in the program's process.
 
     Arguments:
-        folder: a folder for this source alone, inside the job's folder; it may not exist yet. Its
-            contents stay as long as the job's folder. A job that keeps no snapshots has a
-            temporary one.
-        resuming: whether the run resumes from a snapshot, if there is one.
-        attached: whether this process stays until the job ends.
-        state: state of the source's enumerator in the snapshot that the run resumes from, which
-            may belong to another job; None if there is no such snapshot or state.
+        folder: a folder for this source only, inside the job's folder. It may not exist yet. Its
+            files are kept as long as the job's folder. If the job keeps no snapshots, this is a
+            temporary folder.
+        resuming: whether the user requested to resume from a snapshot.
+        attached: whether this process keeps running until the job ends.
+        state: the state of the source's enumerator in the snapshot from which the run resumes. The
+            snapshot may belong to another job. None if there is no snapshot, or no state in it.
     """
 
     folder: Path
@@ -95,65 +97,67 @@ class Preparation:
 
 
 class SourceReader(ABC):
-    """Reads one split at a time, in a task. (Flink: `SourceReader`.)
+    """Reads the records of splits, one split at a time. (Flink: `SourceReader`.)
 
     Attributes:
-        blocking: whether `read` may wait, for a socket or a slow iterable. A blocking reader runs
-            in a thread of its own, so that it does not delay barriers or the end of the job. Its
-            `read` returns as soon as it has a record and would have to wait for the next. Other
-            readers run in the task's loop, and their `read` must return promptly.
+        blocking: whether `read` may block, for example on a socket. A blocking reader runs in a
+            thread of its own, so that it does not delay barriers or the end of the job. If it has
+            some records and must wait for the next one, its `read` returns these records at once.
+            A reader that is not blocking runs in the task's loop, and its `read` must return
+            promptly.
     """
 
     blocking: bool = False
 
     @abstractmethod
     def open(self, split: Split, position: Any) -> None:
-        """Begin to read a split at this position; None is its start."""
+        """Begin to read a split at a position. None means the start of the split."""
 
     @abstractmethod
     def read(self, max_records: int) -> Read:
-        """Read up to `max_records` records of the split that was opened last."""
+        """Read at most `max_records` records of the split that was opened last."""
 
     def close(self) -> None:
-        """Release resources. May be called from another thread while `read` waits."""
+        """Release resources. Another thread may call this while `read` is blocked."""
 
 
 class SplitEnumerator(ABC):
     """Finds the splits of a source and assigns them. (Flink: `SplitEnumerator`.)
 
-    It runs in the JobManager. `start`, `restore`, `next_split` and `exhausted` are called off the
-    event loop and may block; meanwhile no snapshot of the job begins. The other methods must
-    return quickly.
+    It runs in the JobManager. `start`, `restore`, `next_split` and `exhausted` may block, because
+    they are called in another thread than the event loop's. No snapshot begins during such a call.
+    The other methods must return quickly, except `retain`.
     """
 
     def start(self) -> None:
-        """Find the splits of a new run; not called if `restore` is."""
+        """Find the splits at the start of a new run. A resumed run calls `restore` instead."""
 
     @abstractmethod
     def next_split(self, subtask: int) -> Split | None:
-        """Return the next split for this subtask, or None if there is none at present."""
+        """Return the next split for a subtask, or None if no split is available now."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether there will be no more splits after `next_split` has returned None."""
+        """Whether no more splits will come after `next_split` has returned None."""
         return True
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """Return the state from which `restore` continues with the splits not assigned yet."""
+        """Return the state of the enumerator for a snapshot: the splits not assigned yet."""
 
     @abstractmethod
     def restore(self, state: Any) -> None:
-        """Continue from a state that `snapshot` returned."""
+        """Restore the state of the enumerator from a value that `snapshot` returned."""
 
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
-        """Remove data that no retained snapshot needs; called after a snapshot is complete.
+        """Remove data that no retained snapshot needs. Called after a snapshot is complete.
 
-        Called off the event loop, while other methods may be called in another thread.
+        This is called in another thread than the event loop's. Other methods may run at the same
+        time.
 
         Arguments:
-            states: the enumerator's state in each retained snapshot.
-            begun: the splits that in any of them were assigned and not read to their ends.
+            states: the state of the enumerator in each retained snapshot.
+            begun: the splits that were assigned, but not read to the end, in a retained snapshot.
         """
 
     def close(self) -> None:
@@ -164,12 +168,12 @@ class Source(ABC):
     """Produces the records of a stream. (Flink: `Source`.)
 
     Attributes:
-        rewindable: whether every split can be read again from a position, which exactly-once
-            needs. The job of a source that is not rewindable gets a note about it.
-        bounded: whether every split ends. A task reads the splits of a bounded source one after
-            the other. The splits of an unbounded source are assigned evenly. A task opens all of
-            its splits at once, each with a reader of its own, and reads them in turn, so that
-            every split is read at any parallelism.
+        rewindable: whether every split can be read again from a position. Exactly-once processing
+            needs this. If it is False, the job logs a note.
+        bounded: whether every split has an end. A task reads the splits of a bounded source one
+            after the other. The splits of an unbounded source are assigned evenly to all tasks. A
+            task then opens a reader for each of its splits at once, and reads them in turn. So all
+            splits are read at any parallelism.
     """
 
     rewindable: bool = True
@@ -177,24 +181,27 @@ class Source(ABC):
 
     @abstractmethod
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return the enumerator of a run with `parallelism` readers."""
+        """Return a split enumerator for a run with `parallelism` readers."""
 
     @abstractmethod
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader for one task, or for one split if the source is unbounded."""
+        """Return a reader for one subtask, or for one split if the source is unbounded."""
 
     def validate(self) -> None:
-        """Raise `GraphError` for mistakes that can be found before the job starts."""
+        """Raise a `GraphError` if an argument of the source is wrong.
+
+        Called when the source is added to a program.
+        """
 
     def prepare(self, preparation: Preparation) -> None:
-        """Do the work that only the program's process can do, before the job is sent.
+        """Do the work that only the process of the program can do, before the job starts.
 
-        May block. Attributes that it sets on the source are sent with it. An exception keeps the
-        job from starting.
+        This may block. It may set attributes of the source, which are sent to the workers with it.
+        If it raises an exception, the job does not start.
         """
 
     def release(self) -> None:
-        """Release what `prepare` has acquired, in the program's process.
+        """Release the resources that `prepare` acquired in the process of the program.
 
         Called when the job has ended, or could not be started.
         """
@@ -202,17 +209,17 @@ class Source(ABC):
 
 @dataclass
 class ListEnumerator(SplitEnumerator):
-    """Assigns splits that are known from the start, in order.
+    """Assigns the splits of a list, in order.
 
     Arguments:
-        splits: all splits, in the order in which they are assigned.
+        splits: all splits of the source, in the order in which they are assigned.
     """
 
     splits: Sequence[Split] = ()
     _next: int = field(default=0, init=False)
 
     def next_split(self, subtask: int) -> Split | None:
-        """Return the next split in order, for any subtask."""
+        """Return the next split of the list for any subtask, or None if all are assigned."""
         del subtask
         if self._next >= len(self.splits):
             return None
@@ -224,6 +231,6 @@ class ListEnumerator(SplitEnumerator):
         return [[split.id, split.payload] for split in self.splits[self._next :]]
 
     def restore(self, state: Any) -> None:
-        """Continue with the splits that were not assigned."""
+        """Restore the splits that were not assigned when the snapshot was taken."""
         self.splits = [Split(id, payload) for id, payload in state]
         self._next = 0

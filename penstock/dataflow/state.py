@@ -1,6 +1,6 @@
-"""State as a program sees it: descriptors, state objects and the runtime context.
+"""Define the interface of keyed state: descriptors, state objects and the runtime context.
 
-Interfaces only; `penstock.snapshot.state` stores the state.
+`penstock.snapshot.state` implements the storage of state.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ __all__ = ["RuntimeContext", "StateDescriptor", "ValueState", "ValueStateDescrip
 
 
 class StateDescriptor:
-    """Names a state of a function. (Flink: `StateDescriptor`.)
+    """Gives a name to a state of a function. (Flink: `StateDescriptor`.)
 
     Arguments:
-        name: unique within the function. A resumed job finds the state by it, also after the
-            program has changed.
-        type_info: ignored; accepted for PyFlink programs.
+        name: the name of the state, unique within the function. A resumed job finds the state by
+            this name, even if the program has changed.
+        type_info: ignored; accepted for compatibility with PyFlink programs.
 
     Raises:
-        TypeError: unless the name is a non-empty string.
+        TypeError: if the name is not a non-empty string.
     """
 
     def __init__(self, name: str, type_info: Any = None) -> None:
@@ -35,22 +35,25 @@ class StateDescriptor:
 
 
 class ValueStateDescriptor(StateDescriptor):
-    """Describes a `ValueState`: one value per key. (Flink: `ValueStateDescriptor`.)"""
+    """Describes a `ValueState`, which stores one value per key.
+
+    (Flink: `ValueStateDescriptor`.)
+    """
 
 
 class ValueState(ABC):
-    """One value per key. (Flink: `ValueState`.)
+    """A state that stores one value per key. (Flink: `ValueState`.)
 
-    The current key is that of the record that is being processed.
+    All methods refer to the current key, which is the key of the record that is being processed.
     """
 
     @abstractmethod
     def value(self) -> Any:
-        """Return the value of the current key; None if it has none."""
+        """Return the value of the current key, or None if the key has no value."""
 
     @abstractmethod
     def update(self, value: Any) -> None:
-        """Set the value of the current key; None clears it."""
+        """Set the value of the current key. If `value` is None, remove the key's value."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -58,9 +61,9 @@ class ValueState(ABC):
 
 
 class RuntimeContext(ABC):
-    """Describes the subtask that a rich function runs in. (Flink: `RuntimeContext`.)
+    """Describes the subtask in which a rich function runs, and gives access to state.
 
-    It is passed to `open`.
+    The engine passes it to `Function.open`. (Flink: `RuntimeContext`.)
     """
 
     @abstractmethod
@@ -81,8 +84,11 @@ class RuntimeContext(ABC):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """Return the number of times that the job was started before."""
+        """Return the number of earlier execution attempts of the job; 0 in the first one."""
 
     @abstractmethod
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
-        """Return the state with the descriptor's name; for functions on keyed streams only."""
+        """Return the state with the descriptor's name.
+
+        Only functions on keyed streams have state.
+        """

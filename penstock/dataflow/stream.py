@@ -1,10 +1,10 @@
-"""Streams: `DataStream`, `KeyedStream`, and the streams that close loops.
+"""Define the streams of a program: `DataStream`, `KeyedStream`, and the streams of loops.
 
-Names and semantics are PyFlink's. A stream is a tuple of operator outputs, each with the
-partitioning chosen for it. A method that transforms a stream adds an operator to the job graph and
-returns the stream of its output; nothing runs before `execute`.
+Names and semantics are the same as in PyFlink. A stream is a tuple of operator outputs, each with a
+partitioning. A method that transforms a stream adds an operator to the job graph, and returns a
+stream with the operator's output. Nothing runs before the program calls `execute`.
 
-These classes return each other, so they share this module.
+Methods of these classes return objects of the other classes. So they share one module.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
 
 
 class DataStream(PyFlinkNames, OperatorSettings):
-    """A stream of records of one program. (Flink: `DataStream`.)
+    """A stream of records in a program. (Flink: `DataStream`.)
 
-    Wherever a method takes a function object, it takes a plain function or lambda, too. The
-    arguments `output_type` and `key_type` are ignored; they are accepted for PyFlink programs.
+    If a method takes an object of a function class, it also takes a plain function or lambda. Only
+    `process` needs an object. The arguments `output_type` and `key_type` are ignored. They are
+    accepted for compatibility with PyFlink programs.
     """
 
     _missing = STREAM
@@ -65,34 +66,40 @@ class DataStream(PyFlinkNames, OperatorSettings):
         return self._operator("get_name()").name
 
     def start_new_chain(self) -> DataStream:
-        """Begin a chain with the operator: do not chain it to the one before it."""
+        """Begin a new operator chain: do not chain the operator to the operators before it."""
         self._operator("chaining").chaining = Chaining.HEAD
         return self
 
     # ---- transformations
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
-        """Emit one record for each record: the one that `func` returns."""
+        """Add an operator that emits the result of `func` for each record."""
         del output_type
         return self._transform(OperatorKind.MAP, "Map", check_function(func, MapFunction, "map"))
 
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None
     ) -> DataStream:
-        """Emit any number of records for each record: the items of the iterable `func` returns."""
+        """Add an operator that calls `func` for each record, which returns an iterable.
+
+        The operator emits the items of the iterable.
+        """
         del output_type
         function = check_function(func, FlatMapFunction, "flat_map")
         return self._transform(OperatorKind.FLAT_MAP, "Flat Map", function)
 
     def filter(self, func: Callable[[Any], Any] | FilterFunction) -> DataStream:
-        """Keep the records for which `func` returns a true value."""
+        """Add an operator that keeps only the records for which `func` returns a true value."""
         function = check_function(func, FilterFunction, "filter")
         return self._transform(OperatorKind.FILTER, "Filter", function)
 
     def process(self, func: ProcessFunction, output_type: Any = None) -> DataStream:
-        """Emit any number of records for each record, and at the end of the input.
+        """Add an operator that runs a `ProcessFunction`.
 
-        Raises `GraphError` for anything but a `ProcessFunction`.
+        The function emits any number of records for each record, and when the input has ended.
+
+        Raises:
+            GraphError: if `func` is not a `ProcessFunction`.
         """
         del output_type
         if not isinstance(func, ProcessFunction):
@@ -109,11 +116,13 @@ class DataStream(PyFlinkNames, OperatorSettings):
             stream.key_by(lambda record: record[0])
 
         Arguments:
-            key_selector: returns the key of a record; `docs/types.md` lists the types of keys.
+            key_selector: a function that returns the key of a record. `docs/types.md` lists the
+                allowed types of keys.
             key_type: ignored.
 
         Raises:
-            GraphError: if `key_selector` is not a function, such as the position of a field.
+            GraphError: if `key_selector` is not a function. The position or name of a field is not
+                accepted.
         """
         del key_type
         if isinstance(key_selector, int | str):
@@ -126,9 +135,10 @@ class DataStream(PyFlinkNames, OperatorSettings):
         return KeyedStream(self._environment, outputs, selector)
 
     def union(self, *streams: DataStream) -> DataStream:
-        """Unite this stream with others into one, in no particular order.
+        """Return a stream with the records of this stream and of other streams, in any order.
 
-        Raises `GraphError` for a stream of another environment.
+        Raises:
+            GraphError: if an argument is not a stream, or belongs to another environment.
         """
         for stream in streams:
             if not isinstance(stream, DataStream):
@@ -139,7 +149,7 @@ class DataStream(PyFlinkNames, OperatorSettings):
         return DataStream(self._environment, outputs)
 
     def iterate(self, max_wait_time_millis: float | None = None) -> IterativeStream:
-        """Begin a loop: return this stream united with the records that are fed back into it.
+        """Begin a loop: return a union of this stream and the records that are fed back.
 
             loop = numbers.iterate()
             smaller = loop.map(lambda n: n - 1)
@@ -148,8 +158,8 @@ class DataStream(PyFlinkNames, OperatorSettings):
         The loop ends when this stream has ended and no record is left in the loop.
 
         Arguments:
-            max_wait_time_millis: ignored. In Flink a loop ends when no record has come for this
-                time.
+            max_wait_time_millis: ignored. In Flink, a loop ends when it has received no record
+                for this time.
         """
         del max_wait_time_millis
         return IterativeStream(self, self._environment._add_iteration())
@@ -157,27 +167,33 @@ class DataStream(PyFlinkNames, OperatorSettings):
     # ---- partitioning
 
     def forward(self) -> DataStream:
-        """Send the records of subtask i to subtask i. Both operators need the same parallelism."""
+        """Send all records of subtask i to subtask i of the next operator.
+
+        Both operators must have the same parallelism.
+        """
         return self._repartition(Partitioning.FORWARD)
 
     def rebalance(self) -> DataStream:
-        """Send the records to all subtasks in turn."""
+        """Send the records to all subtasks of the next operator in turn."""
         return self._repartition(Partitioning.REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Send the records to some of the subtasks in turn, which needs fewer channels."""
+        """Send the records of each subtask to a few subtasks of the next operator in turn.
+
+        This needs fewer channels than `rebalance`.
+        """
         return self._repartition(Partitioning.RESCALE)
 
     def shuffle(self) -> DataStream:
-        """Send each record to a subtask chosen at random, uniformly."""
+        """Send each record to a random subtask of the next operator, with equal probability."""
         return self._repartition(Partitioning.SHUFFLE)
 
     def broadcast(self) -> DataStream:
-        """Send every record to every subtask."""
+        """Send every record to all subtasks of the next operator."""
         return self._repartition(Partitioning.BROADCAST)
 
     def global_(self) -> DataStream:
-        """Send every record to the first subtask."""
+        """Send every record to the first subtask of the next operator."""
         return self._repartition(Partitioning.GLOBAL)
 
     def partition_custom(
@@ -185,12 +201,12 @@ class DataStream(PyFlinkNames, OperatorSettings):
         partitioner: Callable[[Any, int], int] | Partitioner,
         key_selector: Callable[[Any], Any] | KeySelector,
     ) -> DataStream:
-        """Send each record to the subtask that a function of its key chooses.
+        """Send each record to the subtask that `partitioner` chooses for its key.
 
         Arguments:
-            partitioner: called as `partitioner(key, number_of_subtasks)`; returns the index of
-                the subtask.
-            key_selector: returns the key of a record.
+            partitioner: a function that is called as `partitioner(key, number_of_subtasks)`, and
+                returns the index of a subtask of the next operator.
+            key_selector: a function that returns the key of a record.
         """
         partitioner = check_function(partitioner, Partitioner, "partition_custom")
         selector = check_function(key_selector, KeySelector, "partition_custom")
@@ -201,8 +217,8 @@ class DataStream(PyFlinkNames, OperatorSettings):
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Write the records to a sink.
 
-        Raises `GraphError` for anything but a `Sink`, or if the sink finds a mistake in its
-        arguments.
+        Raises:
+            GraphError: if `sink` is not a `Sink`, or if the sink finds a mistake in its arguments.
         """
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to takes a Sink, not {sink!r}; for a function use add_sink")
@@ -211,19 +227,22 @@ class DataStream(PyFlinkNames, OperatorSettings):
         return DataStreamSink(self._environment, stream._outputs)
 
     def add_sink(self, sink_func: Callable[[Any], Any] | SinkFunction | Sink) -> DataStreamSink:
-        """Call a function with each record, at least once: after a failure it gets some again."""
+        """Call a function with each record, at least once.
+
+        After a failure, the function may be called again with some records.
+        """
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
-        # The API names connectors for convenience; a function-level import keeps the layers.
+        # The import is inside the method because connectors import this package.
         from penstock.connectors import FunctionSink
 
         return self.sink_to(FunctionSink(check_function(sink_func, SinkFunction, "add_sink")))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print the records, each after the number of its subtask if there are several.
+        """Print the records. If there are several subtasks, print the subtask's number, too.
 
         Arguments:
-            sink_identifier: printed in front of each record.
+            sink_identifier: a text that is printed before each record.
         """
         from penstock.connectors import PrintSink
 
@@ -239,13 +258,16 @@ class DataStream(PyFlinkNames, OperatorSettings):
         """Run the program, and return the records of this stream.
 
         Arguments:
-            job_execution_name: name of the job; None takes that of the settings.
-            limit: number of records to return, as a list. None returns a `CloseableIterator`.
-            in_process: whether to run the job inside this process. It then makes progress only
-                while the program waits for the next record.
+            job_execution_name: the name of the job. None takes the name in the settings.
+            limit: the number of records to return. None returns all records.
+            in_process: whether to run the job inside this process. The job then makes progress
+                only while the program waits for the next record.
+
+        Returns:
+            A list of records if `limit` is given, else a `CloseableIterator` over the records.
 
         Raises:
-            GraphError, JobError, StoreError: as `StreamExecutionEnvironment.execute` does.
+            GraphError, JobError, StoreError: as for `StreamExecutionEnvironment.execute`.
         """
         records = self._environment._collect(self._outputs, job_execution_name, in_process)
         return records if limit is None else _first(records, limit)
@@ -255,10 +277,10 @@ class DataStream(PyFlinkNames, OperatorSettings):
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> DataStream:
-        """Add an operator that reads this stream, and return the stream of its output."""
+        """Add an operator that reads this stream, and return a stream with its output."""
         if isinstance(function, Function):
-            # The program may use or open its rich function again; a copy keeps this operator
-            # apart from that.
+            # The program may use the same function object for several operators. Each operator
+            # gets its own copy.
             function = copy.copy(function)
         environment = self._environment
         operator = environment._add_operator(kind, name, function, key_selector)
@@ -286,13 +308,14 @@ def _first(records: CloseableIterator, limit: int) -> list[Any]:
 
 
 class KeyedStream(DataStream):
-    """A stream partitioned by key; its operators have keyed state. (Flink: `KeyedStream`.)
+    """A stream that is partitioned by key. (Flink: `KeyedStream`.)
 
-    The aggregations are rolling: they emit a result for each record.
+    Operators on this stream have keyed state. The aggregations are rolling: they emit the updated
+    result for each record.
 
     Arguments:
         environment, outputs: as for `OperatorSettings`.
-        selector: returns the key of a record.
+        selector: the function that returns the key of a record.
     """
 
     _missing = KEYED_STREAM
@@ -306,7 +329,7 @@ class KeyedStream(DataStream):
     def reduce(
         self, func: Callable[[Any, Any], Any] | ReduceFunction, output_type: Any = None
     ) -> DataStream:
-        """Combine the records of each key, and emit the combination so far for each record.
+        """Combine all records of each key with `func`; emit the updated result for each record.
 
         stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
         """
@@ -314,37 +337,52 @@ class KeyedStream(DataStream):
         return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
 
     def sum(self, position_to_sum: int | str | None = 0) -> DataStream:
-        """Emit the sum so far of one field; the other fields are those of the key's first record.
+        """Sum up one field for each key; emit the updated sum for each record.
+
+        The other fields of an emitted record are taken from the first record of the key.
 
         Arguments:
-            position_to_sum: position or name of the field; None for records that are numbers.
+            position_to_sum: the position or name of the field; None if the records are numbers.
         """
         return self._reduce("Sum", FieldAggregation(position_to_sum, op.add))
 
     def min(self, position_to_min: int | str | None = 0) -> DataStream:
-        """Emit the smallest value so far of one field; other fields are as in `sum`."""
+        """Emit the smallest value so far of one field, for each record.
+
+        The other fields of an emitted record are taken from the first record of the key.
+        """
         return self._reduce("Min", FieldAggregation(position_to_min, min))
 
     def max(self, position_to_max: int | str | None = 0) -> DataStream:
-        """Emit the largest value so far of one field; other fields are as in `sum`."""
+        """Emit the largest value so far of one field, for each record.
+
+        The other fields of an emitted record are taken from the first record of the key.
+        """
         return self._reduce("Max", FieldAggregation(position_to_max, max))
 
     def min_by(self, position_to_min_by: int | str | None = 0) -> DataStream:
-        """Emit the record with the smallest field so far; of equal ones the first."""
+        """Emit the record of the key with the smallest field so far, for each record.
+
+        If two records have equal fields, the first is emitted.
+        """
         return self._reduce("Min By", FieldChoice(position_to_min_by, op.lt))
 
     def max_by(self, position_to_max_by: int | str | None = 0) -> DataStream:
-        """Emit the record with the largest field so far; of equal ones the first."""
+        """Emit the record of the key with the largest field so far, for each record.
+
+        If two records have equal fields, the first is emitted.
+        """
         return self._reduce("Max By", FieldChoice(position_to_max_by, op.gt))
 
     def count(self) -> DataStream:
-        """Emit a pair (key, number of its records so far) for each record."""
+        """Count the records of each key; emit a pair (key, count so far) for each record."""
         return self._keyed(OperatorKind.KEYED_COUNT, "Count", None)
 
     def process(self, func: Any, output_type: Any = None) -> DataStream:
-        """Emit any number of records for each record, with keyed state.
+        """Add an operator that runs a `KeyedProcessFunction`, which has keyed state.
 
-        Raises `GraphError` for anything but a `KeyedProcessFunction`.
+        Raises:
+            GraphError: if `func` is not a `KeyedProcessFunction`.
         """
         del output_type
         if not isinstance(func, KeyedProcessFunction):
@@ -356,11 +394,14 @@ class KeyedStream(DataStream):
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
     ) -> KeyedStream:
-        """Partition the same records by another key; see `DataStream.key_by`."""
+        """Partition the records by another key; see `DataStream.key_by`."""
         return DataStream(self._environment, self._outputs).key_by(key_selector, key_type)
 
     def union(self, *streams: DataStream) -> DataStream:
-        """Unite this stream with others; the result is not keyed. See `DataStream.union`."""
+        """Return the union of this stream and others; see `DataStream.union`.
+
+        The union is not a keyed stream.
+        """
         return DataStream(self._environment, self._outputs).union(*streams)
 
     def _reduce(self, name: str, function: Any) -> DataStream:
@@ -371,17 +412,20 @@ class KeyedStream(DataStream):
 
 
 class FeedbackStream(DataStream):
-    """A stream that is used now and given its records later, by `close_with`.
+    """A stream whose records are defined later, with `close_with`.
 
-    It can be used wherever a stream can. A partitioning that is chosen on it, by `key_by` for
-    example, takes precedence over that of the stream it is closed with.
+    It can be used like any other stream. If the program sets a partitioning on it, for example with
+    `key_by`, this overrides the partitioning of the stream that closes it.
     """
 
     def close_with(self, stream: DataStream) -> DataStream:
-        """Feed back the records of `stream`, and return it.
+        """Feed the records of `stream` back into the loop, and return `stream`.
 
-        To feed back several streams, close it with their union. Raises `GraphError` if it is
-        closed already, or if `stream` is not a stream of the same environment.
+        To feed back several streams, pass their union.
+
+        Raises:
+            GraphError: if the feedback is closed already, or if `stream` is not a stream of the
+                same environment.
         """
         feedback = Feedback(self._environment._graph, self._outputs[0].operator)
         feedback.close(_outputs_for(feedback, self, stream))
@@ -389,11 +433,11 @@ class FeedbackStream(DataStream):
 
 
 class IterativeStream(DataStream):
-    """A stream united with the records fed back into it. (Flink: `IterativeStream`.)
+    """The union of a stream and the records that are fed back. (Flink: `IterativeStream`.)
 
     Arguments:
-        stream: the records that enter the loop from outside.
-        feedback: the feedback's output.
+        stream: the stream of the records that enter the loop from outside.
+        feedback: the output of the feedback.
     """
 
     def __init__(self, stream: DataStream, feedback: OperatorOutput) -> None:
@@ -402,14 +446,15 @@ class IterativeStream(DataStream):
         self._initial = stream._outputs[0]
 
     def close_with(self, feedback_stream: DataStream) -> DataStream:
-        """Feed back the records of `feedback_stream`, and return it.
+        """Feed the records of `feedback_stream` back into the loop, and return that stream.
 
-        They are partitioned like the stream that entered the loop, unless `feedback_stream` or
-        a stream made of this one has a partitioning of its own. To feed back several streams,
-        close it with their union.
+        These records are partitioned like the stream that enters the loop. A partitioning that the
+        program sets on `feedback_stream`, or on this stream, overrides that. To feed back several
+        streams, pass their union.
 
-        Raises `GraphError` if it is closed already, or if `feedback_stream` does not come from
-        this stream.
+        Raises:
+            GraphError: if the loop is closed already, or if `feedback_stream` does not depend on
+                this stream.
         """
         outputs = _outputs_for(self._feedback, self, feedback_stream)
         self._feedback.require_downstream(outputs)
@@ -425,7 +470,11 @@ class IterativeStream(DataStream):
 def _outputs_for(
     feedback: Feedback, stream: DataStream, closing: DataStream
 ) -> tuple[OperatorOutput, ...]:
-    """Return the outputs of the stream that closes a feedback."""
+    """Return the outputs of the stream that closes a feedback.
+
+    Raises:
+        GraphError: if the feedback cannot be closed with this stream.
+    """
     if not isinstance(closing, DataStream):
         raise GraphError(
             f"feedback {feedback.name!r} is closed with a stream, not with {closing!r}"
