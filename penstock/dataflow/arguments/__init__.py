@@ -1,1 +1,1 @@
-"""Checks of the values that a program passes to the API."""
+"""Check the values that a program passes to the API."""

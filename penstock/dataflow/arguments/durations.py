@@ -1,4 +1,7 @@
-"""Checks of numbers and durations, made in the call that sets them."""
+"""Check numbers and durations that a program passes to the API.
+
+A wrong value raises an error in the call that passes it, not when the job starts.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from penstock.dataflow.errors import GraphError
 
 __all__ = ["Duration", "seconds_of", "whole_number"]
 
-#: Milliseconds, or a `timedelta`.
+#: The type of a duration: a number of milliseconds, or a `timedelta`.
 Duration = float | timedelta
 
 _UNITS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000}
@@ -21,12 +24,12 @@ def seconds_of(name: str, value: Duration, least_ms: float = 0) -> float:
     """Return a duration in seconds.
 
     Arguments:
-        name: name of the setting, for errors.
-        value: milliseconds, or a `timedelta`.
-        least_ms: shortest allowed duration, in milliseconds.
+        name: the name of the setting, for error messages.
+        value: the duration: a number of milliseconds, or a `timedelta`.
+        least_ms: the shortest allowed duration, in milliseconds.
 
     Raises:
-        GraphError: for a value of another type, one that is too short, or an infinite one.
+        GraphError: if the value has another type, is too short, or is not finite.
     """
     if isinstance(value, timedelta):
         milliseconds = value.total_seconds() * 1000
@@ -47,7 +50,11 @@ def seconds_of(name: str, value: Duration, least_ms: float = 0) -> float:
 
 
 def whole_number(name: str, value: int, least: int = 0) -> int:
-    """Return a whole number of at least `least`; raise `GraphError` for anything else."""
+    """Check that a value is a whole number of at least `least`, and return it.
+
+    Raises:
+        GraphError: if the value is not an int, or is less than `least`.
+    """
     if not isinstance(value, int) or isinstance(value, bool):
         raise GraphError(f"{name} is a whole number, not {value!r}")
     if value < least:

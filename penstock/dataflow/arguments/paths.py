@@ -1,4 +1,4 @@
-"""Paths as programs give them: plain, or as `file://` addresses."""
+"""Convert the paths and `file://` URLs that a program passes to plain paths."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def without_scheme(path: str) -> str:
-    """Return a path without its `file://`, or the path itself if it has none.
+    """Return a path without the prefix `file://`. A path without a prefix is returned unchanged.
 
     Raises:
-        GraphError: for an address of another file system, such as `s3://bucket/job`, which would
-            otherwise be the path of a local folder.
+        GraphError: if the path is a URL of another file system, such as `s3://bucket/job`. Without
+            this check, it would be used as the path of a local folder.
     """
     match = _SCHEME.match(path)
     if match is None:

@@ -1,7 +1,7 @@
-"""Names of PyFlink that Penstock does not have, each with advice for a ported program.
+"""List the methods of PyFlink that Penstock does not have, each with advice for the user.
 
-The error of a ported program names the missing feature and its replacement, where a bare
-`AttributeError` would not. `hasattr` returns False for these names.
+If a ported PyFlink program calls such a method, the error names the missing feature and its
+replacement. The error is also an `AttributeError`, so `hasattr` returns False for these names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["ENVIRONMENT", "KEYED_STREAM", "STREAM", "MissingFeatureError", "PyFl
 
 
 class MissingFeatureError(GraphError, AttributeError):
-    """The program uses a feature of PyFlink that Penstock does not have."""
+    """Raised when a program uses a feature of PyFlink that Penstock does not have."""
 
 
 _EVENT_TIME = (
@@ -87,11 +87,14 @@ ENVIRONMENT: Mapping[str, str] = {
 
 
 class PyFlinkNames:
-    """Raises `MissingFeatureError` for methods of a PyFlink class that Penstock lacks."""
+    """The base class of API classes that lack some methods of their PyFlink counterpart.
+
+    A call of such a method raises a `MissingFeatureError`.
+    """
 
     _missing: ClassVar[Mapping[str, str]] = {}
 
-    # For type checkers the class has no such attributes.
+    # Type checkers must not see `__getattr__`: with it, they would accept every attribute.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:

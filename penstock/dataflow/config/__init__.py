@@ -1,6 +1,6 @@
-"""The settings of a job: plain records, and PyFlink's methods for setting them.
+"""Define the settings of a job, and PyFlink's methods that change them.
 
-`job_config.py` has the record that is sent to the JobManager and the workers; start reading there.
+Start reading at `job_config.py`, which defines all settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of single settings, and the conversion of log levels."""
+"""Check single settings, and convert the names of log levels to numbers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from penstock.dataflow.errors import GraphError
 
 __all__ = ["MAX_PARALLELISM", "check_parallelism", "log_level_number"]
 
-#: The largest number of key groups, as in Flink.
+#: The largest allowed number of key groups, as in Flink.
 MAX_PARALLELISM = 32768
 
 
 def check_parallelism(parallelism: int, max_parallelism: int, of: str) -> None:
-    """Raise `GraphError` unless `1 <= parallelism <= max_parallelism`.
+    """Raise a `GraphError` unless `1 <= parallelism <= max_parallelism`.
 
     Arguments:
-        parallelism: number of subtasks.
-        max_parallelism: number of key groups.
-        of: what the parallelism belongs to, for the error.
+        parallelism: the number of subtasks.
+        max_parallelism: the number of key groups.
+        of: the operator or job that has this parallelism, for the error message.
     """
     if not isinstance(parallelism, int) or isinstance(parallelism, bool):
         raise GraphError(f"the parallelism of {of} must be a whole number, not {parallelism!r}")
@@ -33,9 +33,10 @@ def check_parallelism(parallelism: int, max_parallelism: int, of: str) -> None:
 
 
 def log_level_number(level: str | int) -> int:
-    """Return the number of a level of `logging`.
+    """Return the number of a log level that is given by its name or number.
 
-    Raises `GraphError` for a name that `logging` does not know.
+    Raises:
+        GraphError: if `logging` has no level of this name.
     """
     if isinstance(level, int) and not isinstance(level, bool):
         return level

@@ -1,4 +1,4 @@
-"""`JobConfig`: all settings of a job, as they are sent to the JobManager and the workers."""
+"""Define `JobConfig`: all settings of a job, which are sent to the JobManager and the workers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["CheckpointingMode", "JobConfig"]
 
 
 class CheckpointingMode(Enum):
-    """How snapshots are taken. (Flink: `CheckpointingMode`, which has the first two.)
+    """The mode in which snapshots are taken. (Flink: `CheckpointingMode`.)
 
-    EXACTLY_ONCE: asynchronous barrier snapshotting; tasks align their inputs.
-    AT_LEAST_ONCE: tasks block no input. After a failure some records are processed again; after
-        an orderly stop none.
-    UNALIGNED: tasks block no input, barriers overtake records, and the records in flight are part
-        of the snapshot. Exactly once; for jobs under backpressure.
-    SYNCHRONOUS: the job halts for each snapshot, as in Naiad. Exactly once; the baseline of the
-        paper's evaluation.
-    NONE: no periodic snapshots.
+    EXACTLY_ONCE: asynchronous barrier snapshotting. Tasks align the barriers of their inputs.
+    AT_LEAST_ONCE: tasks do not align barriers. After a failure, some records are processed twice.
+        After a stop with a final snapshot, none are.
+    UNALIGNED: tasks do not align barriers. Barriers overtake records, and the records in flight
+        are part of the snapshot. State is exactly-once. Use it for jobs under backpressure.
+    SYNCHRONOUS: the whole job pauses for each snapshot, as in Naiad. State is exactly-once. This is
+        the baseline in the evaluation of the paper.
+    NONE: there are no periodic snapshots.
     """
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
     UNALIGNED = "unaligned"
-    #: The name that `UNALIGNED` had in version 0.1.
+    #: The old name of `UNALIGNED`, from version 0.1.
     CHANDY_LAMPORT = UNALIGNED
     SYNCHRONOUS = "synchronous"
     NONE = "none"
@@ -40,33 +40,42 @@ class JobConfig:
     """All settings of a job, with their defaults.
 
     Arguments:
-        name: name of the job, which its checkpoint folder belongs to.
-        parallelism: number of subtasks of operators that are not given their own.
-        max_parallelism: number of key groups; fixed for the life of the job's state.
-        checkpoint_dir: the job's folder; None keeps snapshots in a temporary one.
-        checkpoint_interval_seconds: time between two snapshots; None takes none periodically.
-        checkpointing_mode: how snapshots are taken.
-        aligned_checkpoint_timeout_seconds: UNALIGNED: time to align before barriers overtake.
-        checkpoint_timeout_seconds: time after which an incomplete snapshot is aborted.
-        min_pause_seconds: shortest time between the end of a snapshot and the next.
-        tolerable_failures: consecutive snapshots that may fail before the job restarts.
-        retained: number of complete snapshots to keep.
-        inline_threshold: largest keyed state of a subtask that the manifest holds, in bytes.
-        restart: when to restart after a failure. None restarts with a growing delay, 100 ms at
-            first, if snapshots are taken, and never otherwise.
-        batch_records, batch_bytes: size at which an output batch is sealed.
-        buffer_timeout_seconds: age of its oldest record at which an output batch is sealed.
-        channel_batches: largest number of batches in flight on one channel.
-        buffer_debloat_target_seconds: time that a task may need for all records in flight to it.
-        memory_bytes: memory for state and buffers of one worker.
-        heartbeat_seconds: time between two heartbeats of a worker.
-        heartbeat_timeout_seconds: time without a heartbeat after which a worker is lost.
-        stop_timeout_seconds: time that a stop waits for its final snapshot.
-        log_level: of the root logger in the job's processes; None is that of the program.
-        in_process: run the job inside the process of the program, for debugging and tests.
-        codegen: inline small user functions into the loops of operators.
-        host: address on which the job's processes listen for each other with TCP; None uses Unix
-            sockets, which only processes of this machine and user can reach.
+        name: the name of the job, which also identifies the owner of its checkpoint folder.
+        parallelism: the number of subtasks of operators without a parallelism of their own.
+        max_parallelism: the number of key groups. It cannot change once the job has snapshots.
+        checkpoint_dir: the job's checkpoint folder. With None, snapshots are kept in a temporary
+            folder.
+        checkpoint_interval_seconds: the time between the starts of two snapshots. With None, there
+            are no periodic snapshots.
+        checkpointing_mode: the mode in which snapshots are taken.
+        aligned_checkpoint_timeout_seconds: in the mode UNALIGNED, the time for which tasks align
+            barriers before barriers overtake records.
+        checkpoint_timeout_seconds: the time after which an incomplete snapshot is aborted.
+        min_pause_seconds: the shortest time between the end of a snapshot and the next start.
+        tolerable_failures: the number of consecutive snapshots that may fail before the job
+            restarts.
+        retained: the number of complete checkpoints to keep.
+        inline_threshold: the largest size of a subtask's keyed state that is stored in the
+            manifest itself, in bytes.
+        restart: the strategy that decides when a failed job is restarted. With None, a job that
+            takes snapshots is restarted after a growing delay, which begins with 100 ms. A job
+            without snapshots is not restarted.
+        batch_records, batch_bytes: the number of records, or of bytes, at which an output batch is
+            sent.
+        buffer_timeout_seconds: the longest time for which a record waits in an output batch.
+        channel_batches: the largest number of batches in flight on one channel.
+        buffer_debloat_target_seconds: the target time in which a task processes all records in
+            flight to it.
+        memory_bytes: the memory for state and buffers of one worker, in bytes.
+        heartbeat_seconds: the time between two heartbeats of a worker.
+        heartbeat_timeout_seconds: the time without a heartbeat after which a worker counts as lost.
+        stop_timeout_seconds: the longest time for which a stop waits for its final snapshot.
+        log_level: the level of the root logger in the job's processes. None takes the level of the
+            program's process.
+        in_process: whether the job runs inside the process of the program, for debugging and tests.
+        codegen: whether small user functions are inlined into the loops of operators.
+        host: the address on which the job's processes listen for TCP connections from each other.
+            None uses Unix sockets, which only processes of the same machine and user can reach.
     """
 
     name: str = "penstock job"
@@ -97,7 +106,7 @@ class JobConfig:
     host: str | None = None
 
     def validate(self) -> None:
-        """Raise `GraphError` for a setting that is out of range."""
+        """Raise a `GraphError` if a setting is out of range."""
         check_parallelism(self.parallelism, self.max_parallelism, "the job")
         if not 1 <= self.max_parallelism <= MAX_PARALLELISM:
             raise GraphError(

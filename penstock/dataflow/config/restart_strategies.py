@@ -1,4 +1,4 @@
-"""Restart strategies: when a failed job is restarted."""
+"""Define restart strategies, which decide when a failed job is restarted."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ __all__ = ["RestartStrategies", "RestartStrategy"]
 
 @dataclass(frozen=True)
 class RestartStrategy:
-    """When a failed job is restarted; made by `RestartStrategies`.
+    """Decides when a failed job is restarted. The methods of `RestartStrategies` create it.
 
     Arguments:
-        kind: "none", "fixed_delay", "exponential" or "failure_rate".
-        attempts: largest number of restarts, in all or (failure rate) per interval; None is
-            unlimited.
-        delay_seconds: wait before a restart; for "exponential" the wait before the first.
-        max_delay_seconds: exponential: the longest wait.
-        multiplier: exponential: the factor by which the wait grows.
-        reset_seconds: exponential: time without a failure after which the wait is the first again.
-        interval_seconds: failure rate: the interval in which failures are counted.
+        kind: the kind of strategy: "none", "fixed_delay", "exponential" or "failure_rate".
+        attempts: the largest number of restarts, or unlimited if None. For "failure_rate", the
+            largest number of restarts per interval.
+        delay_seconds: the delay before each restart. For "exponential", the delay before the first
+            restart.
+        max_delay_seconds: for "exponential", the longest delay.
+        multiplier: for "exponential", the factor by which the delay grows with each restart.
+        reset_seconds: for "exponential", the time without a failure after which the delay is
+            `delay_seconds` again.
+        interval_seconds: for "failure_rate", the length of the interval in which failures are
+            counted.
     """
 
     kind: str
@@ -35,15 +38,15 @@ class RestartStrategy:
 
 
 class RestartStrategies:
-    """Makes restart strategies. (Flink: `RestartStrategies`.)
+    """Creates restart strategies. (Flink: `RestartStrategies`.)
 
-    All times are milliseconds or `timedelta`s. All methods raise `GraphError` for a number or a
-    time that is out of range.
+    All times are numbers of milliseconds, or `timedelta`s. All methods raise a `GraphError` if a
+    number or a time is out of range.
     """
 
     @staticmethod
     def no_restart() -> RestartStrategy:
-        """Return the strategy by which the first failure ends the job."""
+        """Return a strategy that never restarts the job."""
         return RestartStrategy("none")
 
     @staticmethod
@@ -53,8 +56,8 @@ class RestartStrategies:
         """Return a strategy with a fixed number of restarts and a fixed delay.
 
         Arguments:
-            restart_attempts: number of restarts in all; the next failure ends the job.
-            delay_between_attempts: wait before each restart.
+            restart_attempts: the total number of restarts. The next failure ends the job.
+            delay_between_attempts: the delay before each restart.
         """
         return RestartStrategy(
             "fixed_delay",
@@ -73,12 +76,12 @@ class RestartStrategies:
         """Return a strategy whose delay grows with each failure.
 
         Arguments:
-            initial_backoff: wait before the first restart.
-            max_backoff: the longest wait.
-            backoff_multiplier: factor by which the wait grows; at least 1.
-            reset_backoff_threshold: time without a failure after which the wait is
+            initial_backoff: the delay before the first restart.
+            max_backoff: the longest delay.
+            backoff_multiplier: the factor by which the delay grows with each restart; at least 1.
+            reset_backoff_threshold: the time without a failure after which the delay is
                 `initial_backoff` again.
-            attempts: largest number of restarts in all; None is unlimited.
+            attempts: the largest total number of restarts; unlimited if None.
         """
         if backoff_multiplier < 1:
             raise GraphError(f"backoff_multiplier must be at least 1, not {backoff_multiplier}")
@@ -98,10 +101,10 @@ class RestartStrategies:
         """Return a strategy that ends the job when failures are frequent.
 
         Arguments:
-            max_failures_per_interval: largest number of failures within `failure_interval` that
-                do not end the job.
-            failure_interval: length of the interval in which failures are counted.
-            delay: wait before each restart.
+            max_failures_per_interval: the number of failures within `failure_interval` after which
+                the job is still restarted. One more failure ends the job.
+            failure_interval: the length of the interval in which failures are counted.
+            delay: the delay before each restart.
         """
         return RestartStrategy(
             "failure_rate",

@@ -1,4 +1,4 @@
-"""Graphs of a program: the job graph that it builds, and the execution graph that runs.
+"""Define the job graph that a program builds, and the execution graph that the runtime runs.
 
 Start reading at `job_graph.py` and `compile.py`.
 """

@@ -1,12 +1,12 @@
-"""Compiles a job graph to an execution graph: chains, links and loops.
+"""Compile a job graph to an execution graph: chains, links and loops.
 
-1. Every operator gets its uid and parallelism, and feedbacks are resolved into connections between
+1. Give every operator a uid and a parallelism. Replace feedbacks by direct connections between
    operators (`JobGraph.connections`).
-2. Operators connected by forward edges are chained, by Flink's rules: same parallelism, one input,
-   chaining not disabled.
-3. Back-edges are found by one depth-first search from a virtual root above the sources, and loops
+2. Chain operators that are connected by forward edges. Flink's rules apply: both operators have the
+   same parallelism, the second has one input, and chaining is not disabled.
+3. Find the back-edges by one depth-first search from a virtual root above the sources. The loops
    are the strongly connected components (`cycles.py`).
-4. Connections between chains become links.
+4. Make a link of each connection between two chains.
 
 The compiler runs no user code and opens no files.
 """
@@ -46,13 +46,13 @@ def compile_graph(
     """Return the execution graph of a program.
 
     Arguments:
-        graph: the program.
-        config: its settings.
-        unchained: pairs of uids of a producer and a consumer that are not chained, since a
-            snapshot holds records in flight between them.
+        graph: the job graph of the program.
+        config: the settings of the program.
+        unchained: pairs (uid of a producer, uid of a consumer) that must not be chained, because
+            the snapshot to restore contains records in flight between them.
 
     Raises:
-        GraphError: if the program cannot run; the message names the change needed.
+        GraphError: if the program cannot run; the message says what to change.
     """
     config.validate()
     if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
@@ -124,9 +124,10 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
 def _operator_loops(
     infos: dict[int, OperatorInfo], connections: list[Connection]
 ) -> dict[int, int]:
-    """Return the number of the loop of each operator that is in one.
+    """Return a dict from the id of each operator in a loop to the number of the loop.
 
-    Raises `GraphError` for a loop that no source reaches.
+    Raises:
+        GraphError: if no source reaches a loop.
     """
     edges = [(connection.source, connection.target) for connection in connections]
     if not has_cycle(edges):
@@ -170,13 +171,16 @@ def _chained(
     loop_at: dict[int, int],
     unchained: Container[tuple[str, str]],
 ) -> dict[int, int]:
-    """Return the producer that each operator is chained to; the others begin a chain."""
+    """Return a dict from each chained operator to the producer to which it is chained.
+
+    An operator that is not in the dict begins a chain. Operators are given by their ids.
+    """
     by_id = {operator.id: operator for operator in graph.running}
     entering: dict[int, list[int]] = {}
     for number, connection in enumerate(connections):
         entering.setdefault(connection.target, []).append(number)
-    # No chain contains a whole loop: a source reaches the loop through an operator with a second
-    # input, which begins a chain.
+    # No chain contains a whole loop. In each loop, one operator has a second input, which comes
+    # from outside the loop. An operator with two inputs begins a chain.
     before: dict[int, int] = {}
     for target, numbers in entering.items():
         source = connections[numbers[0]].source
@@ -187,8 +191,9 @@ def _chained(
             and (infos[source].uid, infos[target].uid) not in unchained
         ):
             before[target] = source
-    # The input of an operator after a loop ends when the loop has ended. In a task of the loop, its
-    # `end_input` would be called while records still arrive. So it begins a chain.
+    # An operator with `end_input` that reads from a loop begins a chain. Its input ends only when
+    # the loop has ended. If it were chained to the loop, its `end_input` would be called too early,
+    # while records still arrive.
     for operator, info in infos.items():
         ahead = operator
         while info.has_end_input and ahead in before:
@@ -206,7 +211,11 @@ def _may_chain(first: Operator, second: Operator) -> bool:
 def _find_loops(
     heads: list[OperatorInfo], links: list[Link], fed_back: list[bool]
 ) -> tuple[list[Link], tuple[tuple[int, ...], ...]]:
-    """Return the links with back-edges marked, and the loops as tuples of chains."""
+    """Find back-edges and loops.
+
+    Returns:
+        The links, with back-edges marked, and the loops as tuples of the chains' indices.
+    """
     ends = [(heads[link.source].uid, heads[link.target].uid) for link in links]
     if not has_cycle(ends):
         return links, ()
@@ -215,8 +224,8 @@ def _find_loops(
     graph = nx.DiGraph()
     graph.add_nodes_from(head.uid for head in heads)
     graph.add_edges_from(ends)
-    # A loop that is entered at several places has several possible back-edges. The edges that the
-    # program calls feedback are searched last, so that they become the back-edges.
+    # If a loop has several entries, the back-edges depend on the order of the search. Edges that
+    # come from a feedback of the program are searched last, so that they become the back-edges.
     regular = {pair for pair, feedback in zip(ends, fed_back, strict=True) if not feedback}
     sources = [head.uid for head in heads if head.kind is OperatorKind.SOURCE]
     back = back_edges(graph, sources, set(ends) - regular)
@@ -249,9 +258,9 @@ def _chain(
 
 
 def _fingerprint(graph: ExecutionGraph) -> str:
-    """Return a digest of all that decides whether a snapshot fits.
+    """Return a digest of the uids, kinds, links and number of key groups of a graph.
 
-    It is the same in every run, and changes with uids, kinds, links and key groups.
+    The digest is the same in every run of a program.
     """
     parts = [
         sorted((info.uid, info.kind.value) for info in graph.operators),

@@ -1,12 +1,12 @@
-"""Cycles of a graph: back-edges, strongly connected components, unreachable vertices.
+"""Find cycles in a graph: back-edges, strongly connected components, unreachable vertices.
 
-Back-edges are those of Carbone et al. (2015), section 4.2: edges that lead to a vertex on the stack
-of a depth-first search. If a loop can be entered at several places, they depend on the order of
-the search. All orders here are therefore by uid, so that an unrelated edit of the program moves no
-back-edge.
+Back-edges are defined as in Carbone et al. (2015), section 4.2: a back-edge leads to a vertex on
+the stack of a depth-first search. If a loop has several entries, the back-edges depend on the order
+of the search. This module searches in the order of the uids. So an unrelated change of the program
+does not change the back-edges.
 
-The graphs are of networkx, which takes longer to import than the whole engine. The functions import
-it themselves, and most programs have no loop and need `has_cycle` only.
+The graphs are networkx graphs. Importing networkx takes longer than importing the whole engine, so
+each function imports it when it is called. Most programs have no loop, and need only `has_cycle`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["back_edges", "cyclic_components", "has_cycle", "unreached"]
 
 
 def has_cycle(edges: Iterable[tuple[Hashable, Hashable]]) -> bool:
-    """Return whether the graph of these edges has a cycle, without networkx."""
+    """Return whether the graph with these edges has a cycle. This does not import networkx."""
     sorter: TopologicalSorter[Hashable] = TopologicalSorter()
     for source, target in edges:
         sorter.add(target, source)
@@ -43,22 +43,23 @@ def back_edges(
     The sources, and the edges of each vertex, are searched in order of uid.
 
     Arguments:
-        graph: its vertices are uids, its edges have the direction of the stream.
-        sources: uids of the sources.
-        last: edges that are searched after the other edges of their vertex.
+        graph: the graph. Its vertices are uids, and its edges have the direction of the stream.
+        sources: the uids of the sources.
+        last: the edges that are searched after all other edges of their vertex.
 
     Raises:
-        ProtocolError: if the graph without these edges has a cycle. The snapshot protocol relies
-            on there being none.
+        ProtocolError: if the graph still has a cycle without the back-edges. The snapshot protocol
+            requires that it has none.
     """
     import networkx as nx
 
     root = object()
     rooted = nx.DiGraph()
     rooted.add_edges_from((root, source) for source in sorted(sources))
-    # networkx searches a vertex's edges in the order in which they were added.
+    # networkx searches the edges of a vertex in the order in which they were added.
     rooted.add_edges_from(sorted(graph.edges(), key=lambda edge: (edge in last, edge)))
-    # networkx labels cross and forward edges "nontree", too. So the stack is followed here.
+    # networkx labels back-edges, cross edges and forward edges "nontree". So this loop keeps the
+    # stack of the search itself, to recognise back-edges.
     stack: dict[object, None] = {}
     found: set[tuple[str, str]] = set()
     for source, target, label in nx.dfs_labeled_edges(rooted, root):
@@ -79,7 +80,7 @@ def back_edges(
 def cyclic_components(graph: nx.DiGraph) -> list[set[Any]]:
     """Return the strongly connected components with a cycle, in topological order.
 
-    Components without a path between them are in order of their smallest vertex.
+    Two components without a path between them are ordered by their smallest vertices.
     """
     import networkx as nx
 
@@ -94,7 +95,7 @@ def cyclic_components(graph: nx.DiGraph) -> list[set[Any]]:
 
 
 def unreached(graph: nx.DiGraph, sources: Collection[Any]) -> set[Any]:
-    """Return the vertices to which no path leads from a source."""
+    """Return the vertices that cannot be reached from any source."""
     import networkx as nx
 
     reached = set(sources).union(*(nx.descendants(graph, source) for source in sources))

@@ -1,8 +1,8 @@
-"""The execution graph: chains of operators, the links between them, and the loops they form.
+"""Define the execution graph: chains of operators, the links between them, and the loops.
 
-Plain records, which `compile.py` makes and the runtime reads. Tasks and channels follow from the
-parallelisms: a chain has one task per subtask, a link one channel per pair of subtasks that it
-connects.
+`compile.py` creates these records, and the runtime reads them. The parallelisms determine tasks and
+channels: a chain has one task per subtask, and a link has one channel for each pair of subtasks
+that it connects.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator as the runtime sees it; `id` leads to its function in the job's code.
+    """Describes an operator to the runtime. The runtime finds the operator's function by its `id`.
 
     Arguments:
-        id, uid, name, kind, parallelism: as in `Operator`, with all defaults resolved.
-        has_end_input: whether its function has an `end_input` of its own.
+        id, uid, name, kind, parallelism: as in `Operator`, with all defaults filled in.
+        has_end_input: whether the class of the operator's function defines `end_input`.
     """
 
     id: int
@@ -42,14 +42,20 @@ class OperatorInfo:
 
 @dataclass(frozen=True)
 class ChainedOperator:
-    """An operator of a chain, the operators chained to it, and the ids of its outgoing links."""
+    """An operator in a chain.
+
+    Arguments:
+        operator: the description of the operator.
+        children: the operators that are chained to it.
+        links: the ids of its outgoing links to other chains.
+    """
 
     operator: OperatorInfo
     children: tuple[ChainedOperator, ...] = ()
     links: tuple[int, ...] = ()
 
     def walk(self) -> Iterator[ChainedOperator]:
-        """Yield this operator and all chained to it, producers first."""
+        """Yield this operator and all operators chained to it, producers first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -60,14 +66,15 @@ class Link:
     """An edge between two chains. (Flink: `JobEdge`.)
 
     Arguments:
-        id: index in `ExecutionGraph.links`.
-        edge: index of the job graph's edge that has its selector and partitioner. Links that
-            come through one feedback may share it.
-        source, target: indices of the chains.
-        producer, consumer: uids of the operators that it connects.
-        input: index of the consumer's input.
-        partitioning: chooses the target subtask of each record.
-        is_back_edge: whether it is a back-edge, whose records in flight are part of a snapshot.
+        id: the index in `ExecutionGraph.links`.
+        edge: the index of the job graph's edge that has the link's key selector and partitioner.
+            Links that pass through the same feedback may have the same edge.
+        source, target: the indices of the two chains.
+        producer, consumer: the uids of the two operators that the link connects.
+        input: the index of the consumer's input.
+        partitioning: the partitioning, which chooses the target subtask of each record.
+        is_back_edge: whether the link is a back-edge. Snapshots contain the records in flight on
+            back-edges.
     """
 
     id: int
@@ -83,7 +90,7 @@ class Link:
 
 @dataclass(frozen=True, order=True)
 class ChannelId:
-    """A channel: a link, and the two subtasks that it connects."""
+    """Identifies a channel by its link, its source subtask and its target subtask."""
 
     link: int
     source: int
@@ -92,14 +99,14 @@ class ChannelId:
 
 @dataclass(frozen=True)
 class Chain:
-    """Operators that run in one task per subtask. (Flink: `JobVertex`.)
+    """A chain of operators, which has one task per subtask. (Flink: `JobVertex`.)
 
     Arguments:
-        id: index in `ExecutionGraph.chains`.
-        name: the operators' names.
-        root: the first operator, with all that are chained to it.
-        parallelism: number of tasks.
-        inputs, outputs: ids of the incoming and outgoing links.
+        id: the index in `ExecutionGraph.chains`.
+        name: the name of the chain, made of the names of its operators.
+        root: the first operator of the chain, with all operators that are chained to it.
+        parallelism: the number of tasks.
+        inputs, outputs: the ids of the incoming and outgoing links.
     """
 
     id: int
@@ -115,20 +122,21 @@ class Chain:
         return self.root.operator.kind is OperatorKind.SOURCE
 
     def walk(self) -> Iterator[ChainedOperator]:
-        """Yield all of its operators, producers first."""
+        """Yield all operators of the chain, producers first."""
         return self.root.walk()
 
 
 @dataclass(frozen=True)
 class ExecutionGraph:
-    """A compiled program: chains, the links between them, and loops.
+    """A compiled program: its chains, the links between them, and its loops.
 
     Arguments:
-        chains, links: see `Chain` and `Link`.
-        max_parallelism: number of key groups.
-        fingerprint: digest of all that decides whether a snapshot fits.
+        chains, links: the chains, and the links between them.
+        max_parallelism: the number of key groups.
+        fingerprint: a digest of the uids, kinds, links and number of key groups.
         operators: all operators that run, in order of creation.
-        loops: the chains of each strongly connected component with a cycle, in topological order.
+        loops: the strongly connected components with a cycle, in topological order. Each is a
+            tuple of the indices of its chains.
     """
 
     chains: tuple[Chain, ...]
@@ -140,7 +148,7 @@ class ExecutionGraph:
 
     @property
     def slots(self) -> int:
-        """Number of workers that it needs: slot i runs subtask i of every chain."""
+        """The number of workers that the job needs. Worker i runs subtask i of every chain."""
         return max(chain.parallelism for chain in self.chains)
 
     def operator(self, uid: str) -> OperatorInfo:
@@ -152,11 +160,11 @@ class ExecutionGraph:
         return {info.uid: info for info in self.operators}
 
     def loop_of(self, chain: int) -> int | None:
-        """Return the loop of a chain as an index of `loops`; None if it is in none."""
+        """Return the index in `loops` of the loop that contains a chain, or None."""
         return next((i for i, loop in enumerate(self.loops) if chain in loop), None)
 
     def has_end_input(self, loop: int) -> bool:
-        """Return whether a function of this loop has an `end_input` of its own."""
+        """Return whether the class of any function in a loop defines `end_input`."""
         return any(
             node.operator.has_end_input
             for chain in self.loops[loop]
@@ -177,7 +185,8 @@ class ExecutionGraph:
         if link.partitioning is Partitioning.FORWARD:
             pairs = [(i, i) for i in range(sources)]
         elif link.partitioning is Partitioning.RESCALE:
-            # Flink's pointwise pattern: each subtask of the larger side has one partner.
+            # As in Flink's pointwise pattern, each subtask on the side with more subtasks is
+            # connected to exactly one subtask on the other side.
             if sources <= targets:
                 pairs = [(t * sources // targets, t) for t in range(targets)]
             else:

@@ -1,11 +1,11 @@
-"""The job graph: the operators and edges of a program, as it adds them. (Flink: `StreamGraph`.)
+"""Define the job graph: the operators and edges that a program adds. (Flink: `StreamGraph`.)
 
-Plain records. `compile.py` turns them into chains and links; `penstock.runtime.operators` runs the
+`compile.py` compiles the graph to chains and links, and `penstock.runtime.operators` runs the
 operators.
 
-A feedback (`feedback.py`) is an operator that never runs: it stands for streams that are known
-later. Its readers are at its outgoing edges, the streams that it was closed with at its incoming
-ones. `JobGraph.connections` connects these with each other.
+A feedback (`feedback.py`) is an operator that never runs. It represents a stream whose producers
+are added later. Its outgoing edges lead to its readers, and its incoming edges come from the
+streams that close it. `JobGraph.connections` connects the producers directly with the readers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class OperatorKind(Enum):
-    """The kind of an operator."""
+    """The kind of an operator, such as a source, a map or a sink."""
 
     SOURCE = "source"
     MAP = "map"
@@ -51,7 +51,7 @@ class OperatorKind(Enum):
 
 
 class Partitioning(Enum):
-    """How the subtasks of the next operator share the records."""
+    """The rule that chooses the subtask of the next operator for each record."""
 
     FORWARD = "forward"
     HASH = "hash"
@@ -64,7 +64,12 @@ class Partitioning(Enum):
 
 
 class Chaining(Enum):
-    """Whether an operator may be chained to its neighbours. (Flink: `ChainingStrategy`.)"""
+    """The operators to which an operator may be chained. (Flink: `ChainingStrategy`.)
+
+    ALWAYS: it may be chained to the operators before it and after it.
+    HEAD: it may be chained only to the operators after it.
+    NEVER: it is not chained.
+    """
 
     ALWAYS = "always"
     HEAD = "head"
@@ -76,15 +81,16 @@ class Operator:
     """A vertex of the job graph.
 
     Arguments:
-        id: position in the order of creation.
-        kind: kind of operator.
-        name: name that is shown; not unique.
+        id: the position in the order of creation.
+        kind: the kind of operator.
+        name: the name that is shown to users; it need not be unique.
         function: the user's function, source or sink.
-        parallelism: number of subtasks; None takes the job's.
-        uid: id of its state in snapshots; None lets `JobGraph.assign_uids` derive one.
-        chaining: whether it may be chained.
-        key_selector: returns the key of a record; for keyed operators.
-        non_parallel_reason: why it cannot run in parallel, such as a socket; None if it can.
+        parallelism: the number of subtasks. None takes the parallelism of the job.
+        uid: the id of the operator's state in snapshots. If it is None, `JobGraph.assign_uids`
+            derives one.
+        chaining: the operators to which it may be chained.
+        key_selector: the function that returns the key of a record; for keyed operators only.
+        non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
     """
 
     id: int
@@ -103,11 +109,12 @@ class Edge:
     """A stream from one operator to another.
 
     Arguments:
-        source, target: operator ids.
-        input: index of the target's input (0, or 1 for the second of two).
-        partitioning: None is forward between equal parallelisms, else rebalance.
-        selector: returns the key of a record (hash, custom).
-        partitioner: the user's partitioner (custom).
+        source, target: the ids of the two operators.
+        input: the index of the target's input.
+        partitioning: the partitioning. None means FORWARD if both operators have the same
+            parallelism, else REBALANCE.
+        selector: the function that returns the key of a record; for HASH and CUSTOM.
+        partitioner: the user's function that chooses a subtask; for CUSTOM.
     """
 
     source: int
@@ -120,11 +127,11 @@ class Edge:
 
 @dataclass(frozen=True)
 class OperatorOutput:
-    """The output of an operator, and how the next operator's subtasks share its records.
+    """The output of an operator, with the partitioning of the edges that will leave it.
 
     Arguments:
-        operator: produces the records.
-        partitioning, selector, partitioner: as in `Edge`, for the edges that will leave it.
+        operator: the operator that produces the records.
+        partitioning, selector, partitioner: the values for these edges, as in `Edge`.
     """
 
     operator: Operator
@@ -135,14 +142,15 @@ class OperatorOutput:
 
 @dataclass(frozen=True)
 class Connection:
-    """A path between two operators that run, which may pass through feedbacks.
+    """A path in the job graph between two operators that run. It may pass through feedbacks.
 
     Arguments:
-        edge: index in `JobGraph.edges` of the edge that decides the partitioning, and has its
-            selector and partitioner. It is the last edge of the path that has a partitioning.
-        source, target: operator ids.
-        input: index of the target's input.
-        partitioning: as in `Edge`.
+        edge: the index in `JobGraph.edges` of the edge that has the partitioning, the selector and
+            the partitioner of the connection. This is the last edge of the path that has a
+            partitioning.
+        source, target: the ids of the two operators.
+        input: the index of the target's input.
+        partitioning: the partitioning, as in `Edge`.
         feedback: whether the path passes through a feedback.
     """
 
@@ -163,11 +171,11 @@ class JobGraph:
 
     @property
     def running(self) -> list[Operator]:
-        """The operators that run: all but feedbacks."""
+        """The operators that run, which are all operators except feedbacks."""
         return [one for one in self.operators if one.kind is not OperatorKind.FEEDBACK]
 
     def inputs_of(self, operator: int) -> list[Edge]:
-        """Return the edges that end at this operator, in order of creation."""
+        """Return the edges that lead to an operator, in order of creation."""
         return [edge for edge in self.edges if edge.target == operator]
 
     def add(
@@ -180,7 +188,7 @@ class JobGraph:
         return operator
 
     def connect(self, outputs: Iterable[OperatorOutput], operator: Operator) -> None:
-        """Let an operator read these outputs."""
+        """Add edges from these outputs to an operator."""
         self.edges += [
             Edge(
                 output.operator.id,
@@ -204,14 +212,17 @@ class JobGraph:
         return found
 
     def part(self, operators: set[int]) -> JobGraph:
-        """Return the graph of these operators only; operators and edges are shared."""
+        """Return a graph with only these operators and the edges between them.
+
+        The new graph contains the same operator and edge objects, not copies.
+        """
         return JobGraph(
             [operator for operator in self.operators if operator.id in operators],
             [e for e in self.edges if e.source in operators and e.target in operators],
         )
 
     def unread(self) -> list[Operator]:
-        """Return the operators other than sinks whose records no operator reads."""
+        """Return the operators whose records no operator reads, except sinks."""
         read = {edge.source for edge in self.edges}
         return [
             operator
@@ -220,17 +231,19 @@ class JobGraph:
         ]
 
     def assign_uids(self) -> dict[int, str]:
-        """Return the uid of every operator: the given one, or one derived from its inputs.
+        """Return the uid of every operator that runs, as a dict from operator id to uid.
 
-        A derived uid is a digest of the operator's kind, name and function name, and of the uids
-        that it reads. So it stays the same when an unrelated operator is added. Operators that
-        are equal in all of this are numbered in their order.
+        If the user has set no uid, it is derived. A derived uid is a digest of the operator's kind,
+        its name, the name of its function, and the uids of the operators that it reads from. So it
+        does not change when an unrelated operator is added. If two digests are equal, a number is
+        appended.
 
-        Feedbacks are left out, so that state is kept when a loop is added or closed differently.
-        An operator that reads nothing but feedbacks has their names in place of uids.
+        Feedbacks among the inputs are ignored, so that an operator keeps its uid and its state when
+        the user adds or changes a loop. If an operator reads only from feedbacks, their names are
+        used in place of uids.
 
         Raises:
-            GraphError: for a uid that was given to two operators.
+            GraphError: if the user gave the same uid to two operators.
         """
         uids: dict[int, str] = {}
         given: dict[str, Operator] = {}
@@ -246,7 +259,7 @@ class JobGraph:
             uids[operator.id] = operator.uid
         seen: dict[str, int] = {}
         names = {one.id: one.name for one in self.operators if one.kind is OperatorKind.FEEDBACK}
-        # In order of creation, in which every producer comes before its consumers.
+        # Operators are in order of creation, so every producer comes before its consumers.
         for operator in self.running:
             if operator.uid is not None:
                 continue
@@ -261,13 +274,14 @@ class JobGraph:
         return uids
 
     def connections(self) -> list[Connection]:
-        """Return the connections between operators that run, in order of the targets' edges.
+        """Return the connections between operators that run.
 
-        A feedback that was closed with several streams makes a connection for each. The last
-        partitioning on the path counts: the reader's, else that of the closing stream.
+        They are in the order of the edges that lead to their targets. If a feedback was closed with
+        a union, each stream of the union has its own connection. The last partitioning on a path
+        counts: first the partitioning of the feedback's reader, then that of the closing stream.
 
         Raises:
-            GraphError: for a feedback that is not closed, not read, or closed with itself.
+            GraphError: if a feedback is not closed, is not read, or is closed with itself.
         """
         feedbacks = {one.id: one for one in self.operators if one.kind is OperatorKind.FEEDBACK}
         closing: dict[int, list[int]] = {id: [] for id in feedbacks}
@@ -278,7 +292,10 @@ class JobGraph:
             self._check_feedback(feedback, closing[feedback.id])
 
         def producers(edge: int, passed: tuple[int, ...] = ()) -> Iterator[tuple[int, int]]:
-            """Yield pairs (producer of an edge's records, edge that decides the partitioning)."""
+            """Yield a pair for each operator that produces records of an edge.
+
+            A pair is (id of the operator, index of the edge whose partitioning counts).
+            """
             source = self.edges[edge].source
             if source not in feedbacks:
                 yield source, edge
@@ -296,7 +313,8 @@ class JobGraph:
 
         found = []
         for index, edge in enumerate(self.edges):
-            # Edges that close a feedback are followed, too, to find loops without an operator.
+            # `producers` is also called for edges that close a feedback, because it raises an error
+            # for loops without an operator.
             for source, decides in producers(index):
                 if edge.target not in feedbacks:
                     partitioning = self.edges[decides].partitioning

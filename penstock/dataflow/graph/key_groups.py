@@ -1,7 +1,7 @@
-"""Key groups: from a key's canonical bytes to its group, and from a group to its subtask.
+"""Assign keys to key groups, and key groups to subtasks.
 
-A key group is the unit in which keyed state moves when a job is rescaled. Each subtask owns a
-contiguous range of groups. (Flink: `KeyGroupRangeAssignment`.)
+A key group is the unit in which keyed state is redistributed when the parallelism changes. Each
+subtask owns a contiguous range of key groups. (Flink: `KeyGroupRangeAssignment`.)
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ __all__ = ["key_group", "key_group_range", "subtask_of_key_group"]
 
 
 def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
-    """Return the key group of a key's canonical bytes, with `0 <= group < max_parallelism`.
+    """Return the key group of a key, with `0 <= group < max_parallelism`.
 
-    The hash is CRC-32 followed by the finalizer of MurmurHash3. A CRC alone is linear: of keys
-    that differ in a digit or two ("user1", "user2", …), two thirds may share any given bit, and
-    therefore one of two subtasks.
+    The hash is CRC-32, followed by the finalizer of MurmurHash3. CRC-32 alone would distribute
+    similar keys ("user1", "user2", …) unevenly, because it is linear. For example, one of two
+    subtasks could get two thirds of the keys.
+
+    Arguments:
+        canonical_bytes: the canonical bytes of the key; see `keys.canonical`.
+        max_parallelism: the number of key groups.
     """
     mixed = zlib.crc32(canonical_bytes)
     mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
@@ -27,7 +31,8 @@ def key_group(canonical_bytes: bytes, max_parallelism: int) -> int:
 def subtask_of_key_group(group: int, max_parallelism: int, parallelism: int) -> int:
     """Return the index of the subtask that owns a key group.
 
-    Raises ValueError if the group or the parallelism is out of range.
+    Raises:
+        ValueError: if the group or the parallelism is out of range.
     """
     _check_parallelism(max_parallelism, parallelism)
     if not 0 <= group < max_parallelism:
@@ -36,14 +41,18 @@ def subtask_of_key_group(group: int, max_parallelism: int, parallelism: int) -> 
 
 
 def key_group_range(subtask: int, max_parallelism: int, parallelism: int) -> range:
-    """Return the contiguous key groups of a subtask; consistent with `subtask_of_key_group`.
+    """Return the range of key groups that a subtask owns.
 
-    Raises ValueError if the subtask or the parallelism is out of range.
+    These are the groups for which `subtask_of_key_group` returns the subtask.
+
+    Raises:
+        ValueError: if the subtask or the parallelism is out of range.
     """
     _check_parallelism(max_parallelism, parallelism)
     if not 0 <= subtask < parallelism:
         raise ValueError(f"subtask {subtask} is not in 0..{parallelism - 1}")
-    # Ceilings: the first group g with g * parallelism // max_parallelism == subtask.
+    # Divide and round up: the result is the first group g for which
+    # `g * parallelism // max_parallelism` is the subtask.
     first = -(-subtask * max_parallelism // parallelism)
     end = -(-(subtask + 1) * max_parallelism // parallelism)
     return range(first, end)

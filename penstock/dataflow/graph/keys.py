@@ -1,11 +1,12 @@
-"""The canonical form of keys: bytes that are equal exactly when the keys are.
+"""Convert keys to canonical bytes, which are equal exactly when the keys are equal.
 
-The form follows Python's equality over a closed list of types, which `docs/types.md` has: for
-allowed keys, `a == b` exactly when `canonical(a) == canonical(b)`, in every process and every run.
-`hash()` is therefore not used, since it is salted. A value whose equality its bytes cannot express
-(NaN, sets, arbitrary objects) is refused.
+`docs/types.md` lists the allowed types of keys. For two allowed keys, `a == b` is true exactly when
+`canonical(a) == canonical(b)` is true. This holds in every process and every run. Python's `hash()`
+cannot be used, because its results differ between processes. Values whose equality cannot be
+expressed by bytes (NaN, sets, arbitrary objects) are refused.
 
-Each form begins with a letter for the family of types that can be equal to each other:
+The canonical bytes begin with a letter. Values of different types that can be equal to each other
+have the same letter:
 
     n  None                           i I d q  numbers, by their exact value, whatever their type
     s  str                            b  bytes
@@ -15,11 +16,12 @@ Each form begins with a letter for the family of types that can be equal to each
     l  timedelta                      u  UUID
     e  plain enum member              (  tuple and named tuple: each item with its length
 
-A numpy number, or an object of a subclass that keeps its base's equality, has the form of the value
-that it is equal to. State stores that value in its place: `plain_keys`.
+A numpy number has the canonical bytes of the Python number that it is equal to. The same holds for
+an object of a subclass that does not change the equality of its base class. State stores the plain
+value instead of such a key (`plain_keys`).
 
-The form is NOT an encoding: a key cannot be decoded from it. State stores the key's encoding as
-well. The form is part of the snapshot format; a change to it makes snapshots unreadable.
+A key cannot be decoded from its canonical bytes, so state also stores the encoded key. Canonical
+bytes are part of the snapshot format: if they change, existing snapshots become unreadable.
 """
 
 from __future__ import annotations
@@ -47,14 +49,14 @@ __all__ = [
 ]
 
 MAX_DECIMAL_EXPONENT = 6144
-"""A Decimal key has no digit further than this many places from its decimal point.
+"""The largest distance of a digit from the decimal point in a Decimal key.
 
-The bound of IEEE 754 decimal128. Without one, the exact integer value of
-`Decimal("1e999999999")` would be computed, which has 400 MB.
+This is the limit of IEEE 754 decimal128. Without a limit, `canonical` would compute the exact
+integer value of a key such as `Decimal("1e999999999")`, which needs 400 MB.
 """
 
 MAX_KEY_DEPTH = 100
-"""How deeply tuples may be nested in a key."""
+"""The largest depth of nested tuples in a key."""
 
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -63,13 +65,14 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class KeyRefusedError(JobError):
-    """A key is not of a type whose equality can be kept across processes."""
+    """Raised for a key whose type is not allowed, because its equality cannot be preserved."""
 
 
 def canonical(key: Any) -> bytes:
-    """Return the canonical bytes of a key, which are equal exactly for equal keys.
+    """Return the canonical bytes of a key. Two keys have the same bytes exactly if they are equal.
 
-    Raises `KeyRefusedError` for a value that is not on the closed list of types.
+    Raises:
+        KeyRefusedError: if the type of the key is not allowed.
     """
     kind = type(key)
     if kind is str:
@@ -82,9 +85,9 @@ def canonical(key: Any) -> bytes:
 
 
 def plain_keys(keys: list[Any]) -> list[Any]:
-    """Return allowed keys as values of the allowed types: `5` for `numpy.int64(5)`.
+    """Replace keys by equal values of plain types, for example `numpy.int64(5)` by `5`.
 
-    Enums and named tuples stay as they are.
+    Enums and named tuples are returned unchanged.
     """
     kinds = set(map(type, keys))
     if kinds == {tuple}:
@@ -103,7 +106,7 @@ def _canonical(key: Any, depth: int) -> bytes:
         return _of_enum(key)
     equality: object = kind.__eq__
     if isinstance(key, tuple) and hasattr(kind, "_fields") and equality is tuple.__eq__:
-        # A named tuple equals its tuple, unless its class says otherwise.
+        # A named tuple is equal to a plain tuple, unless its class defines another equality.
         return _of_tuple(tuple.__getitem__(key, slice(None)), depth)
     plain = _plain(key)
     if plain is not key:
@@ -112,7 +115,7 @@ def _canonical(key: Any, depth: int) -> bytes:
 
 
 def _plain(key: Any) -> Any:
-    """Return the value of an allowed type that a key is equal to; the key itself if it is one."""
+    """Return the value of a plain type that is equal to a key, or the key if there is none."""
     kind = type(key)
     if kind in _OF_KIND or issubclass(kind, Enum):
         return key
@@ -120,7 +123,7 @@ def _plain(key: Any) -> Any:
         return tuple(map(_plain, key))
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, numpy.generic):
-        # Dates are left out: some of them are equal to a date and to a datetime.
+        # Numpy dates are not converted: some are equal both to a date and to a datetime.
         item = key.item() if key.dtype.kind in "biufSU" else key
         return item if type(item) in _OF_KIND else key
     for base, converted in _CONVERTED.items():
@@ -140,7 +143,7 @@ def _of_str(key: str) -> bytes:
 def _of_int(key: int) -> bytes:
     if _SMALLEST <= key <= _LARGEST:
         return b"i%d" % key
-    # Not as digits: Python limits their number, and they take quadratic time.
+    # Decimal digits would take quadratic time, and Python limits their number.
     return b"I" + key.to_bytes(key.bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -195,8 +198,8 @@ def _of_datetime(key: datetime) -> bytes:
         return b"w%d" % local
     offset = _offset(key, zone)
     if offset != key.replace(fold=not key.fold).utcoffset():
-        # PEP 495: such a time equals no time in another zone, and equals one in its own zone
-        # whatever the two folds say. Zones are known by their keys.
+        # The zone skips or repeats this hour. By PEP 495, such a time is equal to no time in
+        # another zone. Within its zone, the fold is ignored. The bytes name the zone by its key.
         name = getattr(zone, "key", None)
         if name is None:
             raise KeyRefusedError(f"the zone of {key!r} has no key; use ZoneInfo(<name>)")
@@ -211,14 +214,15 @@ def _of_date(key: date) -> bytes:
 def _of_time(key: time) -> bytes:
     local = ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
     if key.tzinfo is None or _offset(key, key.tzinfo) is None:
-        # A zone whose offset depends on the date can't give one to a time, which is then naive.
+        # If the offset of the zone depends on the date, a time without a date has no offset.
+        # Python then treats it as a naive time.
         return b"T%d" % local
     # Python compares aware times by the whole seconds of their offsets.
     return b"t%d" % (local - _offset(key, key.tzinfo) // _SECOND * 1_000_000)
 
 
 def _offset(key: datetime | time, zone: object) -> Any:
-    # Other classes of zones compare as they like, and many don't know the fold at all.
+    # Other classes of zones may define their own equality, and many ignore the fold.
     if type(zone) is not timezone and type(zone) is not ZoneInfo:
         raise KeyRefusedError(
             f"the zone of {key!r} is a {_name(type(zone))}; as a key, use zones of zoneinfo or "
@@ -228,8 +232,8 @@ def _offset(key: datetime | time, zone: object) -> Any:
 
 
 def _of_enum(key: Enum) -> bytes:
-    # The class decides what its members are equal to: the value of the type mixed in, or
-    # themselves only. Anything else is a rule of the user's own.
+    # A member of an IntEnum or StrEnum is equal to its value. A member of a plain enum is equal
+    # only to itself. An enum with a user-defined equality is refused.
     kind = type(key)
     equality = kind.__eq__
     if equality is int.__eq__:
@@ -240,7 +244,7 @@ def _of_enum(key: Enum) -> bytes:
         raise KeyRefusedError(
             f"the enum {_name(kind)} has an equality of its own; use key.name or key.value"
         )
-    # A combination of flags has a value, not always a name.
+    # A combination of flags always has a value, but not always a name.
     member = _of_int(key._value_) if isinstance(key, Flag) else _of_str(key._name_)
     name = _of_str(f"{kind.__module__}:{kind.__qualname__}")
     return b"e%d:" % len(name) + name + member
@@ -258,7 +262,8 @@ def _of_tuple(key: tuple[Any, ...], depth: int) -> bytes:
             part = _of_int(item)
         else:
             part = _canonical(item, depth - 1)
-        # With its length, so that no two sequences of items run together into the same bytes.
+        # The length is written before each item. Otherwise different tuples could have the same
+        # bytes.
         parts.append(b"%d:" % len(part))
         parts.append(part)
     return b"".join(parts)
@@ -281,7 +286,7 @@ _OF_KIND: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-# By methods of the bases: a subclass may have conversions of its own.
+# These call the methods of the base classes, because a subclass may override its conversions.
 _CONVERTED: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,

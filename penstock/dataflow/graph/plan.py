@@ -1,4 +1,4 @@
-"""Draws an execution graph as text or as a Mermaid diagram."""
+"""Draw an execution graph as text or as a Mermaid diagram."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ def render(graph: ExecutionGraph, format: str = "text") -> str:
     """Return a drawing of an execution graph.
 
     Arguments:
-        graph: a compiled program.
-        format: "text" or "mermaid".
+        graph: the execution graph of a program.
+        format: the format of the drawing: "text" or "mermaid".
 
-    Raises `GraphError` for another format.
+    Raises:
+        GraphError: if the format is unknown.
     """
     if format == "text":
         return _text(graph)

@@ -1,7 +1,7 @@
-"""Type information, accepted wherever PyFlink takes it and never required.
+"""Define type information for compatibility with PyFlink programs; Penstock ignores it.
 
-Penstock encodes Python values by their own types (`docs/types.md`). A `TypeInformation` is only a
-name, so that a PyFlink program runs unchanged.
+Penstock encodes values by their Python types (`docs/types.md`). A `TypeInformation` object only
+has a name, so that a PyFlink program can pass it without changes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class TypeInformation:
     """The name of a type.
 
     Arguments:
-        name: such as `STRING` or `TUPLE`.
-        parameters: the types inside it.
+        name: the name of the type, such as `STRING` or `TUPLE`.
+        parameters: the types of its parts.
     """
 
     def __init__(self, name: str, parameters: tuple[Any, ...] = ()) -> None:
@@ -36,4 +36,7 @@ class _TypesMeta(type):
 
 
 class Types(metaclass=_TypesMeta):
-    """`Types.STRING()`, `Types.TUPLE([Types.STRING(), Types.INT()])` and so on, as in PyFlink."""
+    """Creates type information, as in PyFlink.
+
+    Examples are `Types.STRING()` and `Types.TUPLE([Types.STRING(), Types.INT()])`.
+    """

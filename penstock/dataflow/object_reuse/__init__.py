@@ -1,14 +1,14 @@
-"""Object reuse: what a function has emitted must not change when the function goes on.
+"""Copy emitted records if user code could still change them.
 
-Records wait in batches, and are encoded later or not at all. A program may keep a record that it
-has emitted, change it and emit it again. So a record that can change is copied when it is emitted,
-as Flink does unless object reuse is enabled. It is not copied if nothing else refers to it:
-`yield {"word": word}` costs no copy, and `yield record; record["n"] = 0` costs one.
+An emitted record waits in a batch before it is encoded, and some records are never encoded.
+Meanwhile the user's function may change the record and emit it again. So a mutable record is copied
+when it is emitted, as in Flink without object reuse. It is not copied if nothing else refers to it.
+For example, `yield {"word": word}` needs no copy, but `yield record; record["n"] = 0` needs one.
 
-`policy` decides how closely the output of a function is checked, so that immutable records cost
-nothing. `mutability` decides whether a value can change, and `mutation_analysis` whether a function
-changes objects. `ownership` copies shared values. The rules for users, and the other two places
-where records are copied, are in docs/object-reuse.md.
+`policy` decides which records of a function are checked, so that functions with immutable records
+lose no time. `mutability` decides whether a value can change. `mutation_analysis` decides whether a
+function changes objects. `ownership` copies values that are shared. The rules for users are in
+`docs/object-reuse.md`, which also names the other two places where records are copied.
 """
 
 from __future__ import annotations

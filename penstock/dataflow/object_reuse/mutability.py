@@ -1,7 +1,8 @@
-"""Which values can change.
+"""Decide whether a value can change.
 
-The type of a value decides, and not whether it has a hash: a dataclass with `unsafe_hash=True` can
-change. A tuple, or a frozen dataclass, can change if something in it can.
+This depends on the type of the value. Whether the value is hashable does not matter: a dataclass
+with `unsafe_hash=True` can change. A tuple or a frozen dataclass can change if an item or field of
+it can change.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ __all__ = ["IMMUTABLE", "MUTABLE_CONTAINERS", "can_change"]
 
 IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes, complex, Decimal, Fraction})
 IMMUTABLE |= {datetime, date, time, timedelta, timezone, ZoneInfo, UUID, range}
-"""Types whose values cannot change and hold nothing that can."""
+"""The types whose values cannot change, and contain nothing that can change."""
 
 MUTABLE_CONTAINERS = frozenset(
     {list, dict, set, deque, bytearray, OrderedDict, Counter, defaultdict}
 )
-"""Built-in types whose values can change."""
+"""The built-in container types whose values can change."""
 
 
 def can_change(values: Sequence[Any]) -> bool:
-    """Return whether any of the values can change, or holds something that can.
+    """Return whether any of the values can change, or contains a value that can change.
 
-    An object that is no record counts as one that cannot change. It cannot be sent to another task,
-    so only its own chain decides what becomes of it.
+    Objects that are not records count as unchangeable. Such an object cannot be encoded, so it
+    cannot leave the operator chain.
     """
     kinds: set[Any] = set(map(type, values))
     if kinds <= IMMUTABLE:
@@ -46,7 +47,7 @@ def can_change(values: Sequence[Any]) -> bool:
             return True
         if issubclass(kind, tuple) or kind is frozenset:
             alike = [value for value in values if type(value) is kind] if len(kinds) > 1 else values
-            # Most tuples hold plain values, for which no list of all the items is needed.
+            # Most tuples contain only immutable values. For them, no list of the items is created.
             plain = IMMUTABLE.issuperset(map(type, chain.from_iterable(alike)))
             if not plain and can_change(list(chain.from_iterable(alike))):
                 return True

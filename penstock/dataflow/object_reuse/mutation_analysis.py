@@ -9,21 +9,21 @@ from typing import Any
 
 __all__ = ["may_change_objects"]
 
-#: Methods of the mutable built-in types that change them.
+#: The names of methods and functions that change an object of a built-in type.
 CHANGING_METHODS = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "rotate"})
 CHANGING_METHODS |= {"pop", "popleft", "popitem", "remove", "discard", "clear", "sort", "reverse"}
 CHANGING_METHODS |= {"update", "setdefault", "add", "subtract", "move_to_end"}
 CHANGING_METHODS |= {f"{kind}_update" for kind in ("difference", "intersection")}
 CHANGING_METHODS |= {"symmetric_difference_update", "setattr", "delattr"}
 CHANGING_METHODS |= {"__setitem__", "__delitem__", "__setattr__", "__iadd__", "__ior__"}
-#: Instructions of bytecode that change an object.
+#: The bytecode instructions that change an object.
 CHANGING_INSTRUCTIONS = ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_SUBSCR")
 
 
 def may_change_objects(function: Any) -> bool:
-    """Return whether a function's own code changes objects, or cannot be read.
+    """Return whether a function's bytecode may change objects, or cannot be read.
 
-    The code of the functions that it calls is not examined.
+    The functions that it calls are not analysed.
     """
     while isinstance(function, partial):
         function = function.func
@@ -32,7 +32,7 @@ def may_change_objects(function: Any) -> bool:
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None)
     if code is None:
-        # A built-in function changes nothing, as those of `str` and `json` do.
+        # Built-in functions, such as the methods of `str`, are assumed to change nothing.
         return not isinstance(function, BuiltinFunctionType | MethodDescriptorType)
     return _changes(code)
 
@@ -42,7 +42,7 @@ def _changes(code: CodeType) -> bool:
         return True
     for instruction in dis.get_instructions(code):
         name = instruction.opname
-        # `items += more` changes a list in place.
+        # An in-place operation such as `items += more` changes a list.
         if name in CHANGING_INSTRUCTIONS or (
             name == "BINARY_OP" and instruction.argrepr.endswith("=")
         ):

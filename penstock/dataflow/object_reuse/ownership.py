@@ -1,8 +1,9 @@
 """Copy a value if it can change and other code still refers to it.
 
-A value without another reference needs no copy, since no code is left that could change it. How
-many references a value has where it is checked depends on how the caller holds it, so there is one
-function for each way: an item that `map` passes, a local variable of a loop, an item of a list.
+If no other code refers to a value, no other code can change it, so it needs no copy. This is
+checked by the reference count. The count also includes the caller's own reference, which depends on
+how the caller got the value. So there is one function for each case: an item that `map` passes, a
+local variable of a loop, and an item of a list.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-# The number of references that a value has where it is checked, if there are no others. They are
-# counted, since versions of Python differ in which of their own references they count.
+# The reference counts of a value to which no other code refers, one for each way to pass the value.
+# They are measured here, because they differ between versions of Python.
 _RECORDS: list[Any] = [[]]
 _RESULT = next(map(_references_of_result, map(list, [()]), [None]))
 _GIVEN = next(map(_references_of_result, map(_same, _RECORDS), _RECORDS))
@@ -65,28 +66,40 @@ _ITEM = _references_of_item([[]])
 
 
 def copy_if_shared(value: Any) -> Any:
-    """Return a value that `map` passes to this function, or a copy if it can change elsewhere."""
+    """Return a value that `map` passes to this function, or a copy of it.
+
+    The value is copied if it can change and other code refers to it.
+    """
     if type(value) in IMMUTABLE or (getrefcount(value) <= _MAPPED and _holds_alone(value)):
         return value
     return _copy_if_mutable(value)
 
 
 def copy_local_if_shared(value: Any) -> Any:
-    """Do as `copy_if_shared`, for a value that is bound to one local variable."""
+    """Return the value of a local variable, or a copy of it.
+
+    The value is copied if it can change and other code than the variable refers to it.
+    """
     if type(value) in IMMUTABLE or (getrefcount(value) <= _LOCAL and _holds_alone(value)):
         return value
     return _copy_if_mutable(value)
 
 
 def copy_listed_if_shared(value: Any) -> Any:
-    """Do as `copy_if_shared`, for an item of a list that nothing else refers to."""
+    """Return an item of a list, or a copy of it. No other code may refer to the list.
+
+    The item is copied if it can change and other code than the list refers to it.
+    """
     if type(value) in IMMUTABLE or (getrefcount(value) <= _LISTED and _holds_alone(value)):
         return value
     return _copy_if_mutable(value)
 
 
 def copy_items_if_shared(values: list[Any]) -> Iterable[Any]:
-    """Return the items of a list that is bound to one local variable, or copies of them."""
+    """Return the items of a list that a local variable refers to, or copies of them.
+
+    Items are copied if they can change and other code refers to them or to the list.
+    """
     only_local = getrefcount(values) <= _LOCAL
     return map(copy_listed_if_shared if only_local else _copy_if_mutable, values)
 
@@ -94,12 +107,15 @@ def copy_items_if_shared(values: list[Any]) -> Iterable[Any]:
 def map_and_copy_if_shared(
     function: Callable[[Any], Any], iterator: Iterator[Any], records: Sequence[Any]
 ) -> list[Any]:
-    """Return a function's results for records, or copies of them.
+    """Call a function for each record, and return the results, or copies of them.
+
+    A result is copied if it can change and other code refers to it.
 
     Arguments:
         function: the user's function.
-        iterator: over the records.
-        records: the same records. A result may be its record itself, which this list refers to.
+        iterator: an iterator over the records.
+        records: a list of the same records. If a result is the record itself, this list refers to
+            it, which is taken into account.
     """
     return list(map(_copy_result_if_shared, map(function, iterator), records))
 
@@ -114,7 +130,7 @@ def _copy_result_if_shared(value: Any, record: Any) -> Any:
 
 
 def _holds_alone(value: Any) -> bool:
-    """Return whether nothing else refers to what a value holds, as far as that can change."""
+    """Return whether no other code refers to mutable values inside a value."""
     kind = type(value)
     items: Iterable[Any]
     if kind is dict:
@@ -137,11 +153,11 @@ def _copy_if_mutable(value: Any) -> Any:
     try:
         return _copy(value) if can_change((value,)) else value
     except RecursionError:
-        return value  # it contains itself, and the codec will refuse it
+        return value  # the value contains itself; the codec will raise an error for it
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a value, with copies of all records and containers within it."""
+    """Return a copy of a value, and copy all records and containers inside it, too."""
     kind = type(value)
     if kind in IMMUTABLE:
         return value

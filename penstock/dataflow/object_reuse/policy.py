@@ -1,4 +1,4 @@
-"""The policy of object reuse: how closely a function's output is checked."""
+"""Decide which emitted records of a function are checked for other references."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ __all__ = ["Check", "EmissionPolicy"]
 
 
 class Check(Enum):
-    """The check that is made when a record is emitted."""
+    """The check that is made for each record when it is emitted."""
 
-    #: Nothing. Afterwards two records of the batch are looked at.
+    #: No check. After the batch, only its first and last record are checked for mutability.
     NOTHING = auto()
-    #: Whether the record can change; if so, whether something else refers to it.
+    #: Check whether the record can change, and if so, whether other code refers to it.
     MUTABLE_RECORDS = auto()
-    #: Whether something else refers to the record.
+    #: Check for every record whether other code refers to it.
     EVERY_RECORD = auto()
 
 
 class EmissionPolicy:
-    """Decides how the output of one function is checked, batch by batch.
+    """Decides for each batch of a function which check is made for its records.
 
-    * The first batch is checked record by record.
-    * If a batch held immutable records only, nothing is checked any more. A function whose own
-      code changes objects remains checked for mutable records.
-    * Once the function has emitted a mutable record, every record is checked from then on.
+    * Every record of the first batch is checked.
+    * After a batch with only immutable records, records are no longer checked. If the function's
+      code may change objects, mutable records are still checked.
+    * After the first mutable record, every record is checked.
 
     Arguments:
         function: the user's function.
     """
 
     def __init__(self, function: Any) -> None:
-        #: How the next batch is to be checked.
+        #: The check for the records of the next batch.
         self.check = Check.EVERY_RECORD
         self._unless_mutable = (
             Check.MUTABLE_RECORDS if may_change_objects(function) else Check.NOTHING
         )
 
     def after_batch(self, records: list[Any]) -> list[Any]:
-        """Return the records of a batch that was emitted, and decide how the next is checked."""
+        """Choose the check for the next batch, and return the records of the emitted batch.
+
+        Records that were not checked, but turn out to be mutable, are copied here if other code
+        refers to them.
+        """
         if not records:
             return records
         checked = self.check

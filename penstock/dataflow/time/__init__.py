@@ -1,1 +1,1 @@
-"""Event time: watermark strategies, as far as Penstock has them."""
+"""Define watermark strategies for compatibility with PyFlink. Penstock has no event time yet."""

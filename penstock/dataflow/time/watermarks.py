@@ -1,4 +1,7 @@
-"""Watermark strategies. Penstock has no event time yet, so there is only the empty one."""
+"""Define watermark strategies for compatibility with PyFlink.
+
+Penstock has no event time yet. So the only strategy is the one without watermarks.
+"""
 
 from __future__ import annotations
 
@@ -15,37 +18,37 @@ _WITHOUT = (
 
 
 class WatermarkStrategy:
-    """The strategy without watermarks, the only one. (Flink: `WatermarkStrategy`.)"""
+    """The strategy without watermarks, which is the only one. (Flink: `WatermarkStrategy`.)"""
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """Return the strategy of a stream without event time."""
+        """Return the strategy for a stream without event time."""
         return WatermarkStrategy()
 
     @staticmethod
     def for_monotonous_timestamps() -> NoReturn:
-        """Raise `GraphError`: there is no event time yet."""
+        """Raise a `GraphError`, because Penstock has no event time yet."""
         raise GraphError(_WITHOUT)
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Any) -> NoReturn:
-        """Raise `GraphError`: there is no event time yet."""
+        """Raise a `GraphError`, because Penstock has no event time yet."""
         del max_out_of_orderness
         raise GraphError(_WITHOUT)
 
     def with_timestamp_assigner(self, timestamp_assigner: Any) -> NoReturn:
-        """Raise `GraphError`: there is no event time yet."""
+        """Raise a `GraphError`, because Penstock has no event time yet."""
         del timestamp_assigner
         raise GraphError(_WITHOUT)
 
     def with_idleness(self, idle_timeout: Any) -> NoReturn:
-        """Raise `GraphError`: there is no event time yet."""
+        """Raise a `GraphError`, because Penstock has no event time yet."""
         del idle_timeout
         raise GraphError(_WITHOUT)
 
 
 def check_watermark_strategy(strategy: Any) -> None:
-    """Raise `GraphError` for a strategy that a source would ignore."""
+    """Raise a `GraphError` unless the strategy is None or the one without watermarks."""
     if isinstance(strategy, str):
         raise GraphError(
             f"the second argument of from_source is a watermark strategy, not the name "
