@@ -1,9 +1,9 @@
 """Encode batches of records as bytes, by column where that is possible.
 
-Records of one shape (tuples of one width, dicts with the same keys, instances of one registered
-class) are written by column, since msgpack is fast on long arrays of atoms. A column whose values
-are of one shape is written by column, too. Any other batch is written by row, as one value
-(`penstock.runtime.serialization.value_codec`).
+A batch is written by column if all its records are tuples of one width, dicts with the same keys,
+or instances of one registered class. This is fast, since msgpack is fast on long arrays of atoms. A
+column whose values satisfy the same condition is itself written by column. Any other batch is
+written by row, as one value (`penstock.runtime.serialization.value_codec`).
 
 Invariant: a column is packed plainly only after the exact types of all its items were checked.
 """
@@ -29,21 +29,24 @@ from penstock.runtime.serialization.value_codec import (
 
 __all__ = ["BatchCodec"]
 
-# Kinds of batch, the first item of its array. A PLAIN batch holds atoms, or lists of atoms; a ROWS
-# batch holds the bytes of one value. The others hold columns: arrays of atoms, or bytes of a batch.
+# The kinds of batches. The kind is the first item of a batch's array. A PLAIN batch holds atoms, or
+# lists of atoms. A ROWS batch holds the bytes of one value. The other kinds hold columns: a column
+# is an array of atoms, or the bytes of a batch.
 _PLAIN, _ROWS, _TUPLES, _DICTS, _OBJECTS = range(5)
 
-# A column of at least this many items has two short forms. Equal items are a map of their number to
-# one of them. Strings are one string, joined by a separator that none of them contains.
+# The number of items from which on a column may be written in one of two short forms. If all items
+# are equal, the column is a map of the number of items to the item. If all items are strings, the
+# column is one string, in which a separator that none of them contains joins the items.
 _LONG = 16
 _SEPARATOR = "\0"
-# Types whose equal values can replace each other. Not float: 0.0 equals -0.0.
+# The types for which a value can be replaced by an equal one. `float` is not one of them, since
+# 0.0 equals -0.0.
 _EXACT = frozenset({str, int, bool, bytes, type(None)})
-# More records than any batch has: a larger number comes from damaged data.
+# The greatest number of records that a decoder accepts. A greater number means damaged data.
 _MOST = 1 << 24
 
 _MAX_LEVELS = 4
-"""How deeply columns may be nested in columns; each level is a separate call of msgpack."""
+"""The greatest depth of columns nested in columns. Each level is a separate call of msgpack."""
 
 
 class BatchCodec:
@@ -51,7 +54,7 @@ class BatchCodec:
 
     Arguments:
         registry: the job's record classes.
-        values: encodes batches that are written by row.
+        values: the codec for batches that are written by row.
     """
 
     def __init__(self, registry: TypeRegistry, values: ValueCodec) -> None:
@@ -61,14 +64,18 @@ class BatchCodec:
         self._unpack = new_unpacker()
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return a batch as bytes. Raises `UnsupportedTypeError` if a record can't be carried."""
+        """Return a list of records as bytes.
+
+        Raises `UnsupportedTypeError` if the type of a record, or of a value in it, is not
+        supported.
+        """
         try:
             return self._pack(self._arrange(records, False, _MAX_LEVELS))
         except NOT_PLAIN:
             return self._pack(self._arrange(records, True, _MAX_LEVELS))
 
     def decode(self, data: bytes | memoryview) -> list[Any]:
-        """Return the records that were encoded. Raises `ProtocolError` for damaged bytes."""
+        """Decode a batch of records. Raises `ProtocolError` for damaged bytes."""
         try:
             return self._restore(self._unpack(data), _MAX_LEVELS)
         except ProtocolError:
@@ -77,7 +84,10 @@ class BatchCodec:
             raise corrupt("batch", data, error) from error
 
     def encode_record_batch(self, batch: RecordBatch) -> bytes:
-        """Return a batch as bytes, however it is held; see `encode`."""
+        """Return a batch as bytes, whether it is held by row or by column.
+
+        Raises `UnsupportedTypeError` as `encode` does.
+        """
         columns = batch.columns()
         if columns is None:
             return self.encode(batch.rows())
@@ -87,7 +97,10 @@ class BatchCodec:
             return self._pack(self._arrange_columns([_TUPLES], columns, True, _MAX_LEVELS))
 
     def decode_record_batch(self, data: bytes | memoryview) -> RecordBatch:
-        """Return the batch that was encoded; tuples are held by column. See `decode`."""
+        """Decode a batch, and return it by column if its records are tuples.
+
+        Raises `ProtocolError` for damaged bytes.
+        """
         try:
             parts = self._unpack(data)
             if parts[0] == _TUPLES:
@@ -99,12 +112,13 @@ class BatchCodec:
             raise corrupt("batch", data, error) from error
 
     def _arrange(self, values: Sequence[Any], careful: bool, levels: int) -> list[Any]:
-        """Return what to pack for a batch, or for a column that is written as a batch.
+        """Return the array that msgpack packs for a batch of records or values.
 
         Arguments:
             values: the records, or the values of the column.
-            careful: some atom can't be packed plainly, so each column is tried first.
-            levels: how many levels of columns are left.
+            careful: whether msgpack has refused an atom of the batch. Then each column is packed
+                once as a test before it is taken as plain.
+            levels: the number of further levels of nested columns that are allowed.
         """
         kinds = list(map(type, values))
         kind = kinds[0] if kinds else NotImplemented
@@ -124,12 +138,16 @@ class BatchCodec:
     def _split(
         self, kind: type, values: Sequence[Any], careful: bool
     ) -> tuple[list[Any], list[Sequence[Any]]]:
-        """Return the header and the columns of values of one type; no columns if they have none."""
+        """Return the header and the columns of values of one type.
+
+        Returns an empty list of columns for values that cannot be written by column.
+        """
         if kind is tuple:
             return [_TUPLES], columns_of(values)
         if kind is dict:
             keys = list(values[0])
-            # Strings of exactly that type only: 1 and True are one key, but two types.
+            # All keys must be of the exact type `str`. Otherwise keys such as 1 and True, which are
+            # equal but of two types, would be mixed up.
             if (
                 set(map(type, chain.from_iterable(values))) == {str}
                 and list(map(list, values)).count(keys) == len(values)
@@ -144,7 +162,10 @@ class BatchCodec:
         return [_OBJECTS, serializer.index], columns_of(serializer.to_rows(values))
 
     def _column(self, values: Sequence[Any], careful: bool, levels: int) -> Any:
-        """Return what to pack for a column: the values, or the bytes of a batch of them."""
+        """Return the object that msgpack packs for a column.
+
+        It is the list of the values, one of the short forms, or the bytes of a nested batch.
+        """
         kinds = list(map(type, values))
         size = len(kinds)
         if not careful and kinds.count(kinds[0]) == size:
@@ -153,7 +174,7 @@ class BatchCodec:
                 if kind in _EXACT and first == values[-1] and values.count(first) == size:
                     return {size: first}
                 if kind is str:
-                    # msgpack handles one long string many times faster than its parts.
+                    # msgpack packs one long string many times faster than many short ones.
                     joined = _SEPARATOR.join(values)
                     if joined.count(_SEPARATOR) == size - 1:
                         return joined
@@ -170,7 +191,8 @@ class BatchCodec:
         if kind is list and kinds.count(list) == len(kinds):
             plain = ATOMS.issuperset(map(type, chain.from_iterable(values)))
         else:
-            # Counting is faster than hashing each type, and most columns are of one type.
+            # `count` is faster than `issuperset`, which hashes each type. Most columns have values
+            # of one type only.
             uniform = kind in ATOMS and kinds.count(kind) == len(kinds)
             plain = uniform or ATOMS.issuperset(kinds)
         return plain and (not careful or self._packs(values))
@@ -204,7 +226,10 @@ class BatchCodec:
         return zip(*self._items_of(columns, levels), strict=True)
 
     def _items_of(self, columns: list[Any], levels: int) -> list[list[Any]]:
-        """Return the items of each column. They replace the columns in the given list."""
+        """Decode each column in place, and return the given list.
+
+        Raises `ProtocolError` if the columns differ in length, or are nested too deeply.
+        """
         if not columns or levels == 0:
             raise ProtocolError("a batch by column has no columns, or is nested too deeply")
         sizes: list[int] = []
@@ -219,7 +244,7 @@ class BatchCodec:
             elif kind is not list:
                 columns[index] = self._restore(self._unpack(column), levels - 1)
             sizes.append(len(columns[index]))
-        # Checked before equal items are repeated: a damaged number may be huge.
+        # The sizes are checked before equal items are repeated, since a damaged size may be huge.
         size = sizes[0]
         if sizes.count(size) != len(sizes) or not 0 <= size <= _MOST:
             raise ProtocolError(f"the columns of a batch have {sizes} items")

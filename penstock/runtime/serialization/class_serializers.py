@@ -1,4 +1,4 @@
-"""Serializers for the three kinds of record classes: enums, named tuples and dataclasses."""
+"""The serializers of enums, named tuples and dataclasses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Fill = Callable[[Iterable[Sequence[Any]]], list[Any]]
 
 
 class _EnumSerializer(RecordSerializer):
-    """Writes members by name, and combinations of flags by value."""
+    """Writes an enum member as its name, and a combination of flags as its value."""
 
     def __init__(self, index: int, kind: type[Enum]) -> None:
         super().__init__(index, kind, 1, frozen=True)
@@ -44,12 +44,12 @@ class _EnumSerializer(RecordSerializer):
 
     def can_read(self, former: RecordSchema) -> bool:
         del former
-        return True  # rows hold the names of members
+        return True  # a row holds the name of a member, and `from_row` looks the name up
 
 
 class _NamedTupleSerializer(RecordSerializer):
     def __init__(self, index: int, kind: Any) -> None:
-        # Without `__slots__ = ()` a subclass can be given attributes.
+        # If a subclass does not set `__slots__ = ()`, its instances can have further attributes.
         self._bare = not kind.__dictoffset__
         super().__init__(index, kind, len(kind._fields), frozen=self._bare)
 
@@ -85,14 +85,14 @@ class _DataclassSerializer(RecordSerializer):
         if hidden := slots.difference(self._names):
             raise self.unsupported(f"it has slots that are not fields: {sorted(hidden)}")
         self._has_dict = bool(kind.__dictoffset__)
-        # The usual case: the instance's dict holds the fields, all of them and nothing else.
+        # Whether the instance's `__dict__` holds exactly the fields, which is the usual case.
         self._in_dict = self._has_dict and not slots
         self._get_items = _row_getter(itemgetter, self._names)
         self._get_attributes = _row_getter(attrgetter, self._names)
         described = _is_described(kind, self._names)
         if described and self._in_dict:
-            # A descriptor of the user's may keep something else than the value that it was given:
-            # rows hold what it keeps, which is in the dict.
+            # A descriptor of the user's class may store a value that differs from the value it was
+            # given. The row holds the stored value, which is in the instance's `__dict__`.
             self._get_attributes = lambda value: self._get_items(vars(value))
         self._fill = _filler(kind, self._names, described, self._in_dict)
 
@@ -100,7 +100,8 @@ class _DataclassSerializer(RecordSerializer):
         if self._has_dict:
             self._check_extras(value.__dict__)
         try:
-            # By attribute, since a default of a field with init=False is left on the class.
+            # Attributes are read instead of the `__dict__`: the default of a field with init=False
+            # is an attribute of the class.
             row: tuple[Any, ...] = self._get_attributes(value)
         except (AttributeError, KeyError) as error:
             raise self.unsupported(f"a field is not set ({error})") from None
@@ -113,7 +114,7 @@ class _DataclassSerializer(RecordSerializer):
                 try:
                     return list(map(self._get_items, dicts))
                 except KeyError:
-                    pass  # a field is missing: `to_row` says which
+                    pass  # a field is missing: `to_row` raises an error with its name
         return super().to_rows(values)
 
     def from_row(self, row: Sequence[Any]) -> Any:
@@ -137,7 +138,7 @@ class _DataclassSerializer(RecordSerializer):
             name
             for name in attributes
             if name not in self._names
-            # A cached property is computed again; `__orig_class__` is set by `typing`.
+            # A cached property can be computed again, and `typing` sets `__orig_class__`.
             and not isinstance(getattr(self.kind, name, None), cached_property)
             and name != "__orig_class__"
         ]
@@ -146,7 +147,12 @@ class _DataclassSerializer(RecordSerializer):
 
 
 def _row_getter(getter: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return `getter(*names)`, made to return a tuple for one name or none, too."""
+    """Return a function that returns the values of all names as a tuple.
+
+    Arguments:
+        getter: `itemgetter` or `attrgetter`, which return no tuple for a single name.
+        names: the names of the items or attributes.
+    """
     if len(names) > 1:
         get: Callable[[Any], Any] = getter(*names)
         return get
@@ -155,25 +161,31 @@ def _row_getter(getter: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
 
 
 def _is_described(kind: Any, names: tuple[str, ...]) -> bool:
-    """Return whether a descriptor of the user's handles one of the attributes."""
+    """Return whether the class has a descriptor with `__set__` for one of the fields."""
     found = [inspect.getattr_static(kind, name, None) for name in names]
     return any(hasattr(f, "__set__") and type(f) is not MemberDescriptorType for f in found)
 
 
 def _filler(kind: Any, names: tuple[str, ...], described: bool, in_dict: bool) -> _Fill:
-    """Return a function that makes an instance of each row, with one attribute per name.
+    """Return a function that makes an instance from each row.
 
-    Its source is generated for the class, as `dataclass` generates `__init__`. Attributes are set
-    one by one: in CPython 3.11, an object whose `__dict__` is filled instead takes three times as
-    long to make, and each access to its attributes twice as long (see
-    `penstock.runtime.control.code_pickler`).
+    The source of the function is generated for the class, as `dataclass` generates `__init__`. The
+    function sets the attributes one by one. To fill `__dict__` instead would be slower in CPython
+    3.11: making an object would take three times as long, and each access to its attributes twice
+    as long (see `penstock.runtime.control.code_pickler`).
+
+    Arguments:
+        kind: the class.
+        names: the names of the fields, in the order of a row's values.
+        described: whether the class has a descriptor for one of the fields.
+        in_dict: whether the `__dict__` of an instance holds exactly the fields.
     """
     if described and in_dict:
         put = "value.__dict__[{name!r}] = {item}"
     elif (
         described or kind.__setattr__ is not object.__setattr__ or not all(map(str.isascii, names))
     ):
-        put = "put(value, {name!r}, {item})"  # such as a frozen dataclass
+        put = "put(value, {name!r}, {item})"  # for example for a frozen dataclass
     else:
         put = "value.{name} = {item}"
     items = [f"item{index}" for index in range(len(names))]
@@ -193,11 +205,20 @@ def _filler(kind: Any, names: tuple[str, ...], described: bool, in_dict: bool) -
 
 
 def serializer_for(index: int, kind: Any) -> RecordSerializer:
-    """Return a serializer for a class. Raises `UnsupportedTypeError` if it can't be carried."""
+    """Return a new serializer for a record class.
+
+    Raises `UnsupportedTypeError` if the class is not an enum, a named tuple or a dataclass, or if
+    its instances cannot be restored from their fields.
+
+    Arguments:
+        index: the index of the class in its registry.
+        kind: the class.
+    """
     if isinstance(kind, type):
         if issubclass(kind, Enum):
             return _EnumSerializer(index, kind)
-        # Not `is_dataclass`: a plain subclass of a dataclass may have state besides its fields.
+        # `is_dataclass` would also be true for a plain subclass of a dataclass, whose instances may
+        # have attributes that are not fields.
         if "__dataclass_fields__" in vars(kind):
             return _DataclassSerializer(index, kind)
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
@@ -208,7 +229,7 @@ def serializer_for(index: int, kind: Any) -> RecordSerializer:
 
 
 def why_unsupported(kind: type) -> str | None:
-    """Return why a class cannot be a record class, or None if it can."""
+    """Return the reason why a class cannot be a record class, or None if it can."""
     try:
         serializer_for(0, kind)
     except UnsupportedTypeError as error:

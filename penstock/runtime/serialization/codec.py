@@ -1,10 +1,11 @@
-"""Encode records and state values as bytes, and decode them equal in value and in type.
+"""Encode records and state values as bytes, and decode them to equal values.
 
-A value that can't come back equal in value and type is refused with an `UnsupportedTypeError`.
-Identity is not kept: a list that occurs twice in a record comes back as two equal lists.
+If decoding could not return an equal value of the same type, the codec raises
+`UnsupportedTypeError`. Identity is not preserved: a list that occurs twice in a record is decoded
+as two equal lists.
 
-Nothing is pickled, and nothing is imported by a name found in data. docs/types.md lists the types
-that are carried. Frames and files are not made here.
+The codec does not use pickle, and never imports a module or class by a name found in data.
+docs/types.md lists the supported types. Other modules write the bytes into frames and files.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ __all__ = ["Codec"]
 class Codec:
     """Encodes, decodes and copies the records and state values of a job.
 
-    Encoding raises `UnsupportedTypeError` for what can't be carried. Decoding raises
-    `ProtocolError` for bytes that no codec with this registry wrote.
+    Encoding raises `UnsupportedTypeError` for a value of an unsupported type. Decoding raises
+    `ProtocolError` for bytes that no codec with this registry has written.
 
     Arguments:
-        registry: the job's record classes. It may grow while the codec is in use.
+        registry: the job's record classes. Classes may be added while the codec is in use.
     """
 
     def __init__(self, registry: TypeRegistry) -> None:
@@ -34,7 +35,8 @@ class Codec:
         values = ValueCodec(registry)
         batches = BatchCodec(registry, values)
         copier = Copier(registry, self._round_trip)
-        # Bound methods, not methods that delegate: some are called once for each record.
+        # These are bound methods. Methods that delegate would be slower, and some are called for
+        # each record.
         self.encode_value = values.encode
         self.encode_values = values.encode_all
         self.decode_value = values.decode
@@ -50,10 +52,10 @@ class Codec:
         return self.decode_batch(self.encode_batch(records))
 
     def written_types(self) -> list[int]:
-        """Return the indices of the record classes of which an instance was encoded."""
+        """Return the indices of all record classes with at least one encoded instance."""
         return self._registry.written()
 
     @property
     def hash_implies_immutable(self) -> bool:
-        """Return whether each hashable value is deeply immutable."""
+        """Return whether every hashable value of a supported type is deeply immutable."""
         return self._registry.hash_implies_immutable

@@ -1,4 +1,4 @@
-"""Turn rows into columns."""
+"""Turn a list of rows into a list of columns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ __all__ = ["columns_of"]
 
 
 def columns_of(rows: Sequence[Collection[Any]]) -> list[Sequence[Any]]:
-    """Return the columns of rows of one width; none if widths differ or are 0."""
+    """Return the columns of rows that all have the same width.
+
+    Returns an empty list if the widths differ or are 0.
+    """
     width = len(rows[0])
     if width == 2:
-        # The most frequent width, for which this is faster than what is fast for wider rows.
+        # Two is the most frequent width. This loop is faster for it than the code below, which is
+        # faster for wider rows.
         left: list[Any] = []
         right: list[Any] = []
         try:
@@ -25,6 +29,6 @@ def columns_of(rows: Sequence[Collection[Any]]) -> list[Sequence[Any]]:
         return [left, right]
     if list(map(len, rows)).count(width) != len(rows):
         return []
-    # `zip(*rows)` would make an iterator for each row, and take three times as long.
+    # `zip(*rows)` would take three times as long, since it makes an iterator for each row.
     items = list(chain.from_iterable(rows))
     return [items[column::width] for column in range(width)]

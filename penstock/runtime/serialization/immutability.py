@@ -1,7 +1,7 @@
-"""Decide whether values can change, and copy those that can.
+"""Find out whether values are deeply immutable, and copy mutable ones.
 
-A record or a state that is deeply immutable may be referred to from several places. Any other one
-is copied where a second reference would let a user's function see another one's changes.
+A deeply immutable record or state value may be shared by several user functions. A mutable one is
+copied, so that a user function does not see the changes of another one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["Copier"]
 
 
 class Copier:
-    """Tells immutable values from others, and copies batches that hold others.
+    """Checks whether values are deeply immutable, and copies mutable records.
 
     Arguments:
         registry: the job's record classes.
-        round_trip: encodes a batch and decodes it again.
+        round_trip: a function that encodes a list of records, and returns them decoded again.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Copier:
         self._round_trip = round_trip
 
     def is_immutable(self, value: Any) -> bool:
-        """Return whether a value that can be carried is deeply immutable."""
-        # State is looked up one value at a time. Looking at the types of a tuple's items would
-        # take six times as long, and looking at columns, which pays for batches, even longer.
+        """Return whether a value of a supported type is deeply immutable."""
+        # This is called for each state value that is read. To check the types of a tuple's items
+        # would take six times as long. To check by column, as for batches, would take even longer.
         if self._registry.hash_implies_immutable:
             try:
                 hash(value)
@@ -50,18 +50,18 @@ class Copier:
         return self._all_immutable((value,), MAX_DEPTH)
 
     def is_immutable_batch(self, batch: list[Any]) -> bool:
-        """Return whether every record is deeply immutable."""
+        """Return whether every record of a batch is deeply immutable."""
         return self._all_immutable(batch, MAX_DEPTH)
 
     def copy_mutable(self, batch: list[Any]) -> list[Any]:
         """Return the same list if every record is deeply immutable, else a list of copies.
 
-        The copies are what a task in another process would receive. Raises
-        `UnsupportedTypeError` for records that can't be carried.
+        A copy equals the record that a task in another process would receive. Raises
+        `UnsupportedTypeError` for a record of an unsupported type.
         """
         if self._all_immutable(batch, MAX_DEPTH):
             return batch
-        # All records are copied: to find out which ones are mutable would cost more.
+        # All records are copied, since a search for the mutable ones would take longer.
         return self._round_trip(batch)
 
     def _all_immutable(self, values: Sequence[Any], depth: int) -> bool:
@@ -90,7 +90,10 @@ class Copier:
 
 
 def _rows_or_none(serializer: RecordSerializer, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
-    """Return the rows of the values; none if one holds more than its fields, and so may change."""
+    """Return the rows of instances, or no rows if one of them may be mutable.
+
+    An instance may be mutable if it has attributes that are not fields of its class.
+    """
     try:
         return serializer.to_rows(values)
     except UnsupportedTypeError:

@@ -1,10 +1,10 @@
-"""Encode single values that are no containers, and which msgpack would change or refuse.
+"""Encode values that are not containers, and that msgpack would change or refuse.
 
-Big integers, strings with surrogates, dates and times, decimals, numpy scalars and the like are
-lowered to an array that begins with a tag. Containers and record classes are in
-`penstock.runtime.serialization.value_encoding`.
+Such values are big integers, strings with surrogates, dates and times, decimals, numpy scalars and
+a few others. Each is lowered to an array that begins with a tag.
+`penstock.runtime.serialization.value_encoding` lowers containers and instances of record classes.
 
-The tags are part of the snapshot format: new ones are added at the end.
+The tags are part of the snapshot format, so new tags must be added at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "lower_numpy",
 ]
 
-# Tags. Those of containers and record classes are written by `value_encoding`.
+# The tags of lowered values. `value_encoding` writes the tags of containers and record classes.
 # fmt: off
 (
     LIST, TUPLE, SET, FROZENSET, DICT, ORDERED_DICT, COUNTER, DEFAULT_DICT, DEQUE, BYTEARRAY,
@@ -46,13 +46,13 @@ __all__ = [
 
 
 def is_numpy_scalar(kind: type) -> bool:
-    """Return whether a type is that of a numpy scalar; never imports numpy."""
+    """Return whether a type is a numpy scalar type, without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(kind, numpy.generic)
 
 
 def lower_atom(kind: type, value: Any) -> Any:
-    """Return what to pack for an atom: the atom itself, unless msgpack refuses it."""
+    """Return an atom itself, or a lowered array if msgpack refuses the atom."""
     if kind is str and not value.isascii():
         try:
             value.encode()
@@ -91,12 +91,16 @@ def _lower_time(value: time | datetime) -> list[Any]:
     return [*clock, _lower_zone(value.tzinfo)]
 
 
-# Numbers, booleans and dates. Not strings: numpy drops their trailing zeros.
+# The kinds of numpy types that are supported: numbers, booleans and dates. Strings are not, since
+# numpy removes trailing zero characters from them.
 _NUMPY_KINDS = frozenset("biufcmM")
 
 
 def lower_numpy(value: Any) -> list[Any]:
-    """Return what to pack for a numpy scalar."""
+    """Return the lowered array for a numpy scalar.
+
+    Raises `UnsupportedTypeError` if it is not a number, a boolean, a date or a time span.
+    """
     if value.dtype.kind not in _NUMPY_KINDS:
         raise UnsupportedTypeError(
             f"a numpy scalar of dtype {value.dtype} can't be carried; use value.item()"

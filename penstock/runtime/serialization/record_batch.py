@@ -1,10 +1,12 @@
-"""Batches of records, held by row or by column, and the buffers in which they are collected.
+"""Batches of records, held by row or by column, and the buffers that collect them.
 
-A loop that makes tuples only to have them routed, encoded and taken apart again makes columns
-instead (`penstock.runtime.operators.columnar_fusion`). A loop that only uses items of its records
-reads columns (`penstock.runtime.codegen`). All other code asks for rows, and cannot tell how a
-batch is held: the items are the very objects that the tuples would hold. Tuples are made again each
-time that rows are asked for, which only `is` can detect.
+Columns avoid the cost of making tuples. A loop whose output tuples are only routed and encoded
+makes columns instead (`penstock.runtime.operators.columnar_fusion`). A loop that uses only items of
+its records reads columns (`penstock.runtime.codegen`).
+
+All other code calls `rows()`, whether a batch is held by row or by column. The items of the rows
+are the same objects as the items of the columns. `rows()` makes new tuples at each call, so two
+calls return tuples that are equal but not identical.
 """
 
 from __future__ import annotations
@@ -14,17 +16,19 @@ from typing import Any
 
 __all__ = ["WIDEST", "ColumnBuffer", "RecordBatch", "RecordBuffer"]
 
-#: Records that are wider tuples are held by row.
+#: The greatest number of items of tuples that are held by column. Wider tuples are held by row.
 WIDEST = 8
 
 
 class RecordBatch:
-    """Records, in order. They belong to the task that takes the batch from its channel.
+    """An ordered batch of records, held by row or by column.
+
+    The task that takes the batch from its channel owns it, and may change its lists.
 
     Arguments:
-        rows: the records.
-        columns: in place of `rows`, records that are tuples: one list for each of their items, at
-            least one, and all of one length.
+        rows: the records; empty if `columns` is given.
+        columns: the columns, if the records are tuples that are held by column. There is at least
+            one column, and all columns have the same length.
     """
 
     __slots__ = ("_columns", "_rows")
@@ -34,7 +38,7 @@ class RecordBatch:
 
     @classmethod
     def of_columns(cls, columns: list[list[Any]]) -> RecordBatch:
-        """Return a batch of tuples that is held by column."""
+        """Return a batch of tuples that holds the given columns."""
         return cls([], columns)
 
     def rows(self) -> list[Any]:
@@ -65,20 +69,20 @@ class RecordBatch:
 
 
 class RecordBuffer:
-    """Collects the records of the next batches.
+    """Collects records until they are taken as a batch.
 
-    Loops append to `records`. That list is replaced when a batch takes it, so nothing keeps the
-    list itself.
+    Loops append to the list `records`. `take` replaces that list by a new one, so other objects
+    must not keep a reference to the list.
     """
 
     __slots__ = ("records",)
 
     def __init__(self) -> None:
-        #: The list that records are appended to. Its length is the number of records.
+        #: The list that loops append records to. Its length is the number of collected records.
         self.records: list[Any] = []
 
     def copy(self, begin: int, end: int) -> RecordBatch:
-        """Return a batch of the records from index `begin` to index `end`, which is excluded."""
+        """Return a batch of the records from index `begin` up to, not including, `end`."""
         return RecordBatch(self.records[begin:end])
 
     def drop(self, count: int) -> None:
@@ -92,14 +96,14 @@ class RecordBuffer:
 
 
 class ColumnBuffer(RecordBuffer):
-    """Collects tuples by column.
+    """Collects tuples by column until they are taken as a batch.
 
-    A loop appends the first item that varies to `records`, and the others to `column1`,
-    `column2` and so on.
+    Items of a tuple that are the same in all tuples are constants, and are not stored. A loop
+    appends the first item that varies to `records`, and the others to `column1`, `column2` etc.
 
     Arguments:
-        layout: for each item of a tuple None if it varies, else a tuple of the constant that it
-            always is. At least one item varies.
+        layout: one element for each item of a tuple: None if the item varies, or `(constant,)`.
+            At least one element is None.
     """
 
     __slots__ = ("_layout", "_names", *(f"column{number}" for number in range(1, WIDEST)))
@@ -118,13 +122,13 @@ class ColumnBuffer(RecordBuffer):
         return [getattr(self, name) for name in self._names]
 
     def _batch(self, varying: list[list[Any]]) -> RecordBatch:
-        """Return a batch of columns that vary, and of columns of the constants."""
+        """Return a batch of the given varying columns and of columns of the constants."""
         count, left = len(varying[0]), iter(varying)
         columns = [next(left) if item is None else [*item] * count for item in self._layout]
         return RecordBatch.of_columns(columns)
 
     def copy(self, begin: int, end: int) -> RecordBatch:
-        """Return a batch of the tuples from index `begin` to index `end`, which is excluded."""
+        """Return a batch of the tuples from index `begin` up to, not including, `end`."""
         return self._batch([column[begin:end] for column in self._varying()])
 
     def drop(self, count: int) -> None:

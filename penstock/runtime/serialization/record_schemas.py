@@ -1,4 +1,4 @@
-"""Describe a record class as manifests record it: its name, its kind and its fields."""
+"""Make the schema of a record class for manifests: its name, kind and fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def schema_of(kind: Any) -> RecordSchema:
     """Return the schema of an enum, a named tuple or a dataclass."""
     name = name_of(kind)
     if issubclass(kind, Enum):
-        # A combination of flags is kept by its value, so the values belong to the schema.
+        # A combination of flags is encoded as its value, so the values are part of the schema.
         members = tuple(
             FieldSchema(name, repr(int(member.value)) if issubclass(kind, Flag) else "")
             for name, member in kind.__members__.items()
@@ -46,6 +46,6 @@ def schema_of(kind: Any) -> RecordSchema:
 
 
 def is_missing(default: Any) -> bool:
-    """Return whether a dataclass field has no such default."""
-    # Not by identity: a class that was pickled has a MISSING of its own.
+    """Return whether a default or default factory of a dataclass field is `MISSING`."""
+    # The type is compared, not the object: a class that was unpickled has another `MISSING` object.
     return isinstance(default, type(dataclasses.MISSING))

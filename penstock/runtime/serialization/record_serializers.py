@@ -1,10 +1,12 @@
-"""Serializers of record classes: they turn an instance into a row of values, and back.
+"""Serializers turn instances of record classes into rows, and back.
 
-A dataclass becomes a row of its fields, a named tuple one of its items, an enum member its name.
-Instances are made without calling their `__init__`, and no class is imported by a name found in
-data: `penstock.runtime.serialization.type_registry` says which class a row belongs to.
+The row of a dataclass instance holds its fields, the row of a named tuple its items, and the row of
+an enum member its name. Serializers make instances without calling `__init__`. They import no class
+by a name found in data: `penstock.runtime.serialization.type_registry` maps an index in the data to
+a class.
 
-The three kinds of classes are in `penstock.runtime.serialization.class_serializers`.
+`penstock.runtime.serialization.class_serializers` has the serializers of the three kinds of
+classes.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ __all__ = ["FormerSerializer", "RecordSerializer", "UnsupportedTypeError"]
 
 
 class UnsupportedTypeError(JobError):
-    """A value is of a type that is not carried between tasks or kept in state."""
+    """A value is of a type that can be neither sent between tasks nor kept in state."""
 
 
 class RecordSerializer(ABC):
     """Turns the instances of one record class into rows of values, and back.
 
     Arguments:
-        index: the place of the class in its registry.
+        index: the index of the class in its registry.
         kind: the class.
         width: the number of values in a row.
-        frozen: whether an instance is immutable if the values of its row are.
+        frozen: whether an instance is deeply immutable if all values of its row are.
     """
 
     def __init__(self, index: int, kind: type, width: int, frozen: bool) -> None:
@@ -42,16 +44,16 @@ class RecordSerializer(ABC):
         self.kind = kind
         self.width = width
         self.frozen = frozen
-        #: Whether an instance was encoded, so that snapshots may refer to the class.
+        #: Whether at least one instance was encoded. If so, snapshots may refer to the class.
         self.written = False
 
     @cached_property
     def schema(self) -> RecordSchema:
-        """Return the fields of the rows, as manifests record them."""
+        """Return the schema of the class for manifests."""
         return schema_of(self.kind)
 
     def can_read(self, former: RecordSchema) -> bool:
-        """Return whether the rows of a former version of the class have the same layout."""
+        """Return whether the serializer can read rows of a former version of the class."""
         return former.field_names in (None, self.schema.field_names)
 
     def mark_written(self) -> None:
@@ -59,14 +61,17 @@ class RecordSerializer(ABC):
         self.written = True
 
     def default(self, name: str) -> Any:
-        """Return the default of a field. Raises `ProtocolError` if it has none."""
+        """Return the default value of a field.
+
+        Raises `ProtocolError` if the field has no default.
+        """
         raise ProtocolError(f"field {name!r} of {name_of(self.kind)} has no default")
 
     def hash_implies_immutable(self) -> bool:
-        """Return whether a hashable instance is deeply immutable.
+        """Return whether every hashable instance is deeply immutable.
 
-        It is not if the class has `eq=False`, a field that is left out of its hash, or a
-        `__hash__` of its own.
+        The result is False if the class has `eq=False`, if its hash leaves a field out, or if the
+        class defines `__hash__` itself.
         """
         kind: Any = self.kind
         method = kind.__hash__
@@ -83,21 +88,27 @@ class RecordSerializer(ABC):
     def to_row(self, value: Any) -> tuple[Any, ...]:
         """Return the row of an instance.
 
-        Raises `UnsupportedTypeError` if the instance holds more than its row.
+        Raises `UnsupportedTypeError` if the instance has attributes that are not in its row, or if
+        one of its fields is not set.
         """
 
     def to_rows(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of many instances."""
+        """Return the rows of many instances; see `to_row`."""
         return list(map(self.to_row, values))
 
     @abstractmethod
     def from_row(self, row: Sequence[Any]) -> Any:
-        """Return the instance with this row, whose width has been checked."""
+        """Make an instance from a row. The caller has checked the width of the row."""
 
     def from_rows(self, width: int, rows: Iterable[Sequence[Any]]) -> list[Any]:
-        """Return the instances with these rows, each `width` values wide.
+        """Make an instance from each row.
 
-        Raises `ProtocolError` if rows of the class have another width.
+        Arguments:
+            width: the number of values in each row.
+            rows: the rows.
+
+        Raises:
+            ProtocolError: if `width` is not the number of fields of the class.
         """
         if width != self.width:
             raise ProtocolError(
@@ -111,18 +122,23 @@ class RecordSerializer(ABC):
         return list(map(self.from_row, rows))
 
     def unsupported(self, why: str) -> UnsupportedTypeError:
-        """Return the error for an instance that can't be carried."""
+        """Return the error for an instance that cannot be encoded.
+
+        Arguments:
+            why: the reason, for the message of the error.
+        """
         return UnsupportedTypeError(f"a value of {name_of(self.kind)} can't be carried: {why}")
 
 
 class FormerSerializer(RecordSerializer):
-    """Reads the rows that a former version of a class wrote; never writes any.
+    """Reads rows that were written with a former version of a class.
+
+    Values of removed fields are ignored, and new fields get their defaults.
 
     Arguments:
-        index: the place of the former version in its registry.
-        former: its fields.
-        current: the serializer of the class as it is now. Fields that the class has no more are
-            ignored; fields that the former version did not have get their defaults.
+        index: the index of the former version in its registry.
+        former: the schema of the former version.
+        current: the serializer of the present version of the class.
     """
 
     def __init__(self, index: int, former: RecordSchema, current: RecordSerializer) -> None:
@@ -135,15 +151,15 @@ class FormerSerializer(RecordSerializer):
 
     @cached_property
     def schema(self) -> RecordSchema:
-        """Return the fields of the former version."""
+        """Return the schema of the former version."""
         return self._former
 
     def to_row(self, value: Any) -> tuple[Any, ...]:
-        """Raise `ProtocolError`: instances are written as their class is now."""
+        """Raise `ProtocolError`: a former version can only be read."""
         raise ProtocolError(f"{value!r} was given to a former version of its class")
 
     def from_row(self, row: Sequence[Any]) -> Any:
-        """Return an instance of the class as it is now."""
+        """Make an instance of the present class from a row of the former version."""
         default = self._current.default
         return self._current.from_row(
             [default(name) if place is None else row[place] for name, place in self._places]

@@ -1,7 +1,8 @@
-"""The record classes of a job, and the index by which data refers to each of them.
+"""The registry of a job's record classes, which gives each class an index.
 
-Data holds indices and no names, so nothing is imported by a name found in data. A snapshot's
-manifest lists the classes in order (`RecordSchema`); a restored job continues that order.
+Encoded data refers to a class by its index, never by its name. So the decoder imports nothing by a
+name found in data. A snapshot's manifest lists the schemas of the classes by index
+(`RecordSchema`). A restored job keeps those indices, and appends its new classes.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ __all__ = ["TypeRegistry"]
 
 
 class TypeRegistry:
-    """The record classes of a job; in data a class is referred to by its index here.
+    """Maps the record classes of a job to the indices that encoded data contains.
 
-    The order is the order of registration and never changes. A restored job reads old data by the
-    old order: see `extending`. A class whose fields have changed has several entries, one for each
-    version that older data may refer to.
+    The index of a class is its position in the order of registration, and never changes. A restored
+    job keeps the indices of its snapshot: see `extending`. A class whose fields have changed has
+    several entries, one for each version that older data may refer to.
 
     Arguments:
-        classes: dataclasses, NamedTuples and Enums.
+        classes: the classes to register: dataclasses, NamedTuples and Enums.
     """
 
     def __init__(self, classes: Iterable[type] = ()) -> None:
-        # A schema without a serializer is a class that older data may refer to, but that this
-        # job does not have.
+        # An entry is a schema instead of a serializer if older data may refer to the class, but
+        # this job does not have the class.
         self._entries: list[RecordSerializer | RecordSchema] = []
         self._by_class: dict[type, RecordSerializer] = {}
-        #: Whether each hashable value that can be carried is deeply immutable.
+        #: Whether every hashable value of a supported type is deeply immutable.
         self.hash_implies_immutable = True
         for kind in classes:
             self.add(kind)
 
     def add(self, kind: type) -> None:
-        """Add a class, unless it is registered.
+        """Register a class, unless it is registered already.
 
-        Raises `UnsupportedTypeError` if it is of a kind that can't be carried, or if another
-        class of the same name is registered.
+        Raises `UnsupportedTypeError` if the class cannot be a record class, or if another class of
+        the same name is registered.
         """
         if kind in self._by_class:
             return
@@ -65,24 +66,27 @@ class TypeRegistry:
         self.hash_implies_immutable &= serializer.hash_implies_immutable()
 
     def names(self) -> list[str]:
-        """Return the names of the classes in order, as `module:qualname`."""
+        """Return the names of the classes by index, in the form `module:qualname`."""
         return [schema.name for schema in self.schemas()]
 
     def schemas(self) -> list[RecordSchema]:
-        """Return the schemas of the classes in order."""
+        """Return the schemas of the classes by index."""
         return [e if isinstance(e, RecordSchema) else e.schema for e in self._entries]
 
     def written(self) -> list[int]:
-        """Return the indices of the classes of which an instance was encoded."""
+        """Return the indices of all classes with at least one encoded instance."""
         serializers = self._by_class.values()
         return [serializer.index for serializer in serializers if serializer.written]
 
     def extending(self, former: Iterable[RecordSchema]) -> TypeRegistry:
-        """Return a registry with the entries of an older one, followed by what is new in this one.
+        """Return a registry with the entries of an older one, then the new classes.
 
-        A class that this registry does not have keeps its place, and only data that refers to it
-        cannot be read. A class whose fields have changed keeps its place for the former fields,
-        which are mapped by name, and gets a new place.
+        A class that this registry does not have keeps its index. Only data that refers to that
+        class cannot be decoded. A class whose fields have changed has two entries. The old entry
+        reads rows with the former fields, and maps them by name. The new entry has a new index.
+
+        Arguments:
+            former: the schemas of the older registry, by index.
         """
         registry = TypeRegistry()
         kinds = {name_of(kind): kind for kind in self._by_class}
@@ -101,11 +105,14 @@ class TypeRegistry:
         return registry
 
     def serializer_of(self, kind: type) -> RecordSerializer | None:
-        """Return the serializer of exactly this class, or None if it isn't registered."""
+        """Return the serializer of this exact class, or None if it is not registered."""
         return self._by_class.get(kind)
 
     def serializer_at(self, index: int) -> RecordSerializer:
-        """Return the serializer with this index. Raises `ProtocolError` if there is none."""
+        """Return the serializer with this index.
+
+        Raises `ProtocolError` if the index is unknown, or if the job does not have the class.
+        """
         if type(index) is not int or not 0 <= index < len(self._entries):
             raise ProtocolError(f"data refers to record class {index!r}, which the job has not")
         entry = self._entries[index]
@@ -121,7 +128,7 @@ class TypeRegistry:
         return len(self._entries)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Serializers hold generated functions, which can't be pickled.
+        # A serializer holds generated functions, which cannot be pickled.
         return (_rebuild, (list(self._by_class), self.schemas()))
 
 

@@ -1,12 +1,12 @@
 """Encode single values, such as keys and states, as bytes.
 
-Most values are plain: atoms, or lists and dicts of atoms, which msgpack carries unchanged. Others
-are lowered first (`penstock.runtime.serialization.value_encoding`). The first byte tells the forms
-apart.
+Most values are plain: atoms, or lists and dicts of atoms, which msgpack does not change. Any other
+value is lowered first (`penstock.runtime.serialization.value_encoding`). The first bytes show in
+which form a value was encoded.
 
-Invariant: a value is packed plainly only after the exact types of all its items were checked,
-because msgpack silently turns tuples into lists, subclasses into their bases and bytearrays into
-bytes.
+Invariant: a value is packed plainly only after the exact types of all its items were checked. The
+reason is that msgpack silently turns tuples into lists, subclasses into their bases and bytearrays
+into bytes.
 """
 
 from __future__ import annotations
@@ -25,29 +25,39 @@ from penstock.runtime.serialization.value_encoding import ValueEncoding
 
 __all__ = ["NOT_PLAIN", "ValueCodec", "corrupt", "new_packer", "new_unpacker"]
 
-# msgpack never uses this byte. A value begins with one such byte if it is a tuple of atoms, with
-# two if it is lowered, and with none if it is plain.
+# A byte that msgpack never writes. The bytes of a tuple of atoms begin with one such byte, and the
+# bytes of a lowered value with two. The bytes of a plain value begin with none.
 _MARK = b"\xc1"
 _MARK_BYTE = 0xC1
 
 NOT_PLAIN = (OverflowError, UnicodeEncodeError)
-"""What msgpack raises for a big integer and for a string with surrogates."""
+"""The exceptions that msgpack raises for a big integer and for a string with surrogates."""
 
 
 def new_packer() -> Callable[[Any], bytes]:
-    """Return a function that packs values whose types were checked."""
-    # Not strict: tuples are packed as arrays.
+    """Return a function that packs values with msgpack, without checking their types."""
+    # The packer is not strict about types, so that it packs tuples as arrays.
     pack: Callable[[Any], bytes] = msgpack.Packer(autoreset=True).pack
     return pack
 
 
 def new_unpacker(**options: Any) -> Callable[[Any], Any]:
-    """Return a function that unpacks bytes; `options` as of `msgpack.unpackb`."""
+    """Return a function that unpacks bytes with msgpack.
+
+    Arguments:
+        options: further keyword arguments of `msgpack.unpackb`.
+    """
     return partial(msgpack.unpackb, strict_map_key=False, ext_hook=_refuse_extension, **options)
 
 
 def corrupt(what: str, data: bytes | memoryview, error: Exception) -> ProtocolError:
-    """Return the error for bytes that can't be decoded."""
+    """Return the error for bytes that cannot be decoded.
+
+    Arguments:
+        what: the word for the encoded object in the message, such as "batch".
+        data: the bytes.
+        error: the exception that decoding raised.
+    """
     return ProtocolError(
         f"a {what} of {len(data)} bytes can't be decoded ({type(error).__name__}: {error}); "
         "it is damaged, or was written with another table of record classes"
@@ -74,7 +84,11 @@ class ValueCodec:
         self._unpack_lowered = new_unpacker(list_hook=self._encoding.restore)
 
     def encode(self, value: Any) -> bytes:
-        """Return a value as bytes. Raises `UnsupportedTypeError` if it can't be carried."""
+        """Return a value as bytes.
+
+        Raises `UnsupportedTypeError` if the type of the value, or of a value in it, is not
+        supported.
+        """
         kind = type(value)
         try:
             if kind is tuple:
@@ -90,7 +104,10 @@ class ValueCodec:
         return _MARK + _MARK + self._pack(self._encoding.lower(value))
 
     def encode_all(self, values: Sequence[Any]) -> list[bytes]:
-        """Return `encode` of each value; faster if all are atoms or tuples of atoms."""
+        """Return each value as bytes, as `encode` does.
+
+        This is faster than `encode` if all values are atoms, or all are tuples of atoms.
+        """
         try:
             kinds = set(map(type, values))
             if ATOMS.issuperset(kinds):
@@ -102,7 +119,7 @@ class ValueCodec:
         return list(map(self.encode, values))
 
     def decode(self, data: bytes | memoryview) -> Any:
-        """Return the value that was encoded. Raises `ProtocolError` for damaged bytes."""
+        """Decode one value. Raises `ProtocolError` for damaged bytes."""
         try:
             if data[0] != _MARK_BYTE:
                 return self._unpack(data)
@@ -116,7 +133,7 @@ class ValueCodec:
 
 
 def _is_flat(kind: type, value: Any) -> bool:
-    """Return whether a value is exactly a list or dict of atoms."""
+    """Return whether a value is exactly a list or a dict, and holds only atoms."""
     if kind is list:
         return ATOMS.issuperset(map(type, value))
     return (

@@ -1,13 +1,15 @@
-"""Encode values that msgpack would change, so that their types come back.
+"""Encode values that msgpack would change, so that decoding restores their types.
 
-A value that msgpack would change (a tuple, a set, a big integer, a dataclass …) is *lowered*, from
-the outside in, to an array that begins with a tag. It is *restored* from the inside out, by
-msgpack's list hook. In lowered data every array begins with a tag, lists included, so no array is
-ambiguous. Restoring neither recurses nor imports: classes come from a `TypeRegistry` by index, and
-instances are made without calling their `__init__`.
+Examples of such values are tuples, sets, big integers and dataclass instances. Each is *lowered* to
+an array that begins with a tag: first a container, then its items. Decoding *restores* the items
+before their container, in the list hook of msgpack. In lowered data every array begins with a tag,
+even that of a list, so no array is ambiguous.
 
-This module knows single values only. `penstock.runtime.serialization.value_codec` chooses between
-the plain and the lowered form, and `penstock.runtime.serialization.batch_codec` encodes batches.
+Restoring does not recurse and imports nothing. It finds record classes by index in a
+`TypeRegistry`, and makes instances without calling `__init__`.
+
+This module lowers single values. `penstock.runtime.serialization.value_codec` chooses between the
+plain and the lowered form, and `penstock.runtime.serialization.batch_codec` encodes batches.
 """
 
 from __future__ import annotations
@@ -44,19 +46,19 @@ from penstock.runtime.serialization.type_registry import TypeRegistry
 __all__ = ["MAX_DEPTH", "ValueEncoding"]
 
 MAX_DEPTH = 100
-"""How deeply containers may be nested in a value."""
+"""The greatest depth of nested containers in a value."""
 
-# The only factories of a defaultdict that can be named in data.
+# The factories of a `defaultdict` that can be encoded, by the name that encoded data contains.
 _FACTORIES: dict[str | None, Any] = {None: None}
 _FACTORIES |= {kind.__name__: kind for kind in (bool, int, float, str, bytes)}
 _FACTORIES |= {kind.__name__: kind for kind in (list, dict, set, tuple)}
 
 
 class ValueEncoding:
-    """Lowers values to what msgpack carries without loss, and restores them.
+    """Lowers values to a form that msgpack packs without loss, and restores them.
 
     Arguments:
-        registry: the record classes; it may grow later.
+        registry: the job's record classes. Classes may be added later.
     """
 
     def __init__(self, registry: TypeRegistry) -> None:
@@ -79,9 +81,15 @@ class ValueEncoding:
         }
 
     def lower(self, value: Any, depth: int = MAX_DEPTH) -> Any:
-        """Return what to pack for a value whose containers are nested at most `depth` deep.
+        """Return the lowered form of a value, for msgpack.
 
-        Raises `UnsupportedTypeError`, which names the type and a remedy.
+        Arguments:
+            value: the value.
+            depth: the greatest depth to which containers may be nested in the value.
+
+        Raises:
+            UnsupportedTypeError: if a type is not supported, or if containers are nested deeper.
+                The message contains the type and a remedy.
         """
         kind = type(value)
         if kind in ATOMS:
@@ -108,7 +116,10 @@ class ValueEncoding:
         raise UnsupportedTypeError(_why_not(value, self._registry))
 
     def restore(self, items: list[Any]) -> Any:
-        """Return the value of one lowered array, whose items are restored (msgpack's list hook)."""
+        """Return the value of one lowered array whose items were restored before.
+
+        This is the list hook of msgpack.
+        """
         return self._restorers[items[0]](items)
 
     def _all(self, values: Iterable[Any], depth: int) -> list[Any]:
@@ -116,7 +127,7 @@ class ValueEncoding:
         return [lower(value, depth) for value in values]
 
     def _lower_dict(self, value: dict[Any, Any], depth: int) -> Any:
-        # A lowered key may be a list, which can't be the key of a dict.
+        # A lowered key may be a list, which is not hashable. Such a dict is lowered to an array.
         if ATOMS.issuperset(map(type, value)):
             keys = list(value)
             if all(map(_is_native, keys)):
