@@ -24,7 +24,7 @@ __all__ = ["HANDSHAKE_SECONDS", "Admission"]
 HANDSHAKE_SECONDS = 10.0
 #: The number of parts into which `_expire` divides `HANDSHAKE_SECONDS`.
 STEPS = 10
-#: The lowest and the highest default for the maximum number of pending handshakes.
+#: The lower and the upper bound of the default limit of pending handshakes.
 MIN_PENDING, MAX_PENDING = 16, 256
 
 

@@ -21,8 +21,8 @@ import cloudpickle
 __all__ = ["dumps"]
 
 _NEW: Any = copyreg.__newobj__  # type: ignore[attr-defined]
-#: The flag Py_TPFLAGS_HEAPTYPE, which classes of a `class` statement have. The class of functions
-#: does not have it.
+#: CPython's flag Py_TPFLAGS_HEAPTYPE. Each class that a `class` statement defines has it. The class
+#: of functions does not have it.
 _MADE_BY_CLASS_STATEMENT = 1 << 9
 
 
@@ -65,5 +65,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _goes_elsewhere(cls: type, name: Any) -> bool:
-    """Return whether setting an attribute writes it to another place than `__dict__`."""
+    """Return whether setting an attribute does not write into the object's `__dict__`."""
     return type(name) is not str or hasattr(inspect.getattr_static(cls, name, None), "__set__")

@@ -127,7 +127,7 @@ def first_of(group: BaseExceptionGroup[ErrorT]) -> ErrorT:
 
 
 def pinned(error: PenstockError) -> PenstockError:
-    """Return an error after fixing its recoverability.
+    """Store the recoverability of an error in the error itself, and return the error.
 
     Otherwise the recoverability is derived from the cause of the error, and the cause is lost when
     the caller raises the error again.

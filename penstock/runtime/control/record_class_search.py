@@ -57,7 +57,12 @@ class _Search:
         self._seen: set[int] = set()
 
     def visit(self, value: Any, depth: int = 0) -> None:
-        """Search a value that is `depth` levels below a function of the program."""
+        """Collect the record classes that a value and the values inside it mention.
+
+        Arguments:
+            value: any object.
+            depth: the number of levels between a function of the program and the value.
+        """
         if id(value) in self._seen or depth > MAX_DEPTH:
             return
         self._seen.add(id(value))
@@ -93,7 +98,7 @@ class _Search:
         for cell in function.__closure__ or ():
             try:
                 self.visit(cell.cell_contents, depth + 1)
-            except ValueError:  # an empty cell
+            except ValueError:  # the captured variable has no value
                 continue
         for annotation in function.__annotations__.values():
             self.visit(annotation, depth + 1)

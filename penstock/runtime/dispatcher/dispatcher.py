@@ -132,7 +132,7 @@ class Dispatcher:
         port = listeners[0].socket.getsockname()[1]
         return listeners[0], f"tcp:{self._host}:{port}"
 
-    # ---- the end
+    # ---- stopping
 
     async def _stop_all(self) -> None:
         self._stopping = True

@@ -111,7 +111,7 @@ class JobRegistry:
         self.save(record)
 
     def save(self, record: JobRecord) -> None:
-        """Write a record to disk. If that fails, only report it, so that the job runs on."""
+        """Write a record to disk. A failure is only reported, so that the job continues."""
         try:
             self._write(record)
         except OSError as error:

@@ -167,7 +167,7 @@ class JobRunner:
         return receive
 
     def _publish(self, frame: bytes) -> None:
-        """Send a frame to all followers, and close each that is `MAX_BEHIND` events late."""
+        """Send a frame to all clients, and disconnect those that read too slowly."""
         for follower in list(self._followers):
             try:
                 follower.send_nowait(frame)

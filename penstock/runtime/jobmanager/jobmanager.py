@@ -173,7 +173,7 @@ class JobManager:
     # ---- attempts
 
     async def _run(self, start: RestorePlan) -> JobOutcome:
-        """Run attempts until one finishes, or one fails and is not restarted."""
+        """Run attempts until one finishes the job, or the job may not be restarted."""
         self.plan, self._lineage = start.plan, start.lineage
         self.metrics = JobMetrics(self.plan)
         for event in start.events():
@@ -196,7 +196,7 @@ class JobManager:
                 return self.outcome()
             except PenstockError as error:
                 if self._attempt is not None and self._attempt.savepoint_pending:
-                    self._savepoint_wanted = True  # the next attempt takes it
+                    self._savepoint_wanted = True  # the next attempt takes the savepoint
                 self._attempt = None
                 delay = self._restart_delay(error, backoff, publisher)
                 if delay is None or (self._stopping and not self._restarts_to_stop(error)):

@@ -60,8 +60,8 @@ FLUSH_AFTER_STOP_SECONDS = 5.0
 #: The time between the end of the client's connection and the message that names the processes of
 #: the job, in seconds.
 ORPHAN_SECONDS = 3.0
-#: The number of waiting events from which on the client misses events about snapshots. Later events
-#: of the same kind replace those.
+#: The number of events that may wait for the client before events about snapshots are dropped.
+#: Later events of the same kind make up for the dropped events.
 MAX_BEHIND = 10_000
 _SUPERSEDED = (JobSnapshotCompleted, Committed, JobSnapshotAborted)
 
@@ -242,9 +242,9 @@ async def _serve(descriptor: int) -> int:
 
 
 def main() -> None:
-    """Serve the client at the other end of the socket.
+    """Run the JobManager process for the client at the other end of a socket.
 
-    The descriptor of the socket is the only argument of the process.
+    The file descriptor of the socket is the only argument of the process.
     """
     # After this, full garbage collections do not scan the imported modules.
     gc.freeze()

@@ -78,10 +78,10 @@ class WorkerHandle(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts workers."""
+    """Starts the workers of a job."""
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Start a worker."""
+        """Start a worker, and return a handle to it."""
 
 
 class ProcessHandle:

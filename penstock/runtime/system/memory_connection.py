@@ -77,7 +77,7 @@ Serve = Callable[[MemoryStream], Awaitable[None]]
 
 
 class MemoryNetwork:
-    """Connects to addresses in memory: it knows which part of a job listens at each."""
+    """Connects the parts of a job, which listen at addresses in memory."""
 
     def __init__(self) -> None:
         self._listening: dict[str, tuple[Serve, trio.Nursery]] = {}

@@ -106,7 +106,8 @@ def to_job_error(
     recoverability = error.recoverability if isinstance(error, PenstockError) else None
     if quit := quit_message(error):
         message, recoverability = quit, Recoverability.NON_RECOVERABLE
-    elif isinstance(error, PenstockError):  # such as `get_state` on a stream without keys
+    elif isinstance(error, PenstockError):
+        # For example, user code has called `get_state` on a stream without keys.
         message = str(error)
     elif place is not None:
         message = f"{type(error).__name__} in the {place}"

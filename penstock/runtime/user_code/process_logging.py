@@ -65,10 +65,10 @@ class LoggingConfig:
 
 
 def program_logging(level: int | None) -> LoggingConfig:
-    """Return the logging configuration of this process.
+    """Return the logging configuration of this process, to be sent to its job.
 
     Arguments:
-        level: replaces the level of the root logger.
+        level: the level of the root logger in the job; None keeps the level that it has here.
     """
     root = logging.root
     # The list is a copy: a thread of the program may add a logger during the iteration.
@@ -168,7 +168,7 @@ class LogAttributes:
             logger.setLevel(level)
 
     def configure(self, config: LoggingConfig) -> None:
-        """Set the level that was set for the job, and add the attributes to all handlers."""
+        """Apply the level that was set for the job, and adopt all existing handlers."""
         if config.explicit and config.level is not None:
             self._set_level(logging.root, config.level)
         self.adopt()
@@ -220,7 +220,7 @@ class ProcessLogging(LogAttributes):
 
 
 def log_line(level: int, logger: str, process: str, text: str) -> str:
-    """Return a log line, with the format that the processes of a job use by default."""
+    """Return a log line in the default format of the processes of a job."""
     return LoggingConfig().formatter().format(_record(logger, process, text, level))
 
 

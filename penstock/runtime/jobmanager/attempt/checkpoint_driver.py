@@ -39,8 +39,8 @@ from penstock.snapshot.protocols.events import SnapshotKind
 
 __all__ = ["CheckpointDriver"]
 
-#: The number of later aborted snapshots after which the files of an aborted snapshot are removed,
-#: if no snapshot completes before.
+#: The number of further aborted snapshots after which the files of an aborted snapshot are removed.
+#: They are removed earlier if a snapshot completes.
 MAX_ABORTED = 500
 #: The maximum and the minimum time between two ticks of the clock, in seconds.
 MAX_TICK_SECONDS, MIN_TICK_SECONDS = 1.0, 0.0005
@@ -102,7 +102,7 @@ class CheckpointDriver:
         self._stopping = False
         #: The number of savepoints that were requested and are not complete.
         self._savepoints = 0
-        #: Whether a restart may mend the failure of the last snapshot that failed.
+        #: The recoverability of the error because of which the last failed snapshot was aborted.
         self._recoverability = Recoverability.ENVIRONMENT
 
     # ---- requests and messages
@@ -131,7 +131,7 @@ class CheckpointDriver:
     def savepoint(self) -> None:
         """Take a snapshot that retention never removes.
 
-        If it is aborted, another one is taken.
+        If the snapshot is aborted, another one is taken after `SAVEPOINT_RETRY_SECONDS`.
         """
         self._savepoints += 1
         self._loop.post(partial(self._coordinate, c.SavepointRequested()))
@@ -179,7 +179,7 @@ class CheckpointDriver:
     # ---- time
 
     async def _watch_clock(self) -> None:
-        """Send the coordinator a tick when it needs one, and at regular times."""
+        """Post a tick when the coordinator needs one, at least each `MAX_TICK_SECONDS`."""
         while True:
             now = self._clock()
             due = self._coordinator.next_tick()
@@ -249,7 +249,7 @@ class CheckpointDriver:
                 case t.TerminateLoop(index):
                     self._workers.send_all(m.CloseLoop(index))
                 case t.RequestCheckpoint(delay):
-                    self._coordinate(c.Tick(self._clock()))  # the delay begins at this time
+                    self._coordinate(c.Tick(self._clock()))  # the delay begins at this tick
                     self._coordinate(c.CheckpointRequested(delay))
 
     # ---- one snapshot

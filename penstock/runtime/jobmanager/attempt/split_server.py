@@ -16,8 +16,8 @@ from penstock.snapshot.storage.store import Store
 
 __all__ = ["SplitServer"]
 
-#: The time in seconds after which a source is asked again that has no split for a task now, but may
-#: have one later.
+#: The time in seconds after which a source is asked for a split again, if it had none but may have
+#: one later.
 RETRY_SECONDS = 0.1
 
 

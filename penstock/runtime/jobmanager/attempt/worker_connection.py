@@ -65,7 +65,7 @@ class WorkerConnection:
         self._last_report = now
 
     def excuse(self, seconds: float, now: float) -> None:
-        """Allow the worker `seconds` more, since the JobManager itself could not receive."""
+        """Give the worker `seconds` more to report, since the JobManager did not receive."""
         self._last_contact = min(now, self._last_contact + seconds)
 
     def silent_for(self, now: float) -> float:

@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class JobEvent:
-    """The base of all events of a job."""
+    """The base class of all events of a job."""
 
     #: The name of the kind of event, in the map that `to_wire` returns.
     NAME: ClassVar[str]

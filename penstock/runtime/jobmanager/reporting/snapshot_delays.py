@@ -24,7 +24,7 @@ class SnapshotDelays:
 
     def __init__(self, plan: ExecutionGraph) -> None:
         self._plan = plan
-        #: The snapshot that was reported last, and the number of its reports.
+        #: The number of the snapshot that was reported last, and the number of reports about it.
         self._number, self._reports = -1, 0
 
     def report(
@@ -52,8 +52,8 @@ class SnapshotDelays:
         without = [task for task in missing if captured.get(task, -1) < number]
         if not without:
             return f"{self._named(missing)} to write its state"
-        # If the barrier has not left a task, it cannot have reached the tasks downstream of it. So
-        # only the tasks that are first in the graph are reported.
+        # If the barrier has not left a task, it cannot have reached the tasks downstream. So only
+        # the tasks that are furthest upstream are reported.
         behind = {task[0] for task in without}
         links = self._plan.links
         first = [

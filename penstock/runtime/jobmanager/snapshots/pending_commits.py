@@ -98,7 +98,8 @@ class PendingCommits:
                     await self._commit(uid, mine)
             finally:
                 if by_uid:
-                    # If one sink could not publish, the sinks before it have still published.
+                    # This is recorded even if a sink fails, since the sinks before it have
+                    # published their output.
                     with trio.CancelScope(shield=True):
                         await self._record(dict(self._confirmed))
 

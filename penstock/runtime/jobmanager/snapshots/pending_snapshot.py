@@ -63,8 +63,9 @@ class PendingSnapshot:
             subtask: the index of the subtask.
         """
         for handle in handles:
-            # A log in another task's name has records that the barrier has overtaken on their way
-            # to that task. It is read after the log that the other task wrote of that channel.
+            # A handle of another task has a log of records that this task's barrier has overtaken
+            # on their way to that task. The log is read after the log that the other task itself
+            # wrote of the same channel.
             own = handle.subtask == subtask and handle.uid in uids
             (self.handles if own else self.overtaken).append(handle)
 

@@ -20,7 +20,7 @@ from penstock.snapshot.metadata.schema import RecordSchema
 __all__ = ["RecordClasses"]
 
 _FIRST_WITH_FIELDS = 3
-"""The first format of manifests that has the fields of classes."""
+"""The first manifest format that contains the fields of record classes."""
 
 
 class RecordClasses:
@@ -39,7 +39,10 @@ class RecordClasses:
         return compare_schemas(manifest.types, self._table.schemas())
 
     def restore(self, manifest: Manifest) -> None:
-        """Give the classes the numbers that a snapshot has, and number new classes last."""
+        """Give the classes the numbers that they have in a snapshot.
+
+        Classes that the snapshot does not have get the numbers after those.
+        """
         self._table = self._table.extending(manifest.types)
         for index, schema in enumerate(manifest.types):
             if schema.fields is not None or manifest.format < _FIRST_WITH_FIELDS:

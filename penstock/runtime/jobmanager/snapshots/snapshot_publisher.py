@@ -131,7 +131,7 @@ class SnapshotPublisher:
                 await self.store.call(partial(store.discard, number))
             await self.store.call(partial(store.retain, self._config.retained, protect))
             if self._adopted:
-                # The run now has a snapshot of its own, and needs that of the parent no more.
+                # The run now has a snapshot of its own, so it no longer needs that of the parent.
                 self._adopted = False
                 await self.store.call(partial(remove_parent, store.paths))
 
