@@ -88,19 +88,20 @@ class AlignedProtocol(SnapshotProtocol):
             return []
         if channel is None:
             return [*commands, *self._take_snapshot(number)]
-        self.phase, self.number = Phase.ALIGNING, number  # lines 7-9
+        self.phase, self.number = Phase.ALIGNING, number  # lines 7-9 of ABS Algorithm 1
         self.blocked[channel] = None
         if len(self.blocked) < len(self.inputs):
             return [*commands, BlockChannel(channel)]
-        return [*commands, *self._take_snapshot(number)]  # line 10
+        return [*commands, *self._take_snapshot(number)]  # line 10 of ABS Algorithm 1
 
     def _take_snapshot(self, number: int) -> list[Command]:
         # The channel on which the barrier arrived last was never blocked, so only the other
         # channels are unblocked. A task with one input therefore never blocks a channel.
         others = tuple(self.blocked)[:-1]
         self._settle(number)
-        commands: list[Command] = [CopyState(number), Broadcast(number)]  # lines 12-13
-        return [*commands, UnblockChannels(others)] if others else commands  # lines 14-15
+        # Lines 12-13 of ABS Algorithm 1, then lines 14-15.
+        commands: list[Command] = [CopyState(number), Broadcast(number)]
+        return [*commands, UnblockChannels(others)] if others else commands
 
     def _give_up(self) -> list[Command]:
         assert self.number is not None

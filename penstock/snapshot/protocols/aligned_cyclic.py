@@ -1,4 +1,4 @@
-"""ABS Algorithm 2: barrier alignment of one task that has back-edges among its inputs.
+"""ABS Algorithm 2: barrier alignment of one task with back-edge inputs.
 
 Theory: Carbone et al. 2015 (ABS), section 4.3. Line numbers refer to the listing in the paper.
 Without its back-edges the graph is acyclic, so Algorithm 1 applies to the *regular* inputs. When
@@ -135,14 +135,14 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         if commands is None:
             return []
         self.phase, self.number = Phase.ALIGNING, number
-        self.marked[channel] = None  # line 9
+        self.marked[channel] = None  # line 9 of ABS Algorithm 2
         if self._is_aligned():
             return [*commands, *self._take_snapshot(number)]
-        self.blocked[channel] = None  # lines 11-12; back-edges are blocked, too
+        self.blocked[channel] = None  # lines 11-12 of ABS Algorithm 2, also for back-edges
         return [*commands, BlockChannel(channel)]
 
     def _is_aligned(self) -> bool:
-        return self.regular <= self.marked.keys()  # line 13
+        return self.regular <= self.marked.keys()  # line 13 of ABS Algorithm 2
 
     def _take_snapshot(self, number: int) -> list[Command]:
         # A back-edge whose barrier was already taken is blocked, and needs no log. The channel
@@ -150,8 +150,8 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         missing = tuple(channel for channel in self.inputs if channel not in self.marked)
         blocked = tuple(self.blocked)
         self.phase, self.blocked, self.settled = Phase.LOGGING, {}, number
-        # Lines 14-17. The logs begin before the barrier is sent, since a loop may return the
-        # barrier at once.
+        # Lines 14-17 of ABS Algorithm 2. The logs begin before the barrier is sent, since a loop
+        # may return the barrier at once.
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
         if blocked:
             commands.append(UnblockChannels(blocked))
@@ -167,16 +167,16 @@ class AlignedCyclicProtocol(SnapshotProtocol):
             return self._give_up()
         if channel in self.marked:
             raise self._error(f"{event} for the second time")
-        self.marked[channel] = None  # line 9
+        self.marked[channel] = None  # line 9 of ABS Algorithm 2
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
         """Return the command that ends the logs, once all back-edges have the barrier."""
-        if len(self.marked) < len(self.inputs):  # line 19
+        if len(self.marked) < len(self.inputs):  # line 19 of ABS Algorithm 2
             return []
         number = self.settled
         self._reset()
-        return [EndLog(number)]  # lines 20-22
+        return [EndLog(number)]  # lines 20-22 of ABS Algorithm 2
 
     def _give_up(self) -> list[Command]:
         number, phase, blocked = self.number, self.phase, tuple(self.blocked)

@@ -120,7 +120,7 @@ class KeyedBackend:
         """
         return self.tables.table(name)
 
-    # --- snapshots ---
+    # --- methods that capture and restore snapshots ---
 
     def capture(self, number: int) -> StateSnapshot:
         """Capture the current state for snapshot `number`.
@@ -167,7 +167,7 @@ class KeyedBackend:
             raise ProtocolError("a backend was restored after it had been used")
         yield from Restorer(self.tables, self.storage, self.groups).restore(handles)
 
-    # --- background work ---
+    # --- methods for work between snapshots ---
 
     @property
     def wants_eager_flush(self) -> bool:
@@ -227,7 +227,7 @@ class KeyedBackend:
         """Close RocksDB; slow. Do not call it while a generator is in an off-loop step."""
         self.storage.close()
 
-    # --- reading ---
+    # --- methods that read all entries ---
 
     def scan(self, state: str) -> Iterator[tuple[Any, Any]]:
         """Return an iterator over the current entries of a state, in no order.

@@ -18,7 +18,7 @@ __all__ = ["ColdStore", "MemoryOnly"]
 
 
 class ColdStore(ABC):
-    """Stores the entries of all tables of a backend outside of Python's memory."""
+    """The interface of a cold store, to which a backend writes the entries of its tables."""
 
     #: Whether a RocksDB database is open. It then holds all clean entries.
     is_open = True
@@ -62,7 +62,7 @@ class ColdStore(ABC):
         yield from ()
 
     def end_interval(self) -> None:
-        """Note that a state snapshot is written."""
+        """Begin a new interval, after a state snapshot was written."""
         return
 
     def cold_entries(

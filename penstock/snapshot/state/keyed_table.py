@@ -115,7 +115,7 @@ class KeyedTable:
         self._is_immutable = codec.is_immutable
         self._settings = settings
 
-    # --- records ---
+    # --- methods that operators call for records ---
 
     def lookup(self, key: Any) -> Any:
         """Return the value of a key that is not dirty, or `MISSING`.
@@ -186,10 +186,13 @@ class KeyedTable:
         self.only_immutable = few and all(map(self._is_immutable, self.clean.values()))
 
     def allow_mutable(self) -> None:
-        """Withdraw the promise of `declare_immutable`."""
+        """Allow again that entries are deleted and values change in place.
+
+        This ends the promise of `declare_immutable`.
+        """
         self.only_immutable = False
 
-    # --- levels ---
+    # --- methods that move entries between levels ---
 
     def seal(self, *, whole: bool) -> dict[Any, Any]:
         """Turn the dirty map into a captured map, and return it.
@@ -203,7 +206,8 @@ class KeyedTable:
             if self.captured:
                 entries = {**self.captured[-1], **entries}
             elif self.clean:
-                # A clean value may be changed in place; `lookup` protects captured values only.
+                # The clean entries become captured ones, since `lookup` protects only captured
+                # values against changes in place.
                 clean, self.clean = self.clean, {}
                 entries = {**clean, **entries} if entries else clean
         if entries:
@@ -271,7 +275,7 @@ class KeyedTable:
             del self.clean[key]
         return len(oldest)
 
-    # --- memory ---
+    # --- methods that measure memory ---
 
     def entries_in_memory(self) -> int:
         """Return how many entries all levels in memory hold together.

@@ -99,7 +99,7 @@ class LocalStorage:
         """Return this backend's share of the block cache and write buffers, in bytes."""
         return 0 if self._shared is None else self._shared.share_bytes()
 
-    # --- opening ---
+    # --- methods that open and close the database ---
 
     def open_blocks(self) -> Work[None]:
         """Open an empty database that will hold blocks."""
@@ -160,7 +160,7 @@ class LocalStorage:
             self._shared.leave()
             self._joined = False
 
-    # --- writing ---
+    # --- methods that write entries ---
 
     def clean_oldest(self, table: KeyedTable) -> list[Any]:
         """Write some of the oldest dirty entries of a table, and mark them as clean.
@@ -182,7 +182,7 @@ class LocalStorage:
                 break
         return oldest[:begin]
 
-    # --- checkpoints ---
+    # --- methods for checkpoints ---
 
     def checkpoint(self, target: Path) -> Work[tuple[tuple[FileRecord, ...], SnapshotBytes]]:
         """Make a checkpoint of the database in the new folder `target`.

@@ -55,8 +55,8 @@ class MemoryBudget:
         room = self.limit_bytes() - self.used_bytes()
         if room < 0:
             return True
-        # A measurement costs as much as a record. So it is skipped for as many batches as surely
-        # fit into the memory that is left.
+        # To measure the memory costs as much as to process a record. So the measurement is skipped
+        # for the number of batches that surely fit into the remaining memory.
         entry = max((table.size.memory_bytes() for table in self._tables), default=1)
         self._skipped_checks = min(_MAX_SKIPPED_CHECKS, int(room / (_BATCH_ENTRIES * entry)))
         return False
@@ -75,8 +75,8 @@ class MemoryBudget:
             return
         tables, storage = self._tables, self._storage
         if not storage.cold.is_readable:
-            # This comes before the database is replaced. A snapshot that is captured meanwhile
-            # then contains all entries.
+            # All entries become dirty before the database is replaced. So a snapshot that is
+            # captured during the replacement contains all entries.
             tables.mark_all_dirty()
             yield from storage.open_rows(tables)
         timer = storage.slicing.timer()

@@ -1,4 +1,4 @@
-"""Restores the keyed state of a snapshot, at the same parallelism or at another one.
+"""Restores the keyed state of a snapshot, at the same or at another parallelism.
 
 If a handle covers exactly the key groups of the subtask, its files are linked into the folder of
 the new database. Rows then stay in the database until they are looked up. Blocks are loaded into
@@ -173,7 +173,7 @@ def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -
     try:
         return RocksDatabase(folder, shared)
     except Exception as error:
-        # rocksdict raises instances of `Exception` itself, not of a class of its own.
+        # All exceptions are caught, since rocksdict has no exception class of its own.
         recoverability = rocks_recoverability(error)
         if full := no_room_message(error):
             raise StoreError(full, folder, recoverability=recoverability) from error

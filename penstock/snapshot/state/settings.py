@@ -28,7 +28,8 @@ class StateSettings:
             values changed.
         scan_seconds, max_scan_seconds: the shortest and the longest time between two scans of a
             dense table for blocks to flush. The time doubles after each scan that finds no block.
-        max_log_bytes: the largest expected log with which a checkpoint is made early.
+        max_log_bytes: the largest expected size of a log, in bytes, with which a checkpoint is
+            made early.
     """
 
     max_slice_entries: int = 8192

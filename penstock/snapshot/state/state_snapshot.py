@@ -1,4 +1,4 @@
-"""The state of one subtask as it was at one barrier, and the slow work of writing it.
+"""The state of one subtask as it was at a barrier, and the work of writing it.
 
 Invariants:
 

@@ -1,1 +1,1 @@
-"""The layouts of tables, levelled and dense, which capture and write their entries."""
+"""The two layouts of tables, which capture and write the entries of a table."""

@@ -84,7 +84,7 @@ class DenseLayout:
         return CapturedList(self, values)
 
     def after_snapshot(self, cold: ColdStore) -> DenseLayout:
-        """Return this layout; `still_pays` ends it at a barrier."""
+        """Return this layout, since a dense table becomes levelled only at a barrier."""
         del cold
         return self
 

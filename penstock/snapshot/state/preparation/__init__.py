@@ -1,1 +1,1 @@
-"""Work that a backend does before a barrier, so that the snapshot is written faster."""
+"""Work that a backend does before a barrier, to write the snapshot faster."""

@@ -18,19 +18,19 @@ __all__ = ["MAX_FLUSHES", "EagerFlushPolicy", "spread_sample"]
 
 #: The largest number of eager flushes of one entry between two snapshots.
 MAX_FLUSHES = 2
-# The share of flushed entries above which an interval was useless: these entries have changed again
-# when the snapshot is captured.
+# If more than this share of the flushed entries has changed again when the snapshot is captured,
+# the flushes of the interval were useless.
 _MAX_USELESS = 1 / 2
 _SAMPLE = 64
-# One in this number of the keys that are flushed together is kept for the sample.
+# The distance between two sampled keys, among the keys that are flushed together.
 _SAMPLE_STEP = 16
 
 
 def spread_sample(keys: Collection[Hashable]) -> list[Hashable]:
     """Return a sample of `keys`, taken at equal distances.
 
-    The last keys were flushed last, and are the least likely to have changed again. So they alone
-    would not be a fair sample.
+    The keys are in the order of their flushes. The last keys are the least likely to have changed
+    again, so the sample must not consist of the last keys only.
     """
     return list(islice(keys, 0, None, max(1, len(keys) // _SAMPLE)))
 

@@ -23,7 +23,7 @@ _LEAD_SECONDS, _LEAD_FACTOR = 0.02, 1.5
 # The expected duration of the first preparation, in seconds.
 _FIRST_ESTIMATE_SECONDS = 0.02
 _ESTIMATE_WEIGHT = 1 / 4
-# The number of unflushed bytes from which on an early flush pays.
+# The smallest number of unflushed bytes for which the database is flushed early.
 _MIN_FLUSH_BYTES = 64 * 1024
 
 

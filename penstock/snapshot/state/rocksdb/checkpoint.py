@@ -245,7 +245,7 @@ class CheckpointFiles:
                 self._forget(early)
             return self._write(database, target)
         except Exception as error:
-            # rocksdict raises instances of `Exception` itself, not of a class of its own.
+            # All exceptions are caught, since rocksdict has no exception class of its own.
             raise StoreError(
                 f"cannot write the checkpoint of a state: {error}",
                 target,
@@ -309,7 +309,7 @@ class CheckpointFiles:
         """Link or copy a table file into a snapshot on another file system.
 
         Returns:
-            Whether the file was copied, since no earlier snapshot has a file to link.
+            True if the file was copied, or False if it was linked from an earlier snapshot.
         """
         self._log_way("uploaded once to another file system", stored.parent)
         if old is not None and _link_stored(old.stored, stored):

@@ -83,7 +83,7 @@ class RocksDatabase:
         folder.mkdir(parents=True)
         return cls(folder, shared, make_options)
 
-    # --- rows ---
+    # --- methods that read and write rows ---
 
     @staticmethod
     def new_batch() -> WriteBatch:
@@ -154,7 +154,7 @@ class RocksDatabase:
         return explained()
 
     def _explain(self, what: str, error: Exception) -> StoreError:
-        # rocksdict raises instances of `Exception` itself, so the text of the error is examined.
+        # rocksdict has no exception class of its own, so the text of the error is examined.
         return StoreError(
             f"cannot {what} keyed state: {error}",
             self.folder,
@@ -165,7 +165,7 @@ class RocksDatabase:
         """Return whether the database holds at least one block."""
         return next(self.rows_of(BLOCKS), None) is not None
 
-    # --- files ---
+    # --- methods for table files, checkpoints and logs ---
 
     def tables(self) -> list[str]:
         """Return the names of the table files of the database; slow.

@@ -36,7 +36,7 @@ __all__ = [
 
 # The format of the log on disk: the size of its blocks, and the header and types of its fragments.
 _BLOCK_BYTES = 32 * 1024
-_HEADER = struct.Struct("<IHB")  # masked CRC-32C of type and payload, length, type
+_HEADER = struct.Struct("<IHB")  # fields: masked CRC-32C of type and payload; length; type
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # the Castagnoli polynomial of CRC-32C, with its bits reversed
@@ -46,14 +46,14 @@ _POLYNOMIAL = 0x82F63B78  # the Castagnoli polynomial of CRC-32C, with its bits 
 _DELETED_FILE, _NEW_FILE = 6, 103
 _NUMBER, _BYTES = "number", "bytes"
 _SKIPPED_FIELDS: dict[int, tuple[str, ...]] = {
-    1: (_BYTES,),  # comparator
-    2: (_NUMBER,),  # log number
-    3: (_NUMBER,),  # next file number
-    4: (_NUMBER,),  # last sequence
-    5: (_NUMBER, _BYTES),  # level and key of a compaction cursor
-    9: (_NUMBER,),  # previous log number
-    10: (_NUMBER,),  # least log number to keep
-    203: (_NUMBER,),  # highest column family
+    1: (_BYTES,),  # the name of the comparator
+    2: (_NUMBER,),  # the number of the log
+    3: (_NUMBER,),  # the number of the next file
+    4: (_NUMBER,),  # the last sequence number
+    5: (_NUMBER, _BYTES),  # the level and the key of a compaction cursor
+    9: (_NUMBER,),  # the number of the previous log
+    10: (_NUMBER,),  # the lowest number of a log to keep
+    203: (_NUMBER,),  # the highest number of a column family
 }
 # A field whose tag has this bit can be skipped. It consists of a length and that number of bytes.
 _IGNORABLE = 1 << 13
@@ -203,7 +203,7 @@ def _apply(edit: bytes, files: dict[int, int]) -> None:
     while fields.left():
         tag = fields.number()
         if tag == _DELETED_FILE:
-            fields.number()  # level
+            fields.number()  # Skip the level of the file.
             removed.append(fields.number())
         elif tag == _NEW_FILE:
             number, size = fields.new_file()
@@ -253,7 +253,7 @@ class _Fields:
 
     def new_file(self) -> tuple[int, int]:
         """Read the description of a new file, and return the file's number and size in bytes."""
-        self.number()  # level
+        self.number()  # Skip the level of the file.
         number, size = self.number(), self.number()
         for part in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # the ranges of keys and sequence numbers
             self.skip(part)

@@ -81,7 +81,7 @@ def database_options(
     options.set_target_file_size_base(8 * 1024 * 1024)
     # A compaction syncs its output in small parts, so that other syncs do not wait long for it.
     options.set_bytes_per_sync(256 * 1024)
-    # With lz4, a flush of 100,000 entries takes the same time, and the files half the space.
+    # With lz4, a flush of 100,000 entries takes the same time, and its files take half the space.
     options.set_compression_type(DBCompressionType.lz4())
     blocks = BlockBasedOptions()
     blocks.set_block_cache(shared.cache)

@@ -85,7 +85,8 @@ class RowKeys:
         except KeyError:
             new = [key for key in keys if key not in remembered]
         if self._count + len(new) > self._limit:
-            # All rows are forgotten, which is simple. It is rare if the keys in use fit.
+            # Forget all remembered rows. This is simple, and it is rare if the limit is large
+            # enough for the keys in use.
             self.forget()
             remembered = self._rows[table_id] = {}
             new = keys
