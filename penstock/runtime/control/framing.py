@@ -31,7 +31,7 @@ class Frames:
     """Sends and receives frames over a trio stream.
 
     Arguments:
-        stream: an open stream. This object owns it and closes it.
+        stream: an open stream. This object owns it, and `aclose` closes it.
     """
 
     CHUNK = 256 * 1024

@@ -29,7 +29,7 @@ pack = pack_plain
 def pack_event(event: dict[str, Any]) -> bytes:
     """Return an event of a job as bytes.
 
-    It does not check the values strictly, since events are not stored.
+    Unlike `pack`, it does not check the values strictly, because events are not stored.
     """
     packed: bytes = msgpack.packb(event, unicode_errors="surrogatepass")
     return packed
@@ -52,7 +52,7 @@ def unpack_event(data: bytes) -> dict[str, Any]:
 def build(cls: type[T], values: Any) -> T:
     """Return an instance of a dataclass with these field values, in order.
 
-    Raise `ProtocolError` if their number is wrong, or a value has not the type of its field.
+    Raise `ProtocolError` if their number is wrong, or if a value does not have its field's type.
     """
     if not isinstance(values, list):
         raise ProtocolError(f"malformed {cls.__name__}: it is a {type(values).__name__}")
@@ -71,7 +71,7 @@ def build_from_map(cls: type[T], values: Mapping[Any, Any]) -> T:
     """Return an instance of a dataclass with these field values, keyed by name.
 
     Names that are not fields are ignored. Raise `ProtocolError` if a field is missing, or if a
-    value has not the type of its field.
+    value does not have its field's type.
     """
     names = _names(cls)
     missing = [name for name in names if name not in values]

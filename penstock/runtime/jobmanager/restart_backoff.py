@@ -102,8 +102,8 @@ class RestartBackoff:
     def _ran_well(self, now: float, snapshot: int | None) -> bool:
         """Return whether the job has run well since its last restart.
 
-        It has run for `reset_seconds` and has taken a snapshot. If its source was idle, it has made
-        no progress, but the next failure does not count as a repeated one.
+        This means that the job has run for `reset_seconds` and has taken a snapshot. With an idle
+        source it makes no progress, but its next failure must not count as a repeated failure.
         """
         if self._restarted is None or now - self._restarted < self._strategy.reset_seconds:
             return False

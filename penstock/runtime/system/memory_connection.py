@@ -94,7 +94,7 @@ class MemoryNetwork:
             del self._listening[address]
 
     def connect(self, address: str) -> MemoryStream:
-        """Return our end of a new connection to an address.
+        """Return the caller's end of a new connection to an address.
 
         Raise `ConnectionRefusedError` if no part of the job listens there.
         """

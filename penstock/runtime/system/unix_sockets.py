@@ -1,9 +1,9 @@
 """Choose the folders and addresses of Unix sockets.
 
 The path of a Unix socket has at most 107 bytes, so the sockets are in a temporary folder with a
-short path. If no such folder can be written, sockets without a path are used on Linux. Their
-addresses begin with `@` here. Every user of the machine can connect to such sockets, as to TCP
-ports, and only the token protects the job.
+short path. If no such folder can be written, Penstock uses sockets without a path on Linux, and
+writes their addresses with a leading `@`. Every user of the machine can connect to such sockets, as
+to TCP ports. Only the token protects the job then.
 """
 
 from __future__ import annotations

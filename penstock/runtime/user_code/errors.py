@@ -153,10 +153,9 @@ def _render_current(iterator: Iterator[Any] | None, records: Records) -> str | N
 def is_user_error(error: BaseException) -> bool:
     """Return whether user code has raised an exception.
 
-    This is true of all exceptions except a cancellation of trio and Ctrl-C.
-    User code may raise `SystemExit` (with `sys.exit`), `GeneratorExit` and `KeyboardInterrupt`. In
-    a process of a job, Ctrl-C raises no exception. So user code has raised a `KeyboardInterrupt`
-    there.
+    This is true of all exceptions except trio's cancellation and Ctrl-C. User code may also raise
+    `SystemExit` (with `sys.exit`), `GeneratorExit` and `KeyboardInterrupt`. In a process of a job,
+    Ctrl-C raises no exception. So a `KeyboardInterrupt` there comes from user code.
     """
     if isinstance(error, KeyboardInterrupt):
         return current_role() is not None

@@ -16,7 +16,7 @@ Task = tuple[int, int]
 
 
 class SnapshotDelays:
-    """Decides when the delay of a snapshot is reported, and for which tasks it waits.
+    """Decides when to report that a snapshot takes a long time.
 
     Arguments:
         plan: the execution graph, which has the names and the order of the tasks.

@@ -63,7 +63,8 @@ class RestorePlan:
             if it is not a fork.
         restored: the snapshot to start from; None starts from the beginning of the input.
         own: whether the snapshot belongs to the same lineage.
-        adopted: whether the job's folder has copies of the files of a snapshot of another job.
+        adopted: whether the files of another job's snapshot were linked or copied into the folder
+            of this job.
         notes: remarks for the person who started the job.
     """
 

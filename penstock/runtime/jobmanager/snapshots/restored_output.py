@@ -28,7 +28,8 @@ def take_over_output(
         Notes for the person who started the job.
 
     Raises:
-        GraphError: if no sink of the program can publish a part of the output.
+        GraphError: if no sink of the program can publish a part of the output, and
+            `allow_dropped` is False.
         StoreError: if a record of published output is damaged.
     """
     for folder in {store.paths.root: store, own.paths.root: own}.values():

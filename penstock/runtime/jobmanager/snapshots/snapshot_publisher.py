@@ -45,7 +45,8 @@ class SnapshotPublisher:
         lineage: the lineage of the run's snapshots.
         parent: the lineage and the number of the snapshot from which this lineage was forked.
         own: whether the run continues a lineage that already had snapshots.
-        adopted: whether the job's folder has copies of the files of a snapshot of another job.
+        adopted: whether the files of another job's snapshot were linked or copied into the folder
+            of this job.
     """
 
     def __init__(
