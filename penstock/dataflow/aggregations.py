@@ -1,4 +1,4 @@
-"""Implement the rolling aggregations of a keyed stream (`sum`, `min`, …) as reduce functions.
+"""Implement the aggregations of keyed streams (`sum`, `min`, …) as reduce functions.
 
 As in Flink, `sum`, `min` and `max` keep the first record of a key, and replace one field in it.
 `min_by` and `max_by` keep the whole record whose field is the smallest or largest.
@@ -77,7 +77,9 @@ class FieldAggregation(ReduceFunction):
 
 
 class FieldChoice(ReduceFunction):
-    """Keeps the record whose field is the smallest or largest; if two are equal, the first record.
+    """Keeps the record whose field is the smallest or largest.
+
+    If two records have equal fields, the first is kept.
 
     Arguments:
         field: the position or name of the field; None if the records are plain values.

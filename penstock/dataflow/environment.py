@@ -1,4 +1,4 @@
-"""Define `StreamExecutionEnvironment`: the context in which a program is built and executed.
+"""Define `StreamExecutionEnvironment`, with which a program is built and executed.
 
 `BaseEnvironment` has the methods for settings and execution. This module adds the methods that
 create streams: from sources and from feedbacks.

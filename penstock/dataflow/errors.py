@@ -119,7 +119,7 @@ class GraphError(PenstockError):
 
 
 class StoreError(PenstockError):
-    """Raised when a snapshot or checkpoint folder is missing, damaged, in use or not writable.
+    """Raised when a snapshot or checkpoint folder is missing, damaged or cannot be used.
 
     Arguments:
         message: the message, which says what happened and what to do.
@@ -140,7 +140,7 @@ class StoreError(PenstockError):
 
 
 class ProtocolError(PenstockError):
-    """Raised when an internal rule is broken. This is a bug in Penstock, not in the program."""
+    """Raised when an internal rule is broken, which is a bug in Penstock."""
 
 
 #: The error numbers for limits of the process or the file system, which do not change with time.

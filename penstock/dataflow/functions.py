@@ -69,11 +69,18 @@ class FilterFunction(Function, ABC):
 
 
 class ReduceFunction(Function, ABC):
-    """Combines two records of one key into one of the same type. (Flink: `ReduceFunction`.)"""
+    """Combines two records with the same key into one record of the same type.
+
+    (Flink: `ReduceFunction`.)
+    """
 
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Combine the previous result `value1` with the new record `value2`; return the result."""
+        """Combine the previous result `value1` with the new record `value2`.
+
+        Returns:
+            The new result, of the same type.
+        """
 
 
 class KeySelector(Function, ABC):

@@ -23,7 +23,7 @@ __all__ = ["DataStreamSink", "OperatorSettings"]
 
 
 class OperatorSettings:
-    """The base class of streams and sinks, with setters for the operator that was added last.
+    """Sets options of the operator that was added last; base class of streams and sinks.
 
     Arguments:
         environment: the environment that the operator belongs to.

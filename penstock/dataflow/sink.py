@@ -1,4 +1,4 @@
-"""Define the interface of sinks: writers that stage output, and a committer that publishes it.
+"""Define the interface of sinks: writers stage output, and a committer publishes it.
 
 Sinks use a two-phase commit. A writer stages its records until barrier *n*. This part of the output
 is made durable before the task acknowledges the snapshot. When snapshot *n* is complete, the

@@ -1,5 +1,6 @@
-"""Define the interface of sources: splits, an enumerator and readers. (Flink: FLIP-27.)
+"""Define the interface of sources: splits, enumerators and readers.
 
+This is the interface of Flink's FLIP-27.
 A source is divided into *splits*, such as files, ranges or partitions. The enumerator runs in the
 JobManager. It assigns a split when a task requests one, so a slow task gets fewer splits. A reader
 runs in a task and reads one split at a time. A snapshot contains the splits that are not assigned
@@ -78,7 +79,7 @@ class ReaderContext:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Describes a run of a job to `Source.prepare`, which is called in the program's process.
+    """Describes the run for which a source is prepared; the argument of `Source.prepare`.
 
     Arguments:
         folder: a folder for this source only, inside the job's folder. It may not exist yet. Its
@@ -150,10 +151,10 @@ class SplitEnumerator(ABC):
         """Restore the state of the enumerator from a value that `snapshot` returned."""
 
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
-        """Remove data that no retained snapshot needs. Called after a snapshot is complete.
+        """Remove data that no retained snapshot needs.
 
-        This is called in another thread than the event loop's. Other methods may run at the same
-        time.
+        This is called after a snapshot is complete, in another thread than the event loop's. Other
+        methods may run at the same time.
 
         Arguments:
             states: the state of the enumerator in each retained snapshot.
@@ -169,7 +170,7 @@ class Source(ABC):
 
     Attributes:
         rewindable: whether every split can be read again from a position. Exactly-once processing
-            needs this. If it is False, the job logs a note.
+            needs this. If it is False, the client gets a note that a failure may lose records.
         bounded: whether every split has an end. A task reads the splits of a bounded source one
             after the other. The splits of an unbounded source are assigned evenly to all tasks. A
             task then opens a reader for each of its splits at once, and reads them in turn. So all

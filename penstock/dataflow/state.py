@@ -1,5 +1,6 @@
-"""Define the interface of keyed state: descriptors, state objects and the runtime context.
+"""Define the interface of keyed state.
 
+The interface consists of descriptors, state objects and the runtime context.
 `penstock.snapshot.state` implements the storage of state.
 """
 

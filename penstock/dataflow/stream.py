@@ -1,4 +1,4 @@
-"""Define the streams of a program: `DataStream`, `KeyedStream`, and the streams of loops.
+"""Define streams: `DataStream`, `KeyedStream`, and the streams that form loops.
 
 Names and semantics are the same as in PyFlink. A stream is a tuple of operator outputs, each with a
 partitioning. A method that transforms a stream adds an operator to the job graph, and returns a
@@ -329,7 +329,7 @@ class KeyedStream(DataStream):
     def reduce(
         self, func: Callable[[Any, Any], Any] | ReduceFunction, output_type: Any = None
     ) -> DataStream:
-        """Combine all records of each key with `func`; emit the updated result for each record.
+        """Combine the records of each key with `func`; emit the result after each record.
 
         stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
         """

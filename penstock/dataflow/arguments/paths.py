@@ -12,7 +12,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def without_scheme(path: str) -> str:
-    """Return a path without the prefix `file://`. A path without a prefix is returned unchanged.
+    """Return a path without the prefix `file://`.
+
+    A path without a prefix is returned unchanged.
 
     Raises:
         GraphError: if the path is a URL of another file system, such as `s3://bucket/job`. Without

@@ -1,4 +1,4 @@
-"""List the methods of PyFlink that Penstock does not have, each with advice for the user.
+"""List the methods of PyFlink that Penstock lacks, each with advice for the user.
 
 If a ported PyFlink program calls such a method, the error names the missing feature and its
 replacement. The error is also an `AttributeError`, so `hasattr` returns False for these names.

@@ -1,4 +1,7 @@
-"""Define `JobConfig`: all settings of a job, which are sent to the JobManager and the workers."""
+"""Define `JobConfig`, which contains all settings of a job.
+
+It is sent to the JobManager and the workers.
+"""
 
 from __future__ import annotations
 

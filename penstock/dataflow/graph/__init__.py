@@ -1,4 +1,6 @@
-"""Define the job graph that a program builds, and the execution graph that the runtime runs.
+"""Define the job graph and the execution graph of a program.
+
+A program builds the job graph. It is compiled to the execution graph, which the runtime runs.
 
 Start reading at `job_graph.py` and `compile.py`.
 """

@@ -1,4 +1,4 @@
-"""Find cycles in a graph: back-edges, strongly connected components, unreachable vertices.
+"""Find back-edges, strongly connected components and unreachable vertices of a graph.
 
 Back-edges are defined as in Carbone et al. (2015), section 4.2: a back-edge leads to a vertex on
 the stack of a depth-first search. If a loop has several entries, the back-edges depend on the order

@@ -1,4 +1,4 @@
-"""Define the execution graph: chains of operators, the links between them, and the loops.
+"""Define the execution graph: chains of operators, links between them, and loops.
 
 `compile.py` creates these records, and the runtime reads them. The parallelisms determine tasks and
 channels: a chain has one task per subtask, and a link has one channel for each pair of subtasks
@@ -25,7 +25,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """Describes an operator to the runtime. The runtime finds the operator's function by its `id`.
+    """Describes an operator to the runtime.
+
+    The runtime finds the function of the operator by its `id` in the job's code.
 
     Arguments:
         id, uid, name, kind, parallelism: as in `Operator`, with all defaults filled in.
@@ -148,7 +150,10 @@ class ExecutionGraph:
 
     @property
     def slots(self) -> int:
-        """The number of workers that the job needs. Worker i runs subtask i of every chain."""
+        """The number of workers that the job needs.
+
+        Worker i runs subtask i of every chain.
+        """
         return max(chain.parallelism for chain in self.chains)
 
     def operator(self, uid: str) -> OperatorInfo:
@@ -196,5 +201,5 @@ class ExecutionGraph:
         return [ChannelId(link.id, source, target) for source, target in pairs]
 
     def tasks(self) -> list[tuple[int, int]]:
-        """Return all tasks as pairs (chain, subtask)."""
+        """Return all tasks as pairs (index of the chain, index of the subtask)."""
         return [(chain.id, i) for chain in self.chains for i in range(chain.parallelism)]

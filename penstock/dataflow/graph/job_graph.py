@@ -1,5 +1,6 @@
-"""Define the job graph: the operators and edges that a program adds. (Flink: `StreamGraph`.)
+"""Define the job graph: the operators and edges that a program adds.
 
+In Flink, it is called `StreamGraph`.
 `compile.py` compiles the graph to chains and links, and `penstock.runtime.operators` runs the
 operators.
 
@@ -78,7 +79,7 @@ class Chaining(Enum):
 
 @dataclass
 class Operator:
-    """A vertex of the job graph.
+    """An operator of a program: a vertex of the job graph.
 
     Arguments:
         id: the position in the order of creation.
@@ -106,7 +107,7 @@ class Operator:
 
 @dataclass
 class Edge:
-    """A stream from one operator to another.
+    """An edge of the job graph: a stream from one operator to another.
 
     Arguments:
         source, target: the ids of the two operators.
@@ -142,7 +143,7 @@ class OperatorOutput:
 
 @dataclass(frozen=True)
 class Connection:
-    """A path in the job graph between two operators that run. It may pass through feedbacks.
+    """A path between two operators that run, which may pass through feedbacks.
 
     Arguments:
         edge: the index in `JobGraph.edges` of the edge that has the partitioning, the selector and
@@ -181,7 +182,7 @@ class JobGraph:
     def add(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> Operator:
-        """Add an operator, and return it."""
+        """Add an operator to the graph, and return it."""
         id = self.operators[-1].id + 1 if self.operators else 0
         operator = Operator(id, kind, name, function, key_selector=key_selector)
         self.operators.append(operator)

@@ -65,11 +65,13 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class KeyRefusedError(JobError):
-    """Raised for a key whose type is not allowed, because its equality cannot be preserved."""
+    """Raised for a key of a type that is not allowed; see `docs/types.md`."""
 
 
 def canonical(key: Any) -> bytes:
-    """Return the canonical bytes of a key. Two keys have the same bytes exactly if they are equal.
+    """Return the canonical bytes of a key.
+
+    Two keys have the same canonical bytes exactly if they are equal.
 
     Raises:
         KeyRefusedError: if the type of the key is not allowed.

@@ -1,4 +1,4 @@
-"""Find out from a function's bytecode whether it changes objects."""
+"""Analyse the bytecode of a function to decide whether it changes objects."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Define watermark strategies for compatibility with PyFlink. Penstock has no event time yet."""
+"""Define watermark strategies, for compatibility with PyFlink."""

@@ -1,4 +1,7 @@
-"""Describe how a program differs from a snapshot, and whether the program can resume from it."""
+"""Describe the differences between a program and a snapshot.
+
+The differences decide whether the program can resume from the snapshot.
+"""
 
 from __future__ import annotations
 

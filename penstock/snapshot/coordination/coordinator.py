@@ -116,11 +116,11 @@ class SavepointRequested:
 
 @dataclass(frozen=True)
 class CheckpointRequested:
-    """A checkpoint is to begin within `delay_seconds` after the last `Tick`; send a tick first.
+    """A checkpoint must begin within `delay_seconds` after the last `Tick`.
 
-    `loop_termination` requests checkpoints to find out the state of a loop. The snapshot in flight
-    does not fulfil the request, because tasks may have taken their part before it. Any snapshot
-    that begins after the request fulfils it.
+    The driver must send a `Tick` before this event. `loop_termination` requests checkpoints to find
+    out the state of a loop. The snapshot in flight does not fulfil the request, because tasks may
+    have taken their part before it. Any snapshot that begins after the request fulfils it.
     """
 
     delay_seconds: float
@@ -128,9 +128,10 @@ class CheckpointRequested:
 
 @dataclass(frozen=True)
 class PrepareSnapshot:
-    """Notify the tasks that snapshot `number` will begin in `seconds`, so that they prepare for it.
+    """Notify the tasks that snapshot `number` will begin in `seconds`.
 
-    This does not begin the snapshot. If a savepoint begins before, the savepoint gets that number.
+    The tasks can then prepare for the snapshot. This command does not begin the snapshot. If a
+    savepoint begins before, the savepoint gets that number.
     """
 
     number: int
@@ -211,7 +212,7 @@ CoordinatorCommand = (
 
 
 class State(Enum):
-    """The phase of the coordinator."""
+    """The phase of the coordinator, as in the diagram in the module's docstring."""
 
     WAITING = "waiting"
     COLLECTING = "collecting"
@@ -364,7 +365,7 @@ class Coordinator:
         if task not in self.tasks:
             raise ProtocolError(f"unknown task {task} acknowledged snapshot {number}")
         if self.state is not State.COLLECTING or number != self.number:
-            return []  # the snapshot was aborted
+            return []  # the task acknowledged a snapshot that was aborted meanwhile
         if task in self.acknowledged:
             raise ProtocolError(f"task {task} acknowledged snapshot {number} twice")
         self.acknowledged.add(task)

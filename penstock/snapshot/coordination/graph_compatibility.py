@@ -1,4 +1,4 @@
-"""Compare the operators and edges of a program with the operators and edges of a snapshot.
+"""Compare the operators and edges of a program with those of a snapshot.
 
 These functions read no files: they get a manifest and a graph, and return the differences.
 """
@@ -43,7 +43,9 @@ def compare_graph(
     edges: Sequence[EdgeEntry],
     hooks: Sequence[Sequence[str]] = (),
 ) -> list[Difference]:
-    """Return the differences between a program and a snapshot that affect state, in uid order.
+    """Return the differences between a program and a snapshot that affect state.
+
+    The differences are in the order of the operators' uids.
 
     An operator that is not in the result is unchanged, or has no state in both. The user may add,
     remove and change operators without state, and edges that had no records in flight.

@@ -1,11 +1,12 @@
-"""Detect that a loop has ended, from the statuses that its tasks report with their snapshots.
+"""Detect that a loop has ended, using the statuses that its tasks report.
 
-Outside a loop, a task has ended when all its inputs have ended. In a loop (a strongly connected
-component of the graph of chains) each task waits for the other tasks. So the JobManager must detect
-that the loop has no more work. A loop is called *idle* here if its outside input has ended and no
-record is left in it. This is a stable property: an idle loop stays idle, since tasks act only when
-they receive something. If the property holds in a consistent cut, it still holds now. Chandy and
-Lamport (1985) invented snapshots to detect such properties. Snapshots are consistent cuts:
+A task of a loop reports its status with each snapshot. Outside a loop, a task has ended when all
+its inputs have ended. In a loop (a strongly connected component of the graph of chains) each task
+waits for the other tasks. So the JobManager must detect that the loop has no more work. A loop is
+called *idle* here if its outside input has ended and no record is left in it. This is a stable
+property: an idle loop stays idle, since tasks act only when they receive something. If the property
+holds in a consistent cut, it still holds now. Chandy and Lamport (1985) invented snapshots to
+detect such properties. Snapshots are consistent cuts:
 
 * In an aligned snapshot, a regular channel inside the loop contains no record from before the cut,
   because each task aligns the barriers of all these channels. In an unaligned snapshot it may
@@ -126,7 +127,7 @@ class SnapshotEnded:
 
 @dataclass(frozen=True)
 class RunEndOfInputHooks:
-    """Run round `round` of the end-of-input hooks in all tasks of a loop that have not run it."""
+    """Run a round of the end-of-input hooks in all tasks of a loop that have not run it."""
 
     loop: int
     round: int
@@ -152,7 +153,7 @@ LoopCommand = RunEndOfInputHooks | TerminateLoop | RequestCheckpoint
 
 @dataclass
 class _Watched:
-    """The reports about one loop in this attempt."""
+    """The reports that the tasks of one loop have sent in this attempt."""
 
     loop: Loop
     #: The tasks whose input from outside the loop has ended.
@@ -166,7 +167,7 @@ class _Watched:
 
     @property
     def waits(self) -> bool:
-        """Whether a snapshot could show that the loop has ended."""
+        """Whether all outside input of the loop has ended, but the loop is not terminated."""
         return not self.closed and len(self.ended) == len(self.loop.tasks)
 
 

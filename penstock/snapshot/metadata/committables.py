@@ -1,4 +1,4 @@
-"""List the committables of a manifest: output that is staged and may not be published yet."""
+"""List the committables of a manifest: staged output that may not be published yet."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ __all__ = ["needed_numbers", "pending_committables"]
 
 
 def pending_committables(manifest: Manifest) -> list[Committable]:
-    """Return all committables to commit after a restore, in order of (snapshot, uid, subtask).
+    """Return all committables to commit after a restore.
 
-    Each committable is returned once. If two committables have the same identity but different
-    payloads, both are returned: committing twice does no harm, but leaving one out loses output.
+    They are in order of (snapshot, uid, subtask, attempt). Each committable is returned once. If
+    two committables have the same identity but different payloads, both are returned: committing
+    twice does no harm, but leaving one out loses output.
     """
     # Payloads are compared by their repr, because 1, 1.0 and True are equal.
     unique = {(item.identity, repr(item.payload)): item for item in manifest.committables}

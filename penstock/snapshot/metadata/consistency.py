@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["require_consistent"]
 
 _MOST_GROUPS = 32768
-_MOST_MS = 253_402_300_800_000  # the year 10000, after which no date can be shown
+_MOST_MS = 253_402_300_800_000  # the start of the year 10000; Python's dates end before it
 
 
 def require_consistent(manifest: Manifest) -> None:

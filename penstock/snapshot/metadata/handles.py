@@ -55,7 +55,7 @@ class KeyedHandle:
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> KeyedHandle:
-        """Return the record in a list from `to_wire`."""
+        """Create the record from a list that `to_wire` returned."""
         first, end, states, inline, folder, files = wire
         records = tuple(FileRecord(*file) for file in files)
         return cls(first, end, tuple(states), inline, folder, records)
@@ -126,7 +126,7 @@ class LogHandle:
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> LogHandle:
-        """Return the record in a list from `to_wire`."""
+        """Create the record from a list that `to_wire` returned."""
         producer, input, source, partitioning, records, size, inline, pieces, files = wire
         return cls(
             producer,
@@ -179,7 +179,7 @@ class OperatorHandle:
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> OperatorHandle:
-        """Return the record in a list from `to_wire`.
+        """Create the record from a list that `to_wire` returned.
 
         A list from a manifest of format 1 has only the first four items.
         """

@@ -49,7 +49,9 @@ class OperatorEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Describes a complete snapshot. A folder of files is a snapshot only if it has a manifest.
+    """Describes a complete snapshot.
+
+    A folder of files is a snapshot only if it contains a manifest.
 
     Arguments:
         job: the name of the job.

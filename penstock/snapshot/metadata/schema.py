@@ -67,7 +67,7 @@ class RecordSchema:
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> RecordSchema:
-        """Return the schema in a list from `to_wire`."""
+        """Create the schema from a list that `to_wire` returned."""
         name, kind, fields = wire
         known = None if fields is None else tuple(FieldSchema(*one) for one in fields)
         return cls(name, RecordKind(kind), known)

@@ -1,7 +1,8 @@
-"""Link or copy the files of the snapshot that a fork starts from into the fork's folder.
+"""Keep the files of the snapshot from which a fork starts.
 
 The job that took the snapshot may still run, and its retention may remove the snapshot at any
-moment. The fork keeps these files until it has published a snapshot of its own.
+moment. So the fork links or copies the files into its own folder. It keeps them until it has
+published a snapshot of its own.
 """
 
 from __future__ import annotations

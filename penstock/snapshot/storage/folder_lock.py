@@ -18,7 +18,9 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 class FolderLock:
-    """The lock of a checkpoint folder, which a process holds until it releases it or ends.
+    """The lock of a checkpoint folder.
+
+    A process holds the lock until it releases the lock, or until the process ends.
 
     Arguments:
         files: the file system.
@@ -31,7 +33,7 @@ class FolderLock:
         self._token: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
+        """Take the lock of the folder.
 
         Raises:
             StoreError: if another process has the lock, or locks do not work on the file system.

@@ -177,7 +177,9 @@ class _Writer:
         self._indices: dict[Path, int] = {}
 
     def write(self, parts: Sequence[LogPart]) -> None:
-        """Write all batches and link all segments. This blocks: do not call it on the event loop.
+        """Write all batches and link all segments.
+
+        This blocks, so do not call it on the event loop.
 
         Raises:
             StoreError: if a file cannot be written or linked, or a segment has a wrong size.
@@ -248,9 +250,10 @@ class _Writer:
 def read_log(
     handle: LogHandle, snapshot: Path, files: FileSystem | None = None
 ) -> Iterator[memoryview]:
-    """Yield the payloads of a log's batches, in order. Each file is read when it is needed.
+    """Yield the payloads of a log's batches, in order.
 
-    This function does not check the sizes and checksums of files; `Store.verify` does.
+    Each file is read when it is needed. This function does not check the sizes and checksums of
+    files; `Store.verify` does.
 
     Arguments:
         handle: the handle of the log.

@@ -24,7 +24,9 @@ __all__ = ["ManifestPublisher"]
 
 
 class ManifestPublisher:
-    """Publishes the snapshots of one job. The caller must hold the lock of the job's folder.
+    """Publishes the snapshots of one job.
+
+    All methods except `make_durable` require the lock of the job's folder.
 
     Arguments:
         files: the file system.
@@ -95,7 +97,7 @@ class ManifestPublisher:
                 if self._persisted != number:
                     files.sync(self._paths.checkpoints)
             except OSError:
-                # No sink has been notified yet, so the manifest can be withdrawn.
+                # No sink has committed output yet, so the manifest can be removed again.
                 self._remove_if_possible(final)
                 raise
         self._record_published(number)

@@ -55,7 +55,10 @@ def require_unused(files: FileSystem, paths: JobPaths) -> None:
 
 
 def has_identity(files: FileSystem, paths: JobPaths) -> bool:
-    """Return whether the job's folder contains the file `job`; a folder of that name is ignored."""
+    """Return whether the job's folder contains the file `job`.
+
+    If `job` is a folder, the result is False.
+    """
     try:
         files.names(paths.job)
     except FileNotFoundError:

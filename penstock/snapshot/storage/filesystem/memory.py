@@ -75,7 +75,7 @@ class MemoryFileSystem(FileSystem):
             self._durable.pop(path, None)
 
     def _change(self, operation: str, path: Path) -> None:
-        """Raise an `OSError` with probability `failure_rate`. All changes and syncs call this."""
+        """Raise an `OSError` with probability `failure_rate`, before a change or a sync."""
         if self.failure_rate and self._random.random() < self.failure_rate:
             raise OSError(errno.ENOSPC, f"simulated fault in {operation}", str(path))
 

@@ -1,4 +1,4 @@
-"""Create private temporary folders, which are removed even if their process was killed.
+"""Create temporary folders, which are removed even if their process was killed.
 
 A folder belongs to the process that holds a lock on the file `lock` in it. The kernel releases the
 lock when the process ends. A process that creates such a folder also removes the abandoned folders
@@ -93,7 +93,7 @@ def _make(kind: str, parent: Path) -> tuple[Path, int] | None:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove the temporary folders in `parent` whose processes ended without removing them."""
+    """Remove temporary folders in `parent` whose processes ended without removing them."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
