@@ -1,75 +1,79 @@
 """Decide how many records a task processes at once, and how many may be in flight to it.
 
-The sizes follow from the durations of past slices, and from the time for which their output waited
-for room. This module only calculates; the task measures the time. (Flink: buffer debloating.)
+The sizes are computed from the durations of past slices, and from the time for which their output
+waited for credits. The task measures these times. (Flink: buffer debloating.)
 """
 
 from __future__ import annotations
 
 __all__ = ["SLICE_SECONDS", "TARGET_SECONDS", "BatchSizer"]
 
-#: The time for which user code runs until the engine gets control, in seconds. It is so short that
-#: the output of a slice is still in the processor's cache when the next operator takes it. Batches
-#: have the same duration. In smaller batches a record costs more, and in larger ones a barrier
-#: waits longer.
+#: The intended duration of a slice, in seconds. The engine gets control after each slice. The
+#: output of a slice is then still in the processor's cache when the next operator takes it. A
+#: batch has the same duration. Smaller batches cost more per record; with larger batches, barriers
+#: wait longer.
 SLICE_SECONDS = 0.001
-#: A slice that took less than this multiple of `SLICE_SECONDS` may only have been interrupted by
-#: another process.
+#: The multiple of `SLICE_SECONDS` below which a long slice may be an exception, because another
+#: process has interrupted it.
 INTERRUPTED = 8
-#: The largest slice, in records. A larger one would not make a record cheaper, and a source would
-#: hold more records when a function behind it becomes slow.
+#: The maximum number of records in a slice. Larger slices would not reduce the cost of a record,
+#: and a source would hold more records when a function behind it becomes slow.
 MOST = 1 << 13
 #: The default time for processing the records that are in flight between two tasks, in seconds.
 TARGET_SECONDS = 0.1
-#: The number of parts of the target. One part is held by the sender and one by the receiver. The
-#: others are for records on their way, and for an estimate that was too high.
+#: The number of equal parts of the target time. The sender holds records for one part, and the
+#: receiver for another. The other parts are for records in transit, and for too high estimates.
 PARTS = 8
-#: For the number of records that are processed in a part of the target: the first estimate, the
-#: largest growth at once, and the lower bound, from which it can grow again soon.
+#: The first value, the largest growth factor and the lower bound of an estimate: the number of
+#: records that the task processes in one part of the target time.
 FIRST, GROWTH, LEAST = 64.0, 8, 1 / 16
-#: The period of the long-term average, in seconds. It bounds the sizes that a run of cheap records
-#: would allow.
+#: The period of the long-term average, in seconds. The average limits the sizes after a series of
+#: cheap records.
 AVERAGE_SECONDS = 1.0
 
 
 class BatchSizer:
-    """The sizes of slices and batches.
+    """Computes the sizes of slices and batches of one task.
 
-    `slice` is the number of records to process until the engine gets control. `batch` is the number
-    of records that fit into the same time, for senders that never wait. The other senders follow
-    `wanted`.
+    `slice` is the number of records that the task processes in one slice. `batch` is the number of
+    records in a batch for senders into back-edges, which never wait. `wanted` returns the sizes
+    for all other senders.
 
     Arguments:
-        target: the aimed time for processing all records in flight to the task, in seconds.
+        target: the intended time for processing all records in flight to the task, in seconds.
     """
 
     def __init__(self, target: float = TARGET_SECONDS) -> None:
-        # The smallest sizes, until the duration of a record is known.
+        # Sizes start at their minimum, because the duration of a record is not known yet.
         self.slice = 1
         self.batch = 1
         self._fit = 1
         self._part = target / PARTS
-        #: The number of records that the task processes in a part of the target.
+        #: The estimated number of records that the task processes in one part of the target time.
         self._done = FIRST
-        #: Records and seconds of the slices that are not counted yet.
+        #: The number of records and the duration, in seconds, of the slices not yet counted.
         self._new, self._new_seconds = 0, 0.0
-        #: The same of the slices that were counted last, with the time that their output waited.
+        #: The number of records and the duration of the slices that were counted last. The duration
+        #: includes the time for which their output waited.
         self._last, self._last_seconds = 1, 0.0
-        #: Sums over all slices, in which older ones have less weight.
+        #: The sums of records and of seconds over all slices. Older slices have less weight.
         self._records = self._seconds = 0.0
 
     def took(self, records: int, seconds: float) -> bool:
-        """Take the duration of a slice into account; return whether senders should follow now.
+        """Adjust the sizes to the duration of a slice.
 
         Arguments:
-            records: number of records of the slice.
-            seconds: its duration.
+            records: the number of records in the slice.
+            seconds: the duration of the slice.
+
+        Returns:
+            Whether senders should get the new sizes now.
         """
         if seconds < 1e-7:
             seconds = 1e-7
         fit = int(SLICE_SECONDS * records / seconds) or 1
-        # Sizes shrink at once, but only by half if the slice may have been interrupted. They grow
-        # by doubling, and only after a full slice.
+        # Sizes shrink at once, but at most by half if the slice may have been interrupted. A slice
+        # at most doubles, and only after a full slice.
         if fit < self._fit or fit < self.batch:
             half = 2 if seconds < INTERRUPTED * SLICE_SECONDS else 1 << 30
             self.batch = max(fit, self.batch // half)
@@ -89,12 +93,12 @@ class BatchSizer:
         return True
 
     def waited(self, seconds: float) -> None:
-        """Take into account that the output of the last slices waited for room."""
+        """Adjust the sizes to the time for which the output of the last slices has waited."""
         self._new_seconds += seconds
         self._count(self._done)
 
     def _count(self, done: float) -> None:
-        """Count the new slices, and estimate `_done`, with `done` as its upper bound."""
+        """Add the new slices to the sums, and estimate `_done`; `done` is its upper bound."""
         records, seconds = self._new, self._new_seconds
         self._new, self._new_seconds = 0, 0.0
         if records:
@@ -111,10 +115,10 @@ class BatchSizer:
         self.slice = self._fit if self._fit < done else int(done) or 1
 
     def wanted(self, channels: int) -> tuple[int, int]:
-        """Return the number of records of a batch, and the number of batches in flight.
+        """Return the number of records in a batch, and of batches in flight on each channel.
 
         Arguments:
-            channels: number of channels that share the records in flight.
+            channels: the number of channels that share the records in flight.
         """
         share = self._done / channels
         batch = self.batch

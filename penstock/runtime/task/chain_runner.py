@@ -17,19 +17,19 @@ __all__ = ["ChainRunner"]
 
 
 class ChainRunner:
-    """Pass records from operator to operator, and to the partitioners that leave the chain.
+    """Passes records through the operators of a chain, and to the partitioners behind them.
 
     Arguments:
-        root: the first operator of the chain.
-        codec: decodes batches, and copies records that several consumers take.
-        end_of_input: is notified if an end-of-input hook emits into the task's own loop.
+        root: the node of the first operator of the chain.
+        codec: decodes batches, and copies records that have several consumers.
+        end_of_input: notified if an end-of-input hook emits records into the task's own loop.
     """
 
     def __init__(self, root: ChainNode, codec: Codec, end_of_input: EndOfInputTracker) -> None:
         self.root = root
         #: The operators of the chain, parents first.
         self.operators: list[RunningOperator] = [node.operator for node in root.walk()]
-        #: Makes records of the bytes of a batch.
+        #: A function that decodes the bytes of a batch.
         self.decode = codec.decode_record_batch
         self._codec = codec
         self._end_of_input = end_of_input
@@ -37,11 +37,11 @@ class ChainRunner:
 
     @property
     def uid(self) -> str:
-        """Return the uid of the first operator."""
+        """Return the uid of the first operator of the chain."""
         return self.root.operator.context.uid
 
     def open(self) -> None:
-        """Open all functions, the last of the chain first, so that each can emit."""
+        """Open all operators, the last first, so that each operator can emit when it opens."""
         for operator in reversed(self.operators):
             operator_at_work.set(operator.context)
             try:
@@ -55,29 +55,29 @@ class ChainRunner:
         self.process(self.root, batch, count)
 
     def emit_from(self, operator: RunningOperator, out: list[Any]) -> None:
-        """Pass on what the end-of-input hook of an operator emitted."""
+        """Pass the output of an operator's end-of-input hook to the operator's consumers."""
         self.emit(self._nodes[operator], out)
 
     def process(self, node: ChainNode, batch: RecordBatch, count: int) -> None:
-        """Process a batch of `count` records with an operator, and with the operators behind it."""
+        """Process a batch of `count` records with a node's operator and all operators behind it."""
         operator = node.operator
         operator.records_in += count
         operator_at_work.set(operator.context)
         try:
             out = operator.process(batch)
         except StoreError:
-            raise  # state that can't be read is not the record's fault
+            raise  # the error concerns state that cannot be read, not the current record
         except BaseException as error:
             raise to_job_error(error, operator, batch) from error
         if out:
             self.emit(node, out)
 
     def emit(self, node: ChainNode, out: list[Any]) -> None:
-        """Pass an operator's output to its consumers."""
+        """Pass the output of an operator to its child operators and partitioners."""
         operator = node.operator
         count = len(out)
         operator.records_out += count
-        # No consumer may see what another one does to a record.
+        # A consumer may change its records, and the other consumers must not see the change.
         copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
         for child in node.children:
             rows = self._codec.copy_mutable(out) if copies else out

@@ -3,13 +3,13 @@
 Outside of loops, the hooks run once when all channels have delivered the end of input. Then the
 task sends the end of input on.
 
-In a loop some channels come from the loop itself, and never end by themselves. When all channels
-from *outside* have ended, the task notifies the JobManager. By snapshots the JobManager detects
-that the loop is quiet (`penstock.snapshot.coordination.loop_termination`), lets the hooks run in
-rounds, and closes the loop.
+For a task in a loop, some channels come from the loop itself and never end by themselves. When all
+channels from *outside* have ended, the task notifies the JobManager. The JobManager uses snapshots
+to detect that no records are left in the loop. Then it starts rounds of end-of-input hooks, and at
+last closes the loop (`penstock.snapshot.coordination.loop_termination`).
 
-The number of rounds that have run is in the task's snapshots, so that hooks do not run again after
-a restart.
+The snapshots of the task contain the number of completed rounds, so that hooks do not run again
+after a restart.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ __all__ = ["EndOfInputTracker", "HookOutput"]
 
 @dataclass(frozen=True)
 class HookOutput:
-    """Records that an operator's hook emitted."""
+    """The records that an operator's end-of-input hook has emitted."""
 
     operator: RunningOperator
     records: list[Any]
 
 
 class EndOfInputTracker:
-    """The state of one task with regard to the end of its input.
+    """Tracks the end of a task's input, and runs the end-of-input hooks of its operators.
 
     Arguments:
-        channels: the task's input channels.
-        outside: the channels from outside of the task's loop; None if the task is in no loop.
+        channels: the ids of the task's input channels.
+        outside: the ids of the channels from outside of the task's loop; None if the task is in no
+            loop.
         operators: the operators of the chain, parents first.
     """
 
@@ -50,37 +51,41 @@ class EndOfInputTracker:
         self.in_loop = outside is not None
         self._awaited = set(channels if outside is None else outside)
         self._operators = operators
-        #: Uids of the operators that have a hook.
+        #: The uids of the operators that have an end-of-input hook.
         self.hooked = tuple(o.context.uid for o in operators if has_end_input(o.function))
-        #: The number of rounds of hooks that have run, and whether the last one emitted into the
-        #: loop.
+        #: The number of rounds of hooks that have begun.
         self.rounds = 0
+        #: Whether the last round of hooks has emitted records into the loop.
         self.emitted = False
-        #: Whether hooks are running; the task does nothing else until they have run.
+        #: Whether hooks are running; the task processes nothing else until they have run.
         self.running = False
         self._hooks: Iterator[HookOutput] = iter(())
 
     @property
     def over(self) -> bool:
-        """Return whether all input has ended; in a loop, all input from outside."""
+        """Return whether all input has ended; for a task in a loop, all input from outside."""
         return not self._awaited
 
     def channel_ended(self, channel: Hashable) -> bool:
-        """Note that a channel has ended; return whether it was the last one that is awaited."""
+        """Record that a channel has ended; return whether it was the last awaited channel."""
         if channel not in self._awaited:
             return False
         self._awaited.discard(channel)
         return not self._awaited
 
     def restore(self, rounds: int, emitted: bool) -> None:
-        """Restore the state that a snapshot holds."""
+        """Restore the values of `rounds` and `emitted` from a snapshot."""
         self.rounds, self.emitted = rounds, emitted
 
     def begin(self, round: int) -> bool:
-        """Begin a round of hooks; return False if it has run before, or there are no hooks."""
+        """Begin a round of end-of-input hooks.
+
+        Returns:
+            Whether hooks are running now; False if the round has run before or there are no hooks.
+        """
         if self.rounds >= round or not (self.in_loop or self.hooked):
             return False
-        # In a loop the round counts for every task, whether it has hooks or not.
+        # In a loop, tasks without hooks count the round, too.
         self.rounds, self.emitted = round, False
         if not self.hooked:
             return False
@@ -93,11 +98,11 @@ class EndOfInputTracker:
         return True
 
     def record_emission(self) -> None:
-        """Note that a hook has emitted something into the task's own loop."""
+        """Record that a hook has emitted records into the task's own loop."""
         self.emitted = True
 
     def next(self) -> HookOutput | None:
-        """Return what the hooks emit next, or None at the end of the round."""
+        """Run the hooks until they emit records, and return these; None if the round has ended."""
         assert self.running
         output = next(self._hooks, None)
         self.running = output is not None
@@ -105,5 +110,5 @@ class EndOfInputTracker:
 
     @property
     def running_operator(self) -> RunningOperator:
-        """Return the operator whose hook is running; an error is reported for it."""
+        """Return the operator whose hook is running, so that errors can name it."""
         return next((o for o in self._operators if o.in_end_of_input_hook), self._operators[0])

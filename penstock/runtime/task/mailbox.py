@@ -1,6 +1,6 @@
-"""The mailbox of a task: what the JobManager asks of it, in the order of arrival.
+"""The mailbox of a task: the messages of the JobManager that the task has not handled yet.
 
-The task reads its mailbox between two slices of work. (Flink: the mailbox model of a `StreamTask`.)
+The task handles them between two slices of work. (Flink: the mailbox model of a `StreamTask`.)
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class BarrierMail:
-    """A source is to begin a snapshot with this barrier."""
+    """Requests that a source task begins a snapshot with this barrier."""
 
     barrier: Barrier
 
 
 @dataclass(frozen=True)
 class SplitMail:
-    """A source is to read this split, from a position if it was read before."""
+    """Assigns a split to a source task; `position` is None if the split is read from its start."""
 
     split: Split
     position: Any
@@ -40,28 +40,28 @@ class SplitMail:
 
 @dataclass(frozen=True)
 class NoMoreSplitsMail:
-    """There are no more splits for this source."""
+    """Notifies a source task that it gets no more splits."""
 
 
 @dataclass(frozen=True)
 class EndOfInputMail:
-    """The loop of the task is quiet: the end-of-input hooks are to run, in this round."""
+    """Requests a round of end-of-input hooks, because no records are left in the task's loop."""
 
     round: int
 
 
 @dataclass(frozen=True)
 class LoopClosedMail:
-    """The loop of the task has ended, and the task ends with it."""
+    """Notifies a task that its loop has ended, so that the task ends, too."""
 
 
 Mail = BarrierMail | SplitMail | NoMoreSplitsMail | EndOfInputMail | LoopClosedMail
 
 
 class Mailbox(deque[Mail]):
-    """The mails of a task, the oldest first."""
+    """The messages that a task has not handled yet, in the order of their arrival."""
 
     @property
     def next_emits(self) -> bool:
-        """Return whether the first mail makes the task emit something without any input."""
+        """Return whether handling the first message makes the task emit elements."""
         return isinstance(self[0], EndOfInputMail | LoopClosedMail)

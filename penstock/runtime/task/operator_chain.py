@@ -1,4 +1,4 @@
-"""A chain: operators fused into one task, as a tree, with the partitioners that leave it."""
+"""A chain: the tree of operators that run as one task, with the partitioners behind them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["ChainNode", "close_all"]
 
 @dataclass
 class ChainNode:
-    """An operator of a chain.
+    """An operator of a chain, with its consumers.
 
     Arguments:
         operator: the operator.
-        children: the nodes that are fused behind it.
-        partitioners: of the links that leave the chain here.
-        inner: those of the partitioners whose links stay inside the task's loop.
+        children: the nodes of the operators that take its output within the chain.
+        partitioners: the partitioners that send its output to other tasks.
+        inner: the subset of `partitioners` whose links stay inside the task's loop.
     """
 
     operator: RunningOperator
@@ -31,7 +31,7 @@ class ChainNode:
     inner: frozenset[StreamPartitioner] = frozenset()
 
     def walk(self) -> Iterator[ChainNode]:
-        """Yield this node and all nodes behind it, parents first."""
+        """Yield this node and all nodes below it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -43,10 +43,10 @@ class ChainNode:
 
 
 def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> None:
-    """Call all functions, even if some raise; then raise the first error.
+    """Call all functions, even if some raise an error; then raise the first error.
 
     Arguments:
-        closers: functions with the operators that an error of theirs is reported for.
+        closers: the functions, each with the operator that an error of the function names.
     """
     failures: list[BaseException] = []
     for operator, close in closers:

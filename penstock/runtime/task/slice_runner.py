@@ -1,4 +1,4 @@
-"""Process batches in slices of about 1 ms, so that a task looks up in between."""
+"""Process batches in slices of about 1 ms, so that a task can handle messages in between."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["SliceRunner"]
 
 
 class SliceRunner:
-    """The batch that a task is processing, and the chain that processes it.
+    """Processes the current batch of a task in slices.
 
     Arguments:
-        chain: the operators.
-        gate: its senders follow the sizes of the batches that the task can process in time.
-        timer: seconds, fine enough for the duration of a slice.
-        target_seconds: the aimed time for processing all records in flight to the task.
+        chain: the operators that process the batch.
+        gate: the input gate, which passes the wanted sizes of batches to the senders.
+        timer: returns the time in seconds, precisely enough for the duration of a slice.
+        target_seconds: the intended time for processing all records in flight to the task.
     """
 
     def __init__(
@@ -34,10 +34,11 @@ class SliceRunner:
         self._gate = gate
         self._timer = timer
         self.sizer = BatchSizer(target_seconds)
-        #: The batch; its records from `_position` on are unprocessed. None if all are processed.
+        #: The current batch, of which the records from `_position` on are not processed; None if
+        #: all records are processed.
         self.batch: RecordBatch | None = None
         self._position = 0
-        #: The channel that the batch came from; None if the task's source read it.
+        #: The channel that delivered the batch; None if the task's source read it.
         self._channel: InputChannel | None = None
         self.busy_seconds = 0.0
 
@@ -47,9 +48,9 @@ class SliceRunner:
         """Process the first slice of a new batch.
 
         Arguments:
-            batch: its records.
-            channel: the channel that it came from; None if the task's source read it.
-            began: when reading it began, if that counts as work of the task.
+            batch: the new batch.
+            channel: the channel that delivered the batch; None if the task's source read it.
+            began: the time at which the source began to read the batch; None for the current time.
         """
         self.batch, self._channel = batch, channel
         self.run(began)
@@ -58,17 +59,18 @@ class SliceRunner:
         """Process the next slice of the batch.
 
         Arguments:
-            began: when the work that counts for the slice began; None for now.
+            began: the time at which the work for the slice began; None for the current time.
         """
         batch, position, size = self.batch, self._position, self.sizer.slice
         assert batch is not None
         count = len(batch) - position
-        # A short rest is processed at once: alone it would cost as much as a whole slice.
+        # A short rest is processed in the same slice. A slice for it alone would cost as much as a
+        # full slice.
         if count <= size + size // 2:
             part = batch.slice(position) if position else batch
             self.batch, self._position = None, 0
         else:
-            # The rest stays in place. To copy it would touch each record once for each slice.
+            # The rest is not copied. Copying it would touch all of its records in each slice.
             part, count = batch.slice(position, position + size), size
             self._position = position + size
         if began is None:
@@ -80,10 +82,10 @@ class SliceRunner:
             self._gate.follow(self.sizer)
 
     def output_waited(self, seconds: float) -> None:
-        """Take into account that the output of the last slices waited for room."""
+        """Adjust the sizes to the time for which the output of the last slices has waited."""
         self.sizer.waited(seconds)
         self._gate.follow(self.sizer)
 
     def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
-        """Return the rest of the batch, if there is any, with the channel that it came from."""
+        """Return the unprocessed rest of the batch with its channel; [] if there is no rest."""
         return [] if self.batch is None else [(self._channel, self.batch.slice(self._position))]

@@ -1,11 +1,12 @@
 """A task: one parallel instance of a chain.
 
-`Task.step` is synchronous: it takes one element from the gate (or reads the source), processes a
-slice of a batch, or handles a mail, and returns. It never waits, so that tests can try every order
-of steps. `Task.run` calls it until there is nothing to do, waits then, and yields between slices.
+`Task.step` does one of these: it takes an element from the gate, reads the source, processes a
+slice of a batch, or handles a message. It is synchronous and never waits, so that tests can try
+every order of steps. `Task.run` calls `step` until there is nothing to do, and then waits. It lets
+other tasks run between slices.
 
-The parts of a task: `mailbox` (what the JobManager asks), `slice_runner` and `chain_runner` (user
-code), `task_outputs`, `snapshot_driver`, and `end_of_input`.
+A task has these parts: `mailbox` (messages of the JobManager), `slice_runner` and `chain_runner`
+(user code), `task_outputs`, `snapshot_driver`, and `end_of_input`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ __all__ = ["Task", "TaskListener", "TaskSettings"]
 
 
 class TaskListener(Protocol):
-    """Is notified of the end of a task's input; the TaskManager."""
+    """Receives notifications about the end of a task's input; the TaskManager implements it."""
 
     def input_ended(self, task: Task) -> None:
         """Handle that the task has processed all of its bounded input."""
@@ -65,14 +66,14 @@ class TaskListener(Protocol):
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """How a task runs.
+    """The clocks and settings of a task.
 
     Arguments:
-        clock: seconds, for waiting; virtual in a simulation.
-        timer: seconds, finer, for the duration of work.
-        buffer_timeout: the longest time that a record waits in a buffer, in seconds.
-        target_seconds: the aimed time for processing all records in flight to the task.
-        keep_state: whether snapshots hold state; if not, they only commit output.
+        clock: returns the time in seconds, for waiting; virtual in a simulation.
+        timer: returns a more precise time in seconds, for the duration of work.
+        buffer_timeout: the maximum time of a record in an output buffer, in seconds.
+        target_seconds: the intended time for processing all records in flight to the task.
+        keep_state: whether snapshots contain state; if not, they only commit output.
     """
 
     clock: Callable[[], float]
@@ -86,17 +87,17 @@ class Task:
     """One parallel instance of a chain.
 
     Arguments:
-        id: numbers of the chain and of the subtask.
-        name: of the chain.
-        chain: the operators.
-        gate: the input channels.
-        outputs: the output channels, over all links.
+        id: the number of the chain and the index of the subtask.
+        name: the name of the chain.
+        chain: runs the operators of the chain.
+        gate: the input gate.
+        outputs: the output channels of all links.
         protocol: the snapshot protocol of this task.
         checkpoint_writer: makes captured state durable.
-        end_of_input: of this task.
-        listener: is notified when the input has ended.
-        settings: how the task runs.
-        source_input: the source's reader and splits, if the chain begins with a source.
+        end_of_input: tracks the end of this task's input.
+        listener: notified when the input has ended.
+        settings: the clocks and settings of the task.
+        source_input: the source's splits and readers; None if the chain begins with no source.
         in_flight: logs records that barriers overtake; None if no barrier overtakes records.
     """
 
@@ -145,10 +146,10 @@ class Task:
         self.snapshots = SnapshotDriver(
             protocol, gate, self.outputs, checkpoint_writer, capture, end_of_input, clock, in_flight
         )
-        #: Whether a barrier is sent at once, even if there is no room in the outputs.
+        #: Whether barriers overtake records, and so are sent even if there is no credit.
         self._barriers_overtake = in_flight is not None
         self.ended = False
-        #: Whether the task has nothing to do now.
+        #: Whether the task is waiting because it has nothing to do.
         self.waiting = False
 
     @property
@@ -173,37 +174,37 @@ class Task:
 
     @property
     def blocked_seconds(self) -> float:
-        """Return the time for which output has waited for room, until now, in seconds."""
+        """Return the total time for which output has waited for credits, in seconds."""
         return self.outputs.blocked_seconds
 
     # ---- from the JobManager
 
     def inject(self, number: int, kind: SnapshotKind) -> None:
-        """Begin a snapshot at this task, which reads a source."""
+        """Begin a snapshot at this source task."""
         self._mailbox.append(BarrierMail(Barrier(number, kind)))
         if self._barriers_overtake and not self.snapshots.busy:
-            # The barrier does not wait for room in the outputs.
+            # The barrier overtakes records, so it does not wait for credits.
             while self._mailbox:
                 self._handle_mail(self._mailbox.popleft())
 
     def assign(self, split: Split, position: Any = None) -> None:
-        """Read a split, from a position if it was read before."""
+        """Add a split to read, at `position` if the split was read before."""
         self._mailbox.append(SplitMail(split, position))
 
     def no_more_splits(self) -> None:
-        """Note that there are no more splits for this source."""
+        """Record that there are no more splits for this source task."""
         self._mailbox.append(NoMoreSplitsMail())
 
     def abort(self, number: int) -> None:
-        """Give up a snapshot."""
+        """Abort the snapshot `number`, since the JobManager has given it up."""
         self.snapshots.abort(number)
 
     def complete(self, number: int) -> None:
-        """Note that a snapshot is complete."""
+        """Handle that the snapshot `number` is complete."""
         self.snapshots.complete(number)
 
     def end_input(self, round: int) -> None:
-        """Run the end-of-input hooks, since the task's loop is quiet."""
+        """Run a round of end-of-input hooks, since no records are left in the task's loop."""
         self._mailbox.append(EndOfInputMail(round))
 
     def close_loop(self) -> None:
@@ -213,13 +214,16 @@ class Task:
     # ---- life
 
     def open(self) -> None:
-        """Open all functions."""
+        """Open all operators, and report if there is no input from outside of the loop."""
         self.chain.open()
         if self.end_of_input.in_loop and self.end_of_input.over:
-            self._listener.outside_ended(self)  # nothing ever comes from outside
+            self._listener.outside_ended(self)  # no channel comes from outside of the loop
 
     def close(self) -> None:
-        """Close functions, readers, writers and state; all of them, even if some raise."""
+        """Close operators, readers and state, all of them even if some raise an error.
+
+        Raises the first of the errors.
+        """
         root = self.root.operator
         closers = [(operator, operator.close) for operator in self.operators]
         if self.source_input is not None:
@@ -231,9 +235,10 @@ class Task:
     # ---- a step
 
     def step(self) -> bool:
-        """Make one piece of progress.
+        """Do one piece of work: process a slice, or handle an element or a message.
 
-        Returns False if there is nothing to do, or no room for output.
+        Returns:
+            False if there is nothing to do, or if output must wait for credits.
         """
         snapshots = self.snapshots
         if snapshots.timer is not None:
@@ -250,7 +255,8 @@ class Task:
             if backend.over_memory_limit:
                 return False
         if not clear:
-            # A barrier needs no room in the outputs: it waits there behind the records.
+            # Messages are handled even without credits: a barrier can wait in the output channels,
+            # behind the records.
             return bool(self._mailbox) and self._take_mail()
         if self.end_of_input.running:
             self._run_hooks()
@@ -265,9 +271,12 @@ class Task:
         return True
 
     def flush(self) -> bool:
-        """Seal and send everything, for a task that is about to wait.
+        """Seal all output buffers, flush the sinks, and send as far as credits allow.
 
-        Returns False if some of it must wait for room.
+        The task calls this before it waits.
+
+        Returns:
+            False if some output must wait for credits.
         """
         self.outputs.seal()
         for operator in self.operators:
@@ -281,7 +290,12 @@ class Task:
         self.outputs.push()
 
     def _receive(self, channel: InputChannel | None, element: Element) -> None:
-        """Handle an element of a channel; None if it was in the hands of this source."""
+        """Handle an element from the gate.
+
+        Arguments:
+            channel: the channel of the element; None for replayed records of the task's source.
+            element: the element.
+        """
         if isinstance(element, EncodedBatch):
             self.slices.start(self.chain.decode(element.payload), channel)
             self._send_due()
@@ -296,7 +310,7 @@ class Task:
             self._input_over()
 
     def _read(self, source_input: SourceInput) -> bool:
-        """Read the source; return False if it has nothing now."""
+        """Read the source, and process the records; return False if the source has none now."""
         if self.ended or self.snapshots.final_barrier_passed or self.snapshots.halted:
             return False
         if source_input.ended:
@@ -315,13 +329,14 @@ class Task:
             self.slices.start(RecordBatch(records), None, began)
             self._send_due()
             return True
-        # Nothing is due: wait until it is, unless the split has just ended.
+        # The source has no records now. If it has no time to wait for, such as after the end of a
+        # split, it is read again at once.
         return source_input.wake_at is None and not source_input.pumping
 
     # ---- mails
 
     def _take_mail(self) -> bool:
-        """Handle the next mail; return False if it has to wait."""
+        """Handle the first message of the mailbox; return False if it must wait."""
         if not self._may_handle_mail():
             return False
         self._handle_mail(self._mailbox.popleft())
@@ -351,7 +366,7 @@ class Task:
     # ---- the end of input
 
     def _input_over(self) -> None:
-        """Handle that all channels have ended, or all from outside of the loop."""
+        """Handle that all awaited channels have ended, or that the source has ended."""
         if self.end_of_input.in_loop:
             self._listener.outside_ended(self)
         elif not self.end_of_input.begin(1):
@@ -381,11 +396,11 @@ class Task:
         wait: Callable[[float | None], Awaitable[None]],
         pause: Callable[[], Awaitable[None]],
     ) -> None:
-        """Work until cancelled, which happens when the job is over.
+        """Run steps until cancelled, which happens when the job is over.
 
         Arguments:
-            wait: waits until the task is woken, or until a time on its clock.
-            pause: lets other tasks run.
+            wait: waits until the task is woken, or until a time on the task's clock.
+            pause: lets other tasks of the event loop run once.
         """
         yielded = self._timer()
         while True:
@@ -405,7 +420,10 @@ class Task:
             yielded = self._timer()
 
     def wake_at(self) -> float | None:
-        """Return when the task has work again; None if something else must happen before."""
+        """Return the time at which the task must be woken, in seconds; None if there is no such.
+
+        It is the time at which the source has records again, or at which an alignment times out.
+        """
         snapshots, times = self.snapshots, []
         held = (
             snapshots.final_barrier_passed
@@ -421,7 +439,7 @@ class Task:
         return min(times, default=None)
 
     def _has_work(self) -> bool:
-        """Return whether a flush has made work possible that was not possible before it."""
+        """Return whether the task can work again after a flush, because output was sent."""
         if any(backend.over_memory_limit for backend in self.backends.values()):
             return False
         return bool(

@@ -1,4 +1,4 @@
-"""All output channels of a task."""
+"""Send the output of a task over all of its output channels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["TaskOutputs"]
 
 
 class TaskOutputs:
-    """Send a task's output as far as its receivers have room, and measure how long it waits.
+    """Sends a task's output as far as credits allow, and measures how long it waits.
 
     Arguments:
-        channels: the output channels, over all links.
-        clock: seconds.
-        buffer_timeout: the longest time that a record waits in a buffer, in seconds.
-        on_waited: called when there is room again, with the seconds that the output has waited.
+        channels: the output channels of all links.
+        clock: returns the time in seconds.
+        buffer_timeout: the maximum time of a record in a buffer, in seconds.
+        on_waited: called when all waiting output was sent, with the seconds for which it waited.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class TaskOutputs:
         on_waited: Callable[[float], None],
     ) -> None:
         self.channels = channels
-        #: Seal the batches that are full, and those that have waited for the buffer timeout.
+        #: A function that seals the buffers that are full or have waited for `buffer_timeout`.
         self.seal_due = partial(seal_due, channels, clock, buffer_timeout)
         self._clock = clock
         self._on_waited = on_waited
@@ -39,17 +39,17 @@ class TaskOutputs:
 
     @property
     def blocked(self) -> bool:
-        """Return whether something waits for room."""
+        """Return whether some output waits for credits."""
         return self._blocked_since is not None
 
     @property
     def blocked_seconds(self) -> float:
-        """Return the time for which output has waited for room, until now, in seconds."""
+        """Return the total time for which output has waited for credits, in seconds."""
         since = self._blocked_since
         return self._blocked_seconds + (0.0 if since is None else self._clock() - since)
 
     def push(self) -> bool:
-        """Send sealed batches as far as credits allow; return False if some must wait."""
+        """Send sealed elements as far as credits allow; return False if some must wait."""
         clear = True
         for channel in self.channels:
             if channel.waiting and not channel.push():
@@ -68,17 +68,17 @@ class TaskOutputs:
         return clear
 
     def seal(self) -> None:
-        """Make batches of all that is in the buffers."""
+        """Make batches of all records in the output buffers."""
         for channel in self.channels:
             if channel.buffer:
                 channel.seal()
 
     def broadcast(self, element: Element, on_sent: Callable[[], None] | None = None) -> None:
-        """Send a marker on all channels, behind everything that was emitted.
+        """Send a marker on all channels, behind all records that were emitted.
 
         Arguments:
             element: the marker.
-            on_sent: called when it has left the task on all channels.
+            on_sent: called when the marker was sent on all channels.
         """
         for channel in self.channels:
             channel.mark(element)
