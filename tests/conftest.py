@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from typing import Any
 
@@ -33,6 +34,11 @@ settings.load_profile("penstock")
 # would compile this package again, for half of the time that it takes to start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell starts background commands with SIGINT ignored, and child processes inherit that. Tests
+# that send SIGINT would then never end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 #: Files that one process runs as a whole, by how their paths begin: those whose tests look at what
