@@ -1,8 +1,8 @@
-"""The work of a checkpoint writer between the records of its task, apart from writing snapshots.
+"""The work of a checkpoint writer between the batches of its task, except writing snapshots.
 
-Keyed state that has outgrown its memory is evicted. Ahead of a snapshot, entries are flushed and
-files are prepared, so that less is left to be done when its barrier comes. Each kind of work is a
-`BackgroundWork`; the checkpoint writer runs the first one that is wanted.
+Entries of keyed state are evicted when the state exceeds its memory limit. Before a snapshot,
+entries are flushed and files are prepared, so that less work is left when the barrier arrives.
+Each kind of work is a `BackgroundWork`. The checkpoint writer runs the first kind that is wanted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = [
     "drive",
 ]
 
-#: An announced snapshot is not waited for any more when it is this late, in seconds.
+#: The time after which an announced snapshot that has not begun is no longer expected, in seconds.
 LATE_SECONDS = 0.1
-#: A snapshot that is announced later than this before it is due leaves no time for work ahead.
+#: The minimum time between an announcement and its snapshot for work ahead, in seconds.
 LEAST_LEAD_SECONDS = 0.05
 
-#: Runs a blocking call off the event loop.
+#: A function that runs a blocking call off the event loop.
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
-#: Lets others of the event loop run once.
+#: A function that lets the other coroutines of the event loop run once.
 Pause = Callable[[], Awaitable[None]]
 
 
@@ -44,10 +44,10 @@ async def drive(
     """Run a generator of slices, and return its result.
 
     Arguments:
-        steps: yields None after a slice, so that others run; or a blocking function, whose result
-            or exception it is given.
+        steps: yields None after a slice, so that other coroutines run. Or it yields a blocking
+            function, and receives the result or the exception of that function.
         offload: runs a blocking function off the event loop.
-        pause: lets others run.
+        pause: lets other coroutines run.
     """
     answer: Any = None
     failure: BaseException | None = None
@@ -67,14 +67,14 @@ async def drive(
 
 
 class LeadTime:
-    """When a task has time to work ahead of its next snapshot.
+    """Decides when a task has time for work ahead of its next snapshot.
 
-    There is time while a snapshot is announced and has not come, and while the task is idle.
+    There is time after a snapshot was announced and before it begins, and while the task is idle.
 
     Arguments:
-        clock: seconds.
-        scheduler: knows whether the worker has anything to do.
-        writing: whether a snapshot of the task is being written.
+        clock: returns the time in seconds.
+        scheduler: returns whether the worker is idle.
+        writing: returns whether a snapshot of the task is being written.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class LeadTime:
         self._idle = False
 
     def announce(self, seconds: float) -> bool:
-        """Expect a snapshot; return whether it leaves time for work ahead.
+        """Expect a snapshot; return whether there is time for work before it.
 
         Arguments:
-            seconds: time until it is due.
+            seconds: the time until the snapshot is due, in seconds.
         """
         if seconds < LEAST_LEAD_SECONDS:
             return False
@@ -101,24 +101,27 @@ class LeadTime:
         return True
 
     def set_idle(self, idle: bool) -> None:
-        """Note whether the task has nothing else to do."""
+        """Set whether the task has nothing else to do."""
         self._idle = idle
 
     def is_open(self) -> bool:
-        """Return whether there may be time."""
+        """Return whether there may be time for work ahead of a snapshot."""
         return not self._writing() and (self._idle or self._clock() < self._until)
 
     def snapshot_is_due(self) -> bool:
-        """Return whether an announced snapshot has not come yet; then busy tasks write, too."""
+        """Return whether a snapshot was announced and has not begun.
+
+        In that case, busy tasks work ahead, too.
+        """
         return self._clock() < self._until and not self._writing()
 
     def worker_is_quiet(self) -> bool:
-        """Return whether the task is idle, and nothing else in its worker has work."""
+        """Return whether the task is idle and no other part of its worker has work."""
         return self._idle and not self._writing() and self._scheduler.quiet()
 
 
 class BackgroundWork(ABC):
-    """One kind of work on one keyed backend."""
+    """One kind of background work on one keyed backend."""
 
     def __init__(self, backend: KeyedBackend, lead_time: LeadTime) -> None:
         self._backend = backend
@@ -126,49 +129,54 @@ class BackgroundWork(ABC):
 
     @abstractmethod
     def is_wanted(self) -> bool:
-        """Return whether there is something to do now."""
+        """Return whether there is work of this kind to do now."""
 
     @abstractmethod
     async def run(self, offload: Offload, pause: Pause) -> None:
-        """Do it, or a part of it."""
+        """Do this work, or a part of it.
+
+        Arguments:
+            offload: runs a blocking call off the event loop.
+            pause: lets the other coroutines of the event loop run once.
+        """
 
 
 class Eviction(BackgroundWork):
-    """Evict entries while the backend has more than its budget of memory; records wait for it."""
+    """Evicts entries while the backend exceeds its memory limit; records wait meanwhile."""
 
     def is_wanted(self) -> bool:
         """Return whether the backend is over its memory limit."""
         return self._backend.over_memory_limit
 
     async def run(self, offload: Offload, pause: Pause) -> None:
-        """Evict entries until the backend is within its limit."""
+        """Evict entries until the backend is within its memory limit."""
         await drive(self._backend.evict(), offload, pause)
 
 
 class CheckpointPreparation(BackgroundWork):
-    """Begin the files of a snapshot before its barrier comes."""
+    """Begins the files of an announced snapshot before its barrier arrives."""
 
     def is_wanted(self) -> bool:
         """Return whether files can be begun for an announced snapshot."""
         return self._backend.wants_preparation and self._lead_time.snapshot_is_due()
 
     async def run(self, offload: Offload, pause: Pause) -> None:
-        """Begin the files."""
+        """Begin the files of the announced snapshot."""
         await drive(self._backend.prepare_checkpoint(), offload, pause)
 
 
 class EagerFlush(BackgroundWork):
-    """Write entries that have changed before a snapshot needs them; may stop after any slice."""
+    """Writes changed entries before a snapshot needs them; it can stop after any slice."""
 
     def is_wanted(self) -> bool:
-        """Return whether entries have changed and there is time."""
+        """Return whether there are changed entries and time to write them."""
         lead = self._lead_time
         return self._backend.wants_eager_flush and (
             lead.snapshot_is_due() or lead.worker_is_quiet()
         )
 
     async def run(self, offload: Offload, pause: Pause) -> None:
-        """Flush entries, until there is no more time."""
+        """Write changed entries until there are none left, or there is no more time."""
         del offload
         lead = self._lead_time
         for _ in self._backend.flush_eagerly():
@@ -177,23 +185,23 @@ class EagerFlush(BackgroundWork):
                 if self._backend.wants_preparation:
                     return
                 continue
-            # Twice: a task that slept until now is awake after the first pause, and at work
-            # after the second.
+            # Two pauses are needed. A task that slept until now wakes in the first pause, and
+            # works in the second.
             await pause()
             if not lead.worker_is_quiet():
                 return
 
 
 class Checksums(BackgroundWork):
-    """Compute the checksums of files that the next snapshot will hold."""
+    """Computes the checksums of files that the next snapshot will contain."""
 
     def is_wanted(self) -> bool:
-        """Return whether checksums are missing and there is time."""
+        """Return whether checksums are missing and there is time to compute them."""
         lead = self._lead_time
         return self._backend.wants_checksums and (lead.snapshot_is_due() or lead.worker_is_quiet())
 
     async def run(self, offload: Offload, pause: Pause) -> None:
-        """Compute checksums, until there is no more time."""
+        """Compute checksums until none is missing, or there is no more time."""
         while await drive(self._backend.compute_checksum(), offload, pause):
             if not self._lead_time.is_open():
                 return

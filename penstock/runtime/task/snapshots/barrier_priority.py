@@ -1,15 +1,16 @@
 """Schedule the tasks of a worker so that barriers travel quickly.
 
-The tasks of a worker share one core. A barrier waits behind the records in front of it, at each
-task on its way. At full load that is tens of milliseconds of work, and the tasks that the barrier
-has passed compete with the tasks that it has not. So there is an order between tasks:
+The tasks of a worker share one core. At each task, a barrier waits behind the records in front of
+it. At full load, processing these records takes tens of milliseconds. Meanwhile the tasks that
+have captured their state compete for the core with the tasks that have not. So tasks have
+priorities:
 
-* Shortly before an announced barrier is due, sources yield to all other tasks of their worker. The
-  records in flight become fewer before the barrier comes.
-* When a task has made its cut, it yields to the tasks that have not.
+* Shortly before an announced barrier is due, source tasks yield to all other tasks of their worker.
+  So there are fewer records in flight when the barrier begins.
+* A task that has captured its state yields to the tasks that have not.
 
-A task yields only while another one has something to do, so it leaves no core idle. It yields for
-a limited time, so that a task that is always busy does not hold back a source.
+A task yields only while another task has work, so the core is never idle. It yields for a limited
+time, so that a task that is always busy cannot stop a source.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from penstock.runtime.system.signal import Signal
 
 __all__ = ["BarrierPriority", "PrioritizedTask"]
 
-#: Sources yield from this time before a barrier is due. It is a share of the time since the
-#: announcement if that is short.
+#: The time before a barrier is due from which source tasks yield, in seconds. `DRAIN_SHARE` limits
+#: it to a share of the time between the announcement and the barrier.
 DRAIN_SECONDS, DRAIN_SHARE = 0.02, 4 / 5
-#: The longest time for which tasks yield because of one snapshot.
+#: The maximum time for which tasks yield because of one snapshot, in seconds.
 LONGEST_SECONDS = 0.05
 
 
 class PrioritizedTask(Protocol):
-    """A task as the order depends on it."""
+    """The properties of a task that decide about its priority."""
 
     @property
     def last_snapshot(self) -> int:
-        """The number of the newest snapshot that the task has made its cut for."""
+        """The number of the newest snapshot for which the task has captured its state."""
 
     @property
     def is_source(self) -> bool:
@@ -41,42 +42,43 @@ class PrioritizedTask(Protocol):
 
     @property
     def runnable(self) -> bool:
-        """Whether the task has something to do."""
+        """Whether the task has work to do now."""
 
     def flush(self) -> None:
         """Send the records in the task's output buffers."""
 
 
 class BarrierPriority:
-    """The order between the tasks of one worker.
+    """Decides which tasks of a worker yield to other tasks while a snapshot begins.
 
     Arguments:
         tasks: all tasks of the worker.
-        clock: seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, tasks: Sequence[PrioritizedTask], clock: Callable[[], float]) -> None:
         self._tasks = tasks
         self._clock = clock
-        #: The snapshot that tasks yield for, and until when.
+        #: The number of the snapshot for which tasks yield.
         self._number = 0
+        #: The time until which tasks yield, in seconds.
         self._until = 0.0
-        #: The announced snapshot, and from when sources yield for it.
+        #: The number of the announced snapshot, and the time from which sources yield for it.
         self._announced, self._drain_at = 0, 0.0
         self._yielding: list[Signal] = []
 
     def announce(self, number: int, seconds: float) -> None:
-        """Expect a barrier.
+        """Expect a barrier, so that sources yield shortly before it is due.
 
         Arguments:
-            number: of its snapshot.
-            seconds: time until it is due.
+            number: the number of the snapshot.
+            seconds: the time until the barrier is due, in seconds.
         """
         drain = min(DRAIN_SECONDS, seconds * DRAIN_SHARE)
         self._announced, self._drain_at = number, self._clock() + seconds - drain
 
     async def yield_to_others(self, task: PrioritizedTask) -> None:
-        """Return when no other task goes first."""
+        """Wait until the task need not yield to other tasks."""
         self._begin()
         if self._must_yield(task):
             task.flush()
@@ -91,12 +93,15 @@ class BarrierPriority:
             self.reconsider()
 
     def reconsider(self) -> None:
-        """Wake the tasks that yield, to look again; for when a task starts to wait."""
+        """Wake the yielding tasks, so that they check their priority again.
+
+        It is called when another task has no more work.
+        """
         for signal in self._yielding:
             signal.set()
 
     def _begin(self) -> None:
-        """Find out whether a barrier has come or is about to come."""
+        """Start a period of yielding if a barrier has arrived or is due soon."""
         newest = max(task.last_snapshot for task in self._tasks)
         now = self._clock()
         if now >= self._drain_at:

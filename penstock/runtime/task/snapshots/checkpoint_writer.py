@@ -1,11 +1,11 @@
 """Write the snapshots of a task in the background, one after the other.
 
-The task captures its state at the barrier, and records flow again. The checkpoint writer then
-writes what was captured, in slices between batches, and calls blocking functions off the event
-loop. A snapshot with records in flight is complete when their logs are written, which happens last.
+The task captures its state at the barrier, and then processes records again. The checkpoint writer
+writes the captured state in slices between batches. It calls blocking functions off the event loop.
+The in-flight logs of a snapshot are written last.
 
-The checkpoint writer keeps sinks' durable output until a snapshot that holds it is complete. So the
-output that an aborted snapshot staged is acknowledged with the next one.
+The checkpoint writer remembers the committables of sinks until a snapshot that contains them is
+complete. If a snapshot is aborted, its committables are acknowledged with the next snapshot.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class CheckpointWriter:
     """Makes the snapshots of one task durable, in order.
 
     Arguments:
-        subtask: index of the subtask.
-        lineage: of the run's snapshots.
-        attempt: number of the execution attempt.
-        backends: keyed state, by operator uid.
-        responder: reports the outcome.
-        paths: where the files of snapshots are.
-        clock: seconds.
-        write_scheduler: shared by all writers of the worker; None if there is no other.
-        inline_threshold: a log up to this size travels in the manifest, in bytes.
+        subtask: the index of the subtask.
+        lineage: the lineage of the run's snapshots.
+        attempt: the number of the execution attempt.
+        backends: the keyed state of the task's operators, by uid.
+        responder: reports to the JobManager whether a snapshot was written.
+        paths: the paths of the files of snapshots.
+        clock: returns the time in seconds.
+        write_scheduler: shared by all writers of the worker; None if there is no other writer.
+        inline_threshold: the maximum size of a log that is stored in the manifest, in bytes.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class CheckpointWriter:
         self._scheduler = write_scheduler or WriteScheduler(clock, lambda: 0, lambda: True)
         self._writer = TaskSnapshotWriter(subtask, lineage, attempt, paths, clock, inline_threshold)
         self._subtask = subtask
-        #: Snapshots whose state is to be written. The first one may be in writing.
+        #: The snapshots whose state is not written yet. The first of them may be in progress.
         self._snapshots: deque[TaskSnapshot] = deque()
-        #: Snapshots whose state is written, and whose logs are being taken or are to be written.
+        #: The snapshots whose state is written, but whose logs are not complete or not written.
         self._logging: deque[TaskSnapshot] = deque()
         self._uncommitted: list[Committable] = []
         lead = self._lead_time = LeadTime(clock, self._scheduler, lambda: bool(self._snapshots))
         keyed = backends.values()
         self._evictions = [Eviction(backend, lead) for backend in keyed]
-        #: By priority.
+        #: The kinds of work ahead of a snapshot for each backend, the most urgent kind first.
         self._work_ahead: list[BackgroundWork] = [
             kind(backend, lead)
             for kind in (CheckpointPreparation, EagerFlush, Checksums)
@@ -87,45 +87,46 @@ class CheckpointWriter:
 
     @property
     def pending(self) -> bool:
-        """Return whether a snapshot is to be written now."""
+        """Return whether there is a snapshot, or a complete log, to write now."""
         return bool(self._snapshots) or self._logs_are_taken()
 
     def prepare(self, number: int, seconds: float) -> None:
-        """Work ahead for a snapshot that is announced, even while the task is busy.
+        """Announce a snapshot, so that the writer works ahead even while the task is busy.
 
         Arguments:
-            number: of the snapshot.
-            seconds: time until it is due. If it is short, nothing is done ahead.
+            number: the number of the snapshot.
+            seconds: the time until the snapshot is due, in seconds. If it is too short, the writer
+                does not work ahead.
         """
         if self._lead_time.announce(seconds):
             for uid, backend in self._backends.items():
                 backend.announce_snapshot(number, seconds, self._writer.folder(number, uid))
 
     def set_idle(self, idle: bool) -> None:
-        """Note whether the task has nothing else to do."""
+        """Set whether the task has nothing else to do."""
         self._lead_time.set_idle(idle)
 
     def add(self, snapshot: TaskSnapshot) -> None:
-        """Write this snapshot after those that were added before it."""
+        """Queue a snapshot, which is written after all snapshots that were added before."""
         self._snapshots.append(snapshot)
 
     def start_log(self, number: int, logs: Iterable[InFlightLog]) -> None:
-        """Add logs to a snapshot, which is not complete before `end_log`."""
+        """Add logs to a snapshot, which is not acknowledged before `end_log` is called."""
         for snapshot in self._numbered(number):
             snapshot.start_logs(logs)
 
     def end_log(self, number: int) -> None:
-        """Note that all logs of a snapshot are taken."""
+        """Record that all logs of a snapshot are complete, so that they can be written."""
         for snapshot in self._numbered(number):
             snapshot.end_logs()
 
     def abort(self, number: int) -> None:
-        """Give a snapshot up: its state is still written, but no checkpoint is made of it."""
+        """Abort a snapshot: its state is still written, but the snapshot is not acknowledged."""
         for snapshot in self._numbered(number):
             snapshot.abort()
 
     def complete(self, number: int) -> None:
-        """Forget the output that is in a complete snapshot, since the JobManager commits it."""
+        """Forget the committables of a complete snapshot, since the JobManager commits them."""
         self._uncommitted = [item for item in self._uncommitted if item.snapshot > number]
 
     def _numbered(self, number: int) -> Iterator[TaskSnapshot]:
@@ -134,15 +135,15 @@ class CheckpointWriter:
     # ---- work in the background
 
     def has_work(self) -> bool:
-        """Return whether `work` would do something now."""
+        """Return whether `work` has something to do now."""
         return self.pending or self._background_work() is not None
 
     async def work(self, offload: Offload, pause: Pause) -> None:
-        """Do one piece of work, the most urgent first.
+        """Do the most urgent piece of work.
 
         Arguments:
             offload: runs a blocking call off the event loop.
-            pause: lets others of the event loop run once.
+            pause: lets the other coroutines of the event loop run once.
         """
         if self._logs_are_taken():
             await self._finish(self._logging[0], offload, pause)
@@ -169,8 +170,8 @@ class CheckpointWriter:
         committables = await self._writer.write_state(snapshot, offload, after_slice)
         self._uncommitted += committables
         if snapshot.logging or self._logging:
-            # The logs end when the barrier has come back through the loop, which may take long.
-            # Entries can be evicted meanwhile, or the loop might wait for just that.
+            # The logs are complete when the barrier has come back through the loop, which may take
+            # long. The writer does not wait for that: the loop itself may wait for an eviction.
             self._logging.append(snapshot)
         else:
             await self._finish(snapshot, offload, pause)
@@ -178,13 +179,13 @@ class CheckpointWriter:
 
     async def _after_slice(self, pause: Pause) -> None:
         if any(backend.over_memory_limit for backend in self._backends.values()):
-            # The task's own records wait for this snapshot, which frees memory.
+            # The task waits for memory, which this snapshot frees, so the next slice is urgent.
             await pause()
         else:
             await self._scheduler.after_slice(pause)
 
     async def _finish(self, snapshot: TaskSnapshot, offload: Offload, pause: Pause) -> None:
-        """Write the logs of a snapshot, if it has any, and report the outcome."""
+        """Write the logs of a snapshot, and then acknowledge or decline the snapshot."""
         log_bytes = await self._writer.write_logs(snapshot, offload, pause)
         if snapshot.problem is not None:
             self._responder.decline(snapshot.number, snapshot.problem)

@@ -1,8 +1,8 @@
 """Log the records that a barrier overtakes inside a task.
 
-With unaligned snapshots a record is in flight in one of four places. It is in an input channel,
-which logs it (`RecordedChannel`). It is in the batch in processing, or in an output channel, and is
-logged here. Or it comes later, behind the barrier.
+With unaligned snapshots, a barrier overtakes records in three places. Records in an input channel
+are logged by the channel (`RecordedChannel`). Records in the current batch of the task and in its
+output channels are logged by this module.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["REPLAY_BYTES", "BarrierRelay", "InFlightRecorder"]
 
-#: A snapshot during the replay of larger logs waits for the end of the replay. The unreplayed rest
-#: is logged again, and must be held in memory for that.
+#: The maximum size of replayed logs, in bytes, during whose replay a snapshot may be taken. Such a
+#: snapshot logs the rest again and holds it in memory. With larger logs, snapshots wait for the end
+#: of the replay.
 REPLAY_BYTES = 32 << 20
 
 
 class BarrierRelay:
     """Notifies the tasks of a worker of barriers, one task after the other.
 
-    A barrier that overtakes is at the next task of the worker at once, and at the task behind it
-    when that task has captured its state. If each task notified the next one directly, the stack
-    would become as deep as the job is long. If each waited for its turn to work, the barrier would
-    wait for slow functions.
+    A barrier that overtakes records arrives at the next task of the worker at once. That task
+    captures its state and sends the barrier to the task behind it. If each task notified the next
+    one directly, a long job would overflow the stack. If a task handled the barrier in its own next
+    step, the barrier would wait for slow functions.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class BarrierRelay:
         self._running = False
 
     def __call__(self, notify: Callable[[], None]) -> None:
-        """Call a function now, or after the calls that are running."""
+        """Call a function now, or after the function that is being called."""
         self._waiting.append(notify)
         if self._running:
             return
@@ -53,15 +54,15 @@ class BarrierRelay:
 
 
 class InFlightRecorder:
-    """Logs the batch in processing and the output channels of one task.
+    """Logs the current batch and the output channels of one task.
 
     Arguments:
-        relay: of all tasks of the worker.
-        subtask: index of the subtask.
-        timeout: after this alignment time barriers overtake records, in seconds.
-        own_edge: under which a source logs the records that it has read and not processed.
-        encode: encodes a batch.
-        keep: whether the logs hold the records, and not only their number.
+        relay: the relay that all tasks of the worker share.
+        subtask: the index of the subtask.
+        timeout: the alignment time after which barriers overtake records, in seconds.
+        own_edge: the edge in logs of records that a source has read but not processed.
+        encode: returns the bytes of a batch.
+        keep: whether the logs store the records, and not only their number.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class InFlightRecorder:
         self._encode, self._keep = encode, keep
 
     def overtake(self, outputs: Sequence[OutputChannel], barrier: Barrier) -> list[InFlightLog]:
-        """Send a barrier ahead of everything that waits in the outputs; return logs of that."""
+        """Send a barrier ahead of all records in the output channels, and log these records."""
         logs: list[InFlightLog] = []
         for output in outputs:
             batches = output.overtake(barrier)
@@ -90,11 +91,11 @@ class InFlightRecorder:
     def in_hand(
         self, batches: Iterable[tuple[InputChannel | None, RecordBatch]]
     ) -> list[InFlightLog]:
-        """Return logs of the batches that the task has taken and not processed.
+        """Return logs of the batches that the task has taken but not processed.
 
         Arguments:
-            batches: each with the channel that it came from; None if the task's source read it.
-                The rest of the current batch comes first, then batches that are being replayed.
+            batches: each batch with its channel, which is None if the task's source read the
+                batch. The rest of the current batch comes before batches that are being replayed.
         """
         logs: list[InFlightLog] = []
         for channel, group in groupby(batches, key=itemgetter(0)):

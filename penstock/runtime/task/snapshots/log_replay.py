@@ -1,8 +1,8 @@
-"""Replay the records that were in flight to a restored task, before it reads any input.
+"""Replay the in-flight logs of a restored task, before it reads any input.
 
-A log belongs to an edge, which is found by the uids at its ends and the number of the consumer's
-input. It does not matter whether the edge is a back-edge now. If the consumer's parallelism has
-changed, every subtask reads all logs of the edge and takes its share.
+A log belongs to an edge. The uids of the operators at its ends and the index of the consumer's
+input identify the edge, even if it is no back-edge any more. If the consumer's parallelism has
+changed, each subtask reads all logs of the edge and selects its share of the records.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["LogReplayer", "RestoredLog"]
 
 @dataclass(frozen=True)
 class RestoredLog:
-    """A log in a snapshot.
+    """An in-flight log of the snapshot from which the job is restored.
 
     Arguments:
-        log: its handle.
-        folder: of the snapshot.
-        rescaled: whether the consumer's parallelism has changed.
+        log: the handle of the log.
+        folder: the folder of the snapshot.
+        rescaled: whether the consumer's parallelism has changed since the snapshot.
     """
 
     log: LogHandle
@@ -43,13 +43,13 @@ class RestoredLog:
 
 
 class LogReplayer:
-    """Read logs for the tasks of one worker.
+    """Reads in-flight logs for the tasks of one worker.
 
     Arguments:
-        code: the job, for key selectors and partitioners.
+        code: the code of the job, which has key selectors and partitioners.
         plan: the execution graph.
         codec: decodes batches.
-        subtask: the worker's slot.
+        subtask: the index of the worker's slot.
     """
 
     def __init__(self, code: JobCode, plan: ExecutionGraph, codec: Codec, subtask: int) -> None:
@@ -58,7 +58,15 @@ class LogReplayer:
     def replay(
         self, chain: int, gate: InputGate, logs: list[RestoredLog]
     ) -> Iterator[tuple[InputChannel | None, RecordBatch]]:
-        """Yield the batches of the logs, each with the channel that it counts for."""
+        """Yield the batches of the logs, each with the channel on which it was in flight.
+
+        The channel is None for records that the task's own source had read.
+
+        Arguments:
+            chain: the number of the task's chain.
+            gate: the input gate of the task.
+            logs: the logs to replay, in order.
+        """
         for restored in logs:
             link = self._link(chain, restored.log)
             channel, take = None, None
@@ -66,7 +74,7 @@ class LogReplayer:
                 channel = next(c for id, c in gate.channels.items() if id.link == link.id)
                 take = self._share(link) if restored.rescaled else None
             elif restored.log.input != OWN_INPUT:
-                continue  # the edge is gone, which was allowed when the job was resumed
+                continue  # the edge no longer exists, which was checked when the job was resumed
             elif restored.rescaled:
                 take = self._round_robin_share(chain)
             for payload in read_log(restored.log, restored.folder):
@@ -79,7 +87,7 @@ class LogReplayer:
     def _link(self, chain: int, log: LogHandle) -> Link | None:
         links = [self._plan.links[number] for number in self._plan.chains[chain].inputs]
         same = [link for link in links if (link.producer, link.input) == (log.producer, log.input)]
-        # Two edges may differ in their partitioning only.
+        # Two edges may have the same ends, and differ only in their partitioning.
         alike = [link for link in same if link.partitioning.value == log.partitioning]
         return next(iter(alike or same), None)
 

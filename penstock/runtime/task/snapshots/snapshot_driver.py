@@ -1,7 +1,7 @@
 """Drive the snapshot protocol of a task: deliver events to it, and execute its commands.
 
-The protocol is pure (`penstock.snapshot.protocols`). This is where its commands block channels,
-capture state, send barriers and take logs.
+The protocol does no I/O itself (`penstock.snapshot.protocols`). It returns commands, and the driver
+blocks channels, captures state, sends barriers and starts logs.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ __all__ = ["SnapshotDriver"]
 
 
 class SnapshotDriver:
-    """The snapshots of one task.
+    """Runs the snapshot protocol of one task.
 
     Arguments:
-        protocol: the snapshot protocol of this task.
-        gate: the task's input channels.
+        protocol: the snapshot protocol of the task.
+        gate: the task's input gate.
         outputs: the task's output channels.
         writer: makes captured state durable.
         capture: captures the task's state.
-        end_of_input: no snapshot is taken while end-of-input hooks run.
-        clock: seconds.
+        end_of_input: returns whether end-of-input hooks are running, since no state is captured
+            meanwhile.
+        clock: returns the time in seconds.
         in_flight: logs records that barriers overtake; None if no barrier overtakes records.
     """
 
@@ -77,20 +78,22 @@ class SnapshotDriver:
         self._end_of_input = end_of_input
         self._clock = clock
         self._in_flight = in_flight
-        #: Events that the protocol has not handled yet. It handles one after the other.
+        #: The events that the protocol has not handled yet, in order.
         self.events: deque[Event] = deque()
         self._notifying = False
-        #: When the alignment of a snapshot times out, with the number of the snapshot.
+        #: The time at which the alignment of a snapshot times out, in seconds, and the number of
+        #: the snapshot.
         self.timer: tuple[float, int] | None = None
-        #: Whether the protocol has halted the task: it emits nothing that no input causes.
+        #: Whether the protocol has halted the task. A halted task reads no source and runs no
+        #: end-of-input hooks.
         self.halted = False
         self._kinds: dict[int, SnapshotKind] = {}
-        #: The newest snapshot whose barrier has arrived and whose state is not captured, and when
-        #: that barrier arrived.
+        #: The number of the newest snapshot whose barrier has arrived but whose state is not
+        #: captured, and the time at which its first barrier arrived.
         self._aligning: tuple[int, float] | None = None
-        #: The newest snapshot whose state is captured.
+        #: The number of the newest snapshot whose state is captured.
         self.last_snapshot = 0
-        #: Whether a final barrier has passed, behind which a source emits nothing.
+        #: Whether the final barrier has passed; a source emits no records after it.
         self.final_barrier_passed = False
         for channel in gate.recorded.values():
             channel.report_barriers(self.barrier_announced)
@@ -99,8 +102,9 @@ class SnapshotDriver:
     def busy(self) -> bool:
         """Return whether no state can be captured now.
 
-        That is so while hooks run, or logs are replayed: the records that they are about to emit
-        are in no state and in no log. The rest of a short replay can be logged again.
+        This is the case while end-of-input hooks run or logs are replayed, because records that are
+        emitted later are neither in the state nor in a log. It is not the case if the rest of the
+        replayed logs is small enough to be logged again.
         """
         if self._end_of_input.running:
             return True
@@ -110,18 +114,18 @@ class SnapshotDriver:
     # ---- events
 
     def inject(self, barrier: Barrier) -> None:
-        """Begin a snapshot at this task, which reads a source."""
+        """Begin a snapshot at this source task."""
         self._kinds[barrier.number] = barrier.kind
         self.notify(BarrierArrived(None, barrier.number))
 
     def barrier_arrived(self, channel: Hashable, barrier: Barrier) -> None:
-        """Handle a barrier that was taken from a channel."""
+        """Handle a barrier that the task has taken from a channel."""
         self._record_barrier(barrier)
         align = barrier.kind is not SnapshotKind.CHECKPOINT
         self.notify(BarrierArrived(channel, barrier.number, align))
 
     def barrier_announced(self, channel: Hashable, barrier: Barrier) -> None:
-        """Handle a barrier that is in a channel, maybe behind records."""
+        """Handle a barrier that was put into a channel; records may still wait before it."""
         self._record_barrier(barrier)
         self.events.append(BarrierAnnounced(channel, barrier.number, barrier.urgent))
         if self._in_flight is None:
@@ -131,12 +135,12 @@ class SnapshotDriver:
         self._gate.wake()
 
     def abort(self, number: int) -> None:
-        """Give up a snapshot."""
+        """Abort the snapshot `number`, since the JobManager has given it up."""
         self.notify(SnapshotAborted(number))
         self._writer.abort(number)
 
     def complete(self, number: int) -> None:
-        """Note that a snapshot is complete."""
+        """Handle that the snapshot `number` is complete."""
         self._writer.complete(number)
         self.notify(SnapshotCompleted(number))
 
@@ -147,9 +151,9 @@ class SnapshotDriver:
             self.notify(AlignmentTimedOut(number))
 
     def notify(self, event: Event | None = None) -> None:
-        """Deliver an event to the protocol and execute its commands.
+        """Deliver an event to the protocol, and execute the commands that it returns.
 
-        Events that are raised meanwhile are queued, and so are all events while the task is busy.
+        Events that occur meanwhile are queued. While `busy` is true, all events are queued.
         """
         if event is not None:
             self.events.append(event)

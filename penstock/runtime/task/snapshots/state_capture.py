@@ -18,20 +18,20 @@ __all__ = ["StateCapture"]
 
 
 class StateCapture:
-    """All that a task's part of a snapshot is made of.
+    """Captures the state of a task as a task snapshot.
 
-    Capturing is quick and happens between two slices. The checkpoint writer writes the
-    captured state while records flow again.
+    Capturing is fast and happens between two slices. Afterwards the task processes records again,
+    and the checkpoint writer writes the captured state.
 
     Arguments:
-        chain: the operators, whose sinks have staged output.
-        backends: keyed state by operator uid.
-        gate: the input channels.
-        source_input: the source's splits, if the chain begins with a source.
-        end_of_input: whether the end-of-input hooks have run.
-        slices: the batch in processing.
-        in_flight: logs that batch, if barriers may overtake records.
-        keep_state: whether the snapshot holds state; if not, it only commits output.
+        chain: has the operators, among them sinks with staged output.
+        backends: the keyed state of the operators, by uid.
+        gate: the input gate.
+        source_input: the source's splits; None if the chain begins with no source.
+        end_of_input: has the number of rounds of end-of-input hooks that have run.
+        slices: has the current batch.
+        in_flight: logs the current batch; None if no barrier overtakes records.
+        keep_state: whether snapshots contain state; if not, they only commit output.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class StateCapture:
         self.keep_state = keep_state
 
     def capture(self, number: int, kind: SnapshotKind, aligned_seconds: float) -> TaskSnapshot:
-        """Return the task's part of a snapshot.
+        """Capture the state of the task now, and return it as a task snapshot.
 
         Arguments:
-            number: of the snapshot.
-            kind: of the snapshot.
-            aligned_seconds: time since the first barrier of the snapshot.
+            number: the number of the snapshot.
+            kind: the kind of the snapshot.
+            aligned_seconds: the time since the first barrier of the snapshot arrived, in seconds.
         """
         end, uid = self._end_of_input, self._chain.uid
         channels = self._gate.channels.values()
@@ -89,7 +89,7 @@ class StateCapture:
                     snapshot.staged[operator.context.uid] = staged
         operator_at_work.set(None)
         if self._in_flight is not None:
-            # The barrier came in the middle of a batch, or of a replay.
+            # The barrier may have arrived in the middle of a batch, or of a replay.
             in_hand = [*self._slices.unprocessed(), *self._gate.rest_of_replay()]
             snapshot.logs.extend(self._in_flight.in_hand(in_hand))
         return snapshot

@@ -1,4 +1,4 @@
-"""One task's part of a snapshot: the state captured at the barrier, and its durable handles."""
+"""A task snapshot: the state that a task captured at the barrier, and the handles of its files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ __all__ = ["Acknowledgement", "CheckpointResponder", "TaskSnapshot"]
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A task's part of a snapshot, durable.
+    """The report that a task snapshot is durable, for the JobManager.
 
     Arguments:
-        number: of the snapshot.
-        handles: the state of the task's operators.
-        committables: all output that is staged and not known to be in a complete snapshot.
-        size: number of bytes written and linked.
-        aligned_seconds: time from the first barrier to the capture.
-        blocked_seconds: for each input channel, the time for which it was blocked.
-        write_seconds: time that writing took.
-        final: whether the snapshot is the job's last.
-        log_records: number of records in all logs.
-        log_bytes: size of these logs.
-        loop: from which the end of the task's loop is detected; None if it is in no loop.
+        number: the number of the snapshot.
+        handles: the handles of the operators' state.
+        committables: all staged output that is not known to be in a complete snapshot.
+        size: the number of bytes that were written, and of bytes that were linked.
+        aligned_seconds: the time from the first barrier to the capture, in seconds.
+        blocked_seconds: for each input channel, the seconds for which it was blocked.
+        write_seconds: the time for writing the snapshot, in seconds.
+        final: whether the snapshot is the last of the job.
+        log_records: the number of records in all logs.
+        log_bytes: the total size of the logs, in bytes.
+        loop: the status from which the JobManager detects the end of the task's loop; None if the
+            task is in no loop.
     """
 
     number: int
@@ -51,10 +52,10 @@ class CheckpointResponder(Protocol):
     """Reports a task's snapshots to the JobManager. (Flink: `CheckpointResponder`.)"""
 
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
-        """Report that a task's part of a snapshot is durable."""
+        """Report that a task snapshot is durable."""
 
     def decline(self, number: int, reason: str) -> None:
-        """Report that a task's part of a snapshot cannot be made durable."""
+        """Report that a task snapshot cannot be made durable, with the reason."""
 
 
 @dataclass
@@ -62,26 +63,27 @@ class TaskSnapshot:
     """The state that a task captured at a barrier, and the progress of writing it.
 
     Arguments:
-        number: of the snapshot.
-        kind: of the snapshot.
-        root: uid of the task's first operator.
-        hooked: uids of the operators with an end-of-input hook.
-        ended: round of end-of-input hooks that has run; see `OperatorHandle`.
-        emitted: whether that round emitted into the loop.
-        outside_ended: in a loop, whether all input from outside had ended; else None.
-        captures: captured state, by the uid of the keyed operator.
-        small: small values, by the uid of the operator.
-        staged: by the uid of a sink, a function that makes its staged output durable.
-        aligned_seconds: time from the first barrier to the capture.
-        blocked_seconds: for each input channel, the time for which it was blocked.
-        logs: of records in flight.
-        logging: whether logs are still being taken.
-        aborted: whether the snapshot was given up.
-        handles: of durable state, by uid and subtask. Records that a barrier overtook belong to
-            the subtask that they were sent to.
-        size: number of bytes written and linked.
-        problem: why the snapshot cannot be made durable.
-        write_seconds: time that writing has taken.
+        number: the number of the snapshot.
+        kind: the kind of the snapshot.
+        root: the uid of the task's first operator.
+        hooked: the uids of the operators with an end-of-input hook.
+        ended: the last round of end-of-input hooks that has run; see `OperatorHandle`.
+        emitted: whether that round emitted records into the loop.
+        outside_ended: whether all input from outside of the loop has ended; None if the task is in
+            no loop.
+        captures: the captured keyed state, by the uid of the operator.
+        small: the other state, which is small, by the uid of the operator.
+        staged: for each uid of a sink, a function that makes its staged output durable.
+        aligned_seconds: the time from the first barrier to the capture, in seconds.
+        blocked_seconds: for each input channel, the seconds for which it was blocked.
+        logs: the logs of records in flight.
+        logging: whether some logs are not complete yet.
+        aborted: whether the snapshot was aborted.
+        handles: the handles of durable state, by uid and subtask. Records that a barrier overtook
+            belong to the subtask to which they were sent.
+        size: the number of bytes that were written, and of bytes that were linked.
+        problem: the reason why the snapshot cannot be made durable; None if there is none.
+        write_seconds: the time for writing the snapshot until now, in seconds.
     """
 
     number: int
@@ -105,26 +107,26 @@ class TaskSnapshot:
     write_seconds: float = 0.0
 
     def start_logs(self, logs: Iterable[InFlightLog]) -> None:
-        """Add logs; the snapshot is not complete before `end_logs`."""
+        """Add logs to the snapshot, which is not complete before `end_logs` is called."""
         self.logs += logs
         self.logging = True
 
     def end_logs(self) -> None:
-        """Note that all logs are taken."""
+        """Record that all logs of the snapshot are complete."""
         self.logging = False
 
     def abort(self) -> None:
-        """Give the snapshot up: its state is still written, but no checkpoint is made of it."""
+        """Abort the snapshot: its state is still written, but it is not acknowledged."""
         self.aborted, self.logging = True, False
         for capture in self.captures.values():
             capture.abort()
 
     def fail(self, error: Exception) -> None:
-        """Note that the snapshot cannot be made durable."""
+        """Record the error because of which the snapshot cannot be made durable."""
         self.problem = f"{type(error).__name__}: {error}"
 
     def add_handle(self, handle: OperatorHandle, size: SnapshotBytes | None = None) -> None:
-        """Add the state of an operator that is durable."""
+        """Add the handle of an operator's durable state, with the size of its files."""
         self.handles[handle.uid, handle.subtask] = handle
         if size is not None:
             self.size += size
@@ -132,14 +134,21 @@ class TaskSnapshot:
     def add_log_handle(
         self, consumer: str, subtask: int, log: LogHandle, size: SnapshotBytes
     ) -> None:
-        """Add a log that is durable to the state of its consumer."""
+        """Add the handle of a durable log to the handle of its consumer.
+
+        Arguments:
+            consumer: the uid of the consuming operator.
+            subtask: the index of the consuming subtask.
+            log: the handle of the log.
+            size: the size of the log.
+        """
         before = self.handles.get((consumer, subtask)) or OperatorHandle(consumer, subtask)
         self.add_handle(replace(before, logs=(*before.logs, log)), size)
 
     def add_end_of_input(self, subtask: int) -> None:
-        """Add the round of end-of-input hooks to the state of all operators with a hook.
+        """Add the round of end-of-input hooks to the handles of all operators with a hook.
 
-        An operator with a hook may be in another chain when it is restored.
+        Each operator needs it, because the operator may be in another chain after a restore.
         """
         if self.ended:
             for uid in (self.root, *self.hooked):
@@ -147,11 +156,11 @@ class TaskSnapshot:
                 self.add_handle(replace(handle, ended=self.ended, emitted=self.emitted))
 
     def add_write_seconds(self, seconds: float) -> None:
-        """Add to the time that writing has taken."""
+        """Add `seconds` to the time for writing the snapshot."""
         self.write_seconds += seconds
 
     def release_logs(self) -> None:
-        """Release what the logs hold."""
+        """Release the memory and the files of all logs."""
         for log in self.logs:
             log.release()
 
@@ -161,13 +170,13 @@ class TaskSnapshot:
         """Return the acknowledgement of this snapshot.
 
         Arguments:
-            committables: all output that is staged and not known to be in a complete snapshot.
-            log_bytes: size of the logs.
+            committables: all staged output that is not known to be in a complete snapshot.
+            log_bytes: the total size of the logs, in bytes.
         """
         log_records = sum(log.records for log in self.logs)
         loop = None
         if self.outside_ended is not None:
-            # There is nothing yet that a task could be waiting for, such as a timer.
+            # Tasks have no timers, so a task without input and logged records has no more work.
             loop = LoopStatus(self.outside_ended, log_records, self.ended, self.emitted)
         return Acknowledgement(
             self.number,

@@ -1,4 +1,4 @@
-"""Make one task snapshot durable: keyed state, sinks' staged output, and logs."""
+"""Make a task snapshot durable: its keyed state, the staged output of its sinks, and its logs."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["TaskSnapshotWriter"]
 class TaskSnapshotWriter:
     """Writes the task snapshots of one subtask.
 
-    An error that only this snapshot has fails the snapshot. One that every later snapshot would
-    have, too, is raised and fails the task.
+    If an error concerns one snapshot only, the snapshot fails. If later snapshots would have the
+    same error, the error is raised and the task fails.
 
     Arguments:
-        subtask: index of the subtask.
-        lineage: of the run's snapshots.
-        attempt: number of the execution attempt.
-        paths: where the files of snapshots are.
-        clock: seconds.
-        inline_threshold: a log up to this size travels in the manifest, in bytes.
+        subtask: the index of the subtask.
+        lineage: the lineage of the run's snapshots.
+        attempt: the number of the execution attempt.
+        paths: the paths of the files of snapshots.
+        clock: returns the time in seconds.
+        inline_threshold: the maximum size of a log that is stored in the manifest, in bytes.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class TaskSnapshotWriter:
         self._inline_threshold = inline_threshold
 
     def folder(self, number: int, uid: str) -> Path:
-        """Return the folder for the files of an operator's keyed state."""
+        """Return the folder for the files of an operator's keyed state in a snapshot."""
         return self._paths.task(number, uid, self._subtask, self._attempt)
 
     async def write_state(
         self, snapshot: TaskSnapshot, offload: Offload, pause: Pause
     ) -> list[Committable]:
-        """Write the captured state, and make durable what sinks staged, which is returned.
+        """Write the captured state, make staged output durable, and return its committables.
 
-        Staged output is made durable even if the state could not be written: the next snapshot
-        must hold it.
+        Staged output is made durable even if the state cannot be written, because the next
+        snapshot must contain it.
 
         Raises:
-            JobError: staged output cannot be made durable. It is lost then, so the task must fail,
-                and the output is produced again.
+            JobError: staged output cannot be made durable. Since the output is lost, the task must
+                fail, so that the output is produced again.
         """
         began = self._clock()
         for uid, small in snapshot.small.items():
@@ -121,8 +121,8 @@ class TaskSnapshotWriter:
                 await pause()
             else:
                 parts.append(part)
-        # Named after this task and not after the consumer: what a barrier has overtaken belongs to
-        # a consumer in another task.
+        # The folder has the uid of this task and not of the consumer, because the consumer of
+        # overtaken records is in another task.
         folder = self._paths.log(
             snapshot.number, snapshot.root, self._subtask, self._attempt, place
         )
@@ -143,7 +143,7 @@ class TaskSnapshotWriter:
 
 
 async def _make_durable(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:
-    """Return the payloads of what a sink staged, when it is durable."""
+    """Make the staged output of a sink durable, and return the payloads of its committables."""
 
     def call() -> list[Any]:
         with calling(f"sink {uid}", "output could not be staged"):

@@ -1,8 +1,8 @@
 """Schedule checkpoint writes within a worker: records are processed between two slices of writing.
 
-A record passes several tasks of a worker, and each may be writing a snapshot, in slices. Without a
-schedule the slices of all writers would follow each other, and the record would wait for them. So
-after each slice, pending records are processed until none waits, or for a limited time.
+A record passes several tasks of a worker, and each of these tasks may be writing a snapshot in
+slices. Without a schedule, the slices of all writers could follow one another, and the record would
+wait for all of them. So after each slice, the tasks process the pending records for a limited time.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from penstock.runtime.system.signal import Signal
 
 __all__ = ["WriteScheduler"]
 
-#: The longest time for which a writer waits after a slice, in seconds.
+#: The maximum time for which a writer waits after a slice, in seconds.
 MAX_WAIT_SECONDS = 0.002
-#: The largest number of turns of the event loop that a writer waits, in case the clock stands.
+#: The maximum number of turns of the event loop for which a writer waits. It is needed when a
+#: virtual clock does not advance.
 MAX_WAIT_TURNS = 32
 
 
 class WriteScheduler:
-    """Lets the writers of a worker take turns with its records; shared by all of them.
+    """Delays the checkpoint writers of a worker, so that records are processed between slices.
+
+    All writers of the worker share one scheduler.
 
     Arguments:
-        clock: seconds.
-        runnable: number of coroutines of the event loop that could run now.
-        waiting: whether all tasks of the worker wait for something to do.
+        clock: returns the time in seconds.
+        runnable: returns the number of coroutines of the event loop that could run now.
+        waiting: returns whether all tasks of the worker are waiting for work.
     """
 
     def __init__(
@@ -39,15 +42,15 @@ class WriteScheduler:
         self._clock = clock
         self._runnable = runnable
         self._waiting = waiting
-        #: Writers between two slices, in the order in which they continue. All but the first one
-        #: sleep, so that the first one does not take them for pending work.
+        #: The signals of the writers that are between two slices, in the order in which they
+        #: continue. All except the first sleep, so that they do not count as pending work.
         self._queue: deque[Signal] = deque()
-        #: When the last slice of any writer began or ended.
+        #: The time at which the last slice of any writer began or ended, in seconds.
         self._since = -math.inf
         self._turns = 0
 
     def quiet(self) -> bool:
-        """Return whether nothing in the worker has work, and no writer is between two slices."""
+        """Return whether no part of the worker has work, and no writer is between two slices."""
         return not self._queue and self._nothing_waits()
 
     def _nothing_waits(self) -> bool:
@@ -57,7 +60,7 @@ class WriteScheduler:
         """Wait after a slice until the next one may begin.
 
         Arguments:
-            pause: lets others of the event loop run once.
+            pause: lets the other coroutines of the event loop run once.
         """
         mine = Signal()
         self._queue.append(mine)
@@ -70,7 +73,7 @@ class WriteScheduler:
                 self._turns += 1
                 if self._turns >= MAX_WAIT_TURNS or self._clock() - self._since >= MAX_WAIT_SECONDS:
                     return
-                # Twice: who slept until now is awake after the first, and at work after the second.
+                # Two pauses are needed: a task that slept wakes in the first, works in the second.
                 if self._turns > 1 and self._nothing_waits():
                     return
         finally:
