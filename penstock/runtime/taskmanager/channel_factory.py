@@ -1,7 +1,7 @@
 """Create the input and output channels of one slot, and its partitioners.
 
-Input channels come first, so that the tasks of other workers can connect to them. The outputs are
-created with the tasks, once the connections to other workers are open.
+Input channels are created first, so that the tasks of other workers can connect to them. Output
+channels are created with the tasks, after the connections to other workers were opened.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from penstock.runtime.taskmanager.task_signals import TaskSignals
 
 __all__ = ["ChannelFactory"]
 
-#: The least memory of a feedback channel, however little memory the job has.
+#: The minimum memory of a feedback channel, in bytes, even if the job has little memory.
 MIN_FEEDBACK_BYTES = 64 * 1024
 
 
@@ -51,10 +51,10 @@ class ChannelFactory:
     """Creates the channels of one slot.
 
     Arguments:
-        descriptor: what the slot runs.
-        system: clock and random numbers.
-        feedback_bytes: memory of a feedback channel, beyond which its records go to disk; None
-            shares an eighth of the job's memory among the feedback channels of the slot.
+        descriptor: describes the tasks of the slot.
+        system: provides the clock and random numbers.
+        feedback_bytes: the memory of a feedback channel, in bytes; further records are written to
+            disk. With None, the feedback channels of the slot share an eighth of the job's memory.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ChannelFactory:
         self._descriptor, self._system = descriptor, system
         self._plan, self._config, self._slot = descriptor.plan, descriptor.config, descriptor.slot
         self._feedback_bytes = feedback_bytes or self._share_of_memory()
-        #: By chain.
+        #: The signals that wake the parts of each task, by the id of its chain.
         self.signals = {chain.id: TaskSignals() for chain in descriptor.chains}
         self.gates: dict[int, InputGate] = {}
 
@@ -82,7 +82,7 @@ class ChannelFactory:
     # ---- inputs
 
     def create_inputs(self) -> dict[ChannelId, InputChannel]:
-        """Create the input gates, and return all their channels."""
+        """Create the input gates with their channels, and return all channels by their ids."""
         for chain in self._descriptor.chains:
             wake = self.signals[chain.id].loop.set
             gate = self.gates[chain.id] = InputGate(wake, self._system.clock)
@@ -103,8 +103,8 @@ class ChannelFactory:
             gate.add(id, self._capacity(id))
 
     def _capacity(self, id: ChannelId) -> int:
-        # Within a process, a second batch on its way would hide no latency. It would only push the
-        # first one out of the processor's cache before that is used.
+        # Within a process there is no latency that a second batch in flight could hide. It would
+        # only displace the first batch from the processor's cache before the batch is processed.
         return 1 if id.source == self._slot else self._config.channel_batches
 
     def _recorded_channel(self, id: ChannelId, link: Link, gate: InputGate) -> RecordedChannel:
@@ -145,7 +145,7 @@ class ChannelFactory:
     # ---- outputs
 
     def remote_outputs(self) -> dict[ChannelId, Callable[[], None]]:
-        """Return the channels from this slot to others, each with what wakes its sender."""
+        """Return the channels to other slots, each with a function that wakes its sender."""
         return {
             id: self.signals[chain.id].loop.set
             for chain in self._descriptor.chains
@@ -160,9 +160,9 @@ class ChannelFactory:
         """Create the partitioner of a link, with its output channels.
 
         Arguments:
-            link: the link.
-            senders: the open connections of `remote_outputs`.
-            wake: wakes the task that sends.
+            link: the link whose records the partitioner distributes.
+            senders: the sending halves of the connections, for the channels of `remote_outputs`.
+            wake: the signal that wakes the sending task.
         """
         outputs = [
             self._output_channel(id, link, senders, wake)
@@ -200,7 +200,7 @@ class ChannelFactory:
                 )
 
     def _place_of(self, link: Link) -> str | None:
-        """Return what errors call the user's function of a link, such as "key of Count"."""
+        """Return the name in errors of a link's user function, such as "key of Count"."""
         what = {Partitioning.HASH: "key", Partitioning.CUSTOM: "partitioner"}.get(link.partitioning)
         return None if what is None else f"{what} of {self._plan.operator(link.consumer).name}"
 
@@ -225,15 +225,15 @@ class ChannelFactory:
             if output.waiting:
                 wake.set()
 
-        # The sender on a back-edge never waits for room.
+        # A sender into a back-edge never waits for credits, so it need not be woken.
         if not link.is_back_edge:
             channel.attach_sender(wake_sender)
         return output
 
     def _encoder(self, link: Link) -> Callable[[RecordBatch], bytes]:
-        """Return an encoder of batches whose errors name the link's producer.
+        """Return a function that encodes batches, and whose errors name the link's producer.
 
-        A batch is encoded long after the producer has emitted its records.
+        Errors need the name, because a batch is encoded long after its records were emitted.
         """
         name = self._plan.operator(link.producer).name
         encode_batch = self._descriptor.codec.encode_record_batch
@@ -248,7 +248,7 @@ class ChannelFactory:
         return encode
 
     def _limited_encoder(self, link: Link) -> Callable[[RecordBatch], bytes]:
-        """Return the encoder of a link to other workers, which limits the size of a batch."""
+        """Return a function that encodes batches for other workers, and limits their size."""
         encode, name = self._encoder(link), self._plan.operator(link.producer).name
 
         def limited(batch: RecordBatch) -> bytes:

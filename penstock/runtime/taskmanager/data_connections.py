@@ -1,8 +1,8 @@
-"""Connect the channels of a worker with those of the job's other workers.
+"""Connect the channels of a worker with the channels of the job's other workers.
 
-Each channel between two workers has a connection of its own, which the sender opens. Its first
-frame names the execution attempt and the channel. A connection of an older attempt is refused, so
-no record of that attempt reaches a task of this one.
+Each channel between two workers has a separate connection, which the sender opens. The first frame
+contains the execution attempt and the channel. The receiver refuses connections of other attempts,
+so no record of an older attempt reaches a task of this attempt.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class DataConnections:
     """The data connections of one worker.
 
     Arguments:
-        spec: of the worker.
-        transport: makes connections.
+        spec: the specification of the worker.
+        transport: opens connections.
         lost: called with the reason when a connection has ended.
     """
 
@@ -52,11 +52,11 @@ class DataConnections:
         self._changed = Signal()
 
     def expect(self, inputs: Mapping[ChannelId, InputChannel], workers: int) -> None:
-        """Accept connections from now on; those that came earlier wait for this.
+        """Start to serve connections; connections that were opened earlier wait for this call.
 
         Arguments:
-            inputs: the worker's input channels.
-            workers: number of workers of the job.
+            inputs: the worker's input channels, by their ids.
+            workers: the number of workers of the job.
         """
         self._inputs = inputs
         self._admission.expect(workers)
@@ -73,9 +73,9 @@ class DataConnections:
 
         Arguments:
             outputs: for each channel to another worker, a function that wakes its sender.
-            addresses: of all workers.
-            credits: number of batches that may be on their way in a channel.
-            nursery: for the tasks that move frames.
+            addresses: the addresses of all workers, by their indices.
+            credits: the number of batches that may be in flight on a channel.
+            nursery: runs the trio tasks that send and receive frames.
         """
         senders: dict[ChannelId, Sender] = {}
         for id, wake in outputs.items():
@@ -94,9 +94,10 @@ class DataConnections:
             await self._changed.wait()
 
     async def accept(self, stream: trio.abc.Stream) -> Callable[[], Awaitable[None]] | None:
-        """Return the function that serves an incoming connection; None refuses it.
+        """Check an incoming connection, and return a function that serves it.
 
-        The sender of a refused connection reports that it was closed.
+        It returns None if the connection is refused. The sender then reports that the connection
+        was closed.
         """
         frames = await self._admission.admit(stream)
         if frames is None:

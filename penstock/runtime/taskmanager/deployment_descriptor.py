@@ -1,4 +1,4 @@
-"""Describe what one slot runs. (Flink: `TaskDeploymentDescriptor`.)"""
+"""Describe the tasks that one slot runs. (Flink: `TaskDeploymentDescriptor`.)"""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["DeploymentDescriptor"]
 
 @dataclass(frozen=True)
 class DeploymentDescriptor:
-    """The tasks of one slot, and everything that they are created from.
+    """Describes the tasks of one slot, with all data that is needed to create them.
 
     Arguments:
-        code: the job, with its execution graph.
-        slot: index of the slot, which holds subtask `slot` of every chain that has one.
-        attempt: number of the execution attempt; no other attempt of the job has it.
-        ordinal: number of times that this run has been restarted.
-        lineage: of the run's snapshots.
+        code: the code of the job, with its execution graph.
+        slot: the index of the slot. The slot runs the subtask with this index of each chain.
+        attempt: the number of the execution attempt, which is unique within the job.
+        ordinal: the number of times that this run was restarted.
+        lineage: the lineage of the run's snapshots.
         root: the job's folder, for its state and snapshots.
-        keep: whether snapshots hold state.
+        keep: whether snapshots contain state.
         codec: encodes records and state.
     """
 
@@ -45,11 +45,11 @@ class DeploymentDescriptor:
 
     @classmethod
     def unpack(cls, deploy: m.Deploy, slot: int) -> DeploymentDescriptor:
-        """Unpack the JobManager's order to deploy a slot.
+        """Return the descriptor that a message of the JobManager contains.
 
         Arguments:
-            deploy: the order.
-            slot: index of the slot.
+            deploy: the message that requests the deployment.
+            slot: the index of the slot.
         """
         code = unpack(deploy.code)
         schemas = map(RecordSchema.from_wire, deploy.types)
@@ -77,7 +77,7 @@ class DeploymentDescriptor:
 
     @cached_property
     def paths(self) -> JobPaths:
-        """The paths below the job's folder."""
+        """The paths of the files in the job's folder."""
         return JobPaths(self.root)
 
     @cached_property

@@ -1,17 +1,17 @@
-"""Keep Python's cyclic garbage collector away from state.
+"""Keep Python's cyclic garbage collector from visiting the objects of keyed state.
 
-A worker holds hundreds of thousands of tuples and replaces each of them at every change. The
-collector visits all objects created since its last run, and everything that they refer to. A visit
-takes about a microsecond if the object is not in the processor's cache, and meanwhile no record is
-processed: 120 ms for 200,000 objects in `bench checkpoint`. The collector finds nothing: objects
-without references are freed without it, and state has no cycles.
+A worker has hundreds of thousands of tuples in its state, and replaces a tuple at each change. The
+collector visits all objects that were created since its last run, and all objects that they refer
+to. A visit takes about a microsecond if the object is not in the processor's cache. No records are
+processed meanwhile: 120 ms for 200,000 objects in `bench checkpoint`. These visits are useless.
+Python frees objects without references by itself, and state has no cycles.
 
-So whenever the collector is about to visit new objects, they are frozen instead (`gc.freeze`),
-which moves a list and touches no object. Cycles are collected only when the memory of the process
-has grown by a share, because unreachable cycles may be the cause. If there are many, the user's
-functions create them, and from then on the collector works as usual.
+So when the collector is about to visit new objects, they are frozen instead (`gc.freeze`). This
+moves a list and visits no object. Cycles are collected only when the memory of the process has
+grown by a share, because unreachable cycles may be the cause. If many cycles are found, the user's
+functions create them. From then on the collector works as usual.
 
-An explicit `gc.collect()` of user code finds what it always finds.
+An explicit `gc.collect()` in user code still visits all objects.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ __all__ = ["GcTuning", "process_memory"]
 
 logger = logging.getLogger(__name__)
 
-#: Number of new objects that are frozen at a time. A slice of user code creates fewer, so that few
-#: objects are frozen that are freed soon afterwards.
+#: The number of new objects that are frozen together. One slice of user code creates fewer objects,
+#: so most objects that live for a short time are freed before they would be frozen.
 NEW_OBJECTS = 200_000
-#: Number of new objects at which the collector runs once cycles have been found.
+#: The number of new objects at which the collector runs after many cycles were found.
 NEW_OBJECTS_WITH_CYCLES = 20_000
 _NEVER = 1_000_000_000
-#: Growth of memory at which cycles are collected.
+#: The growth of memory at which cycles are collected: a share of the last size, plus bytes.
 GROWTH_SHARE, GROWTH_BYTES = 1 / 2, 128 * 1024 * 1024
-#: Number of objects in cycles from which on the collector works as usual.
+#: The number of objects in cycles above which the collector works as usual from then on.
 MANY_IN_CYCLES = 20_000
 
 
 def process_memory() -> tuple[int, int]:
-    """Return the resident memory of this process in bytes: now, and at its peak."""
+    """Return the resident memory of this process, in bytes: the current size, and the peak."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if sys.platform == "darwin":
-        return peak, peak  # macOS counts in bytes, and does not offer the current size
+        return peak, peak  # macOS counts in bytes, and does not provide the current size
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), peak * 1024
 
 
 class GcTuning:
-    """Tunes the collector of this process, as a context manager that restores it.
+    """A context manager that tunes the garbage collector of this process, and restores it.
 
     Arguments:
-        memory: returns the resident memory of the process: now, and at its peak.
+        memory: returns the resident memory of the process, in bytes: the current size, and the
+            peak.
     """
 
     def __init__(self, memory: Callable[[], tuple[int, int]] = process_memory) -> None:
-        #: Whether new objects are frozen and not visited.
+        #: Whether new objects are frozen, so that the collector does not visit them.
         self.freezing = True
         self._memory = memory
         self._before = (NEW_OBJECTS, 0, 0)
@@ -84,7 +85,7 @@ class GcTuning:
         gc.unfreeze()
 
     def _remove_callback(self) -> None:
-        # A function of the user may have emptied the list.
+        # The user's code may have removed the callback itself.
         with contextlib.suppress(ValueError):
             gc.callbacks.remove(self._before_collection)
 
@@ -98,10 +99,10 @@ class GcTuning:
             gc.unfreeze()
 
     def collect_if_grown(self, resident: int) -> None:
-        """Collect cycles if memory has grown since they were collected last.
+        """Collect cycles if memory has grown since the last collection of cycles.
 
         Arguments:
-            resident: bytes of memory that this process has now.
+            resident: the current resident memory of this process, in bytes.
         """
         if not self.freezing:
             return

@@ -1,7 +1,7 @@
-"""Send heartbeats from a thread, and end the worker when its JobManager is gone.
+"""Send heartbeats from a thread, and end the worker when its JobManager has ended.
 
-The event loop cannot do this: a function may compute for long, and meanwhile the loop neither
-sends nor receives. A worker must not outlive its job.
+The event loop cannot send them, because it does not run while a function of the user computes. The
+thread also ensures that no worker continues to run after its job.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from penstock.runtime.system.unix_sockets import socket_name
 
 __all__ = ["start_heartbeat"]
 
-#: The time that a worker without a JobManager has to end by itself.
+#: The time, in seconds, in which a worker without a JobManager can end by itself.
 GRACE_SECONDS = 0.5
 
 
 def start_heartbeat(spec: WorkerSpec, ended: threading.Event | None = None) -> None:
-    """Start the thread, which has a connection of its own to the JobManager.
+    """Start the heartbeat thread, which has a separate connection to the JobManager.
 
     Arguments:
-        spec: of the worker.
-        ended: set when the worker has ended and its process lives on; None if it does not.
+        spec: the specification of the worker.
+        ended: an event that is set when the worker has ended but its process continues to run;
+            None if the process ends with the worker.
     """
     over = ended or threading.Event()
     threading.Thread(target=_run, args=(spec, over), daemon=True, name="heartbeat").start()
@@ -45,7 +46,7 @@ def _run(spec: WorkerSpec, ended: threading.Event) -> None:
             send_blocking(connection, m.encode(m.Heartbeat(spec.worker, spec.attempt)))
             if closed.poll(spec.heartbeat_seconds * 1000):
                 break
-    # If the event loop is free, it ends the process in better order.
+    # The event loop can end the process cleanly, unless a function of the user is computing.
     if not ended.wait(GRACE_SECONDS):
         os._exit(EXIT_JOBMANAGER_LOST)
 

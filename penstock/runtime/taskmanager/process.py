@@ -24,15 +24,15 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run one worker, whose `WorkerSpec` is on standard input."""
+    """Run one worker, after reading its `WorkerSpec` from standard input."""
     spec = WorkerSpec.from_wire(sys.stdin.buffer.read())
-    # The JobManager ends its workers. A signal for the JobManager or for a terminal does not.
+    # Only the JobManager ends its workers. An interrupt from the terminal is ignored.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     given = spec.search_path
     sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
     system = replace(real_system(spec.host, beside=spec.address), start_heartbeat=start_heartbeat)
-    # Threads do the blocking work. With Python's interval of 5 ms, their few lines of Python would
-    # delay the event loop by that much, and would wait for the loop as long.
+    # Threads do the blocking work. With Python's default interval of 5 ms, a thread and the event
+    # loop would each wait up to 5 ms for the other one.
     sys.setswitchinterval(0.0005)
     code = 0
     try:

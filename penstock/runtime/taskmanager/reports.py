@@ -1,4 +1,4 @@
-"""Make the reports of a worker to its JobManager: snapshots and metrics."""
+"""Report the snapshots and metrics of a worker to the JobManager."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["SnapshotReporter", "metrics_report"]
 
 
 class SnapshotReporter(CheckpointResponder):
-    """Reports the snapshots of one task.
+    """Reports the snapshots of one task to the JobManager.
 
     Arguments:
-        task: (chain, subtask).
-        names: of the job's operators, by uid.
-        codec: of the worker.
+        task: the number of the chain and the index of the subtask.
+        names: the names of the job's operators, by uid.
+        codec: the codec of the worker.
         send: sends a message to the JobManager.
-        send_metrics: sends the worker's metrics.
+        send_metrics: sends the worker's metrics to the JobManager.
     """
 
     def __init__(
@@ -41,12 +41,13 @@ class SnapshotReporter(CheckpointResponder):
         self._send_metrics = send_metrics
 
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
-        """Report that the task's part of a snapshot is durable.
+        """Report that a task snapshot is durable.
 
-        Metrics precede the acknowledgement of the last snapshot, after which the job may end.
+        For the last snapshot of the job, it sends the metrics first, since the job may end
+        afterwards.
 
         Raises:
-            GraphError: if a committable or a split holds a value that no snapshot can hold.
+            GraphError: a committable or a split has a value that cannot be stored in a snapshot.
         """
         if acknowledgement.final:
             self._send_metrics()
@@ -76,7 +77,7 @@ class SnapshotReporter(CheckpointResponder):
             raise
 
     def _require_plain(self, acknowledgement: Acknowledgement) -> None:
-        """Raise an error that names the operator of a value that cannot be sent."""
+        """Raise an error if a value cannot be sent; the error names the value's operator."""
         for committable in acknowledgement.committables:
             name = self._names[committable.uid]
             require_plain("committable's payload", committable.payload, name)
@@ -86,16 +87,16 @@ class SnapshotReporter(CheckpointResponder):
             )
 
     def decline(self, number: int, reason: str) -> None:
-        """Report that the task's part of a snapshot cannot be made durable."""
+        """Report that a task snapshot cannot be made durable, with the reason."""
         self._send(m.Decline(*self._task, number, reason))
 
 
 def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
-    """Return the metrics of a worker.
+    """Return the message with the metrics of a worker.
 
     Arguments:
-        worker: its index.
-        runners: its tasks.
+        worker: the index of the worker.
+        runners: the runners of the worker's tasks.
     """
     operators, tasks, back_edges = [], [], []
     for runner in runners:

@@ -18,11 +18,11 @@ __all__ = ["StateRestorer"]
 
 
 class StateRestorer:
-    """Gives each task of a slot the state that it restarts from.
+    """Restores the state of each task of a slot from a snapshot.
 
     Arguments:
-        descriptor: what the slot runs.
-        handles: operator handles by task, as in `Deploy`.
+        descriptor: describes the tasks of the slot.
+        handles: the operator handles for each task, as in the `Deploy` message.
         offload: runs blocking calls off the event loop.
     """
 
@@ -36,7 +36,7 @@ class StateRestorer:
         )
 
     async def restore(self, task: Task) -> None:
-        """Restore a task that has not been opened yet."""
+        """Restore the state, the in-flight logs and the splits of a task before it is opened."""
         root = task.root.operator.context.uid
         handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
         logs: list[RestoredLog] = []
@@ -62,8 +62,8 @@ class StateRestorer:
     def _restore_end_of_input(
         task: Task, handles: dict[str, list[tuple[Path, OperatorHandle]]]
     ) -> None:
-        # An operator with an end-of-input hook may have been in another task than the first
-        # operator of this one, so the handles of all of them count.
+        # The first operator and the operators with a hook may have been in different tasks when the
+        # snapshot was taken. So the handles of all of them are used.
         uids = (task.root.operator.context.uid, *task.end_of_input.hooked)
         ended = [handle for uid in uids for _, handle in handles.get(uid, []) if handle.ended]
         if ended:

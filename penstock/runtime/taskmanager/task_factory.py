@@ -1,6 +1,6 @@
 """Create the tasks of one slot, with their operators, state and protocols.
 
-Nothing runs here. `ChannelFactory` makes the channels, and `TaskRunner` drives a task.
+`ChannelFactory` creates the channels, and `TaskRunner` runs a task.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ __all__ = ["TaskFactory"]
 
 @dataclass
 class _TaskParts:
-    """The parts of one task, gathered while its operators are created.
+    """The parts of one task, which are collected while its operators are created.
 
     Arguments:
-        signals: wake the task.
-        senders: the open connections to other workers, by channel.
-        backends: the keyed state of its operators, by uid.
-        outputs: its output channels, over all links.
+        signals: the signals that wake the parts of the task.
+        senders: the sending halves of connections to other workers, by channel.
+        backends: the keyed state of the task's operators, by uid.
+        outputs: the output channels of all links of the task.
     """
 
     signals: TaskSignals
@@ -74,9 +74,9 @@ class TaskFactory:
     """Creates the tasks of one slot.
 
     Arguments:
-        descriptor: what the slot runs.
-        system: clock, threads and random numbers.
-        channels: creates the slot's channels; its inputs exist already.
+        descriptor: describes the tasks of the slot.
+        system: provides clocks and threads.
+        channels: creates the slot's channels; it has created the input channels before.
     """
 
     def __init__(
@@ -105,10 +105,11 @@ class TaskFactory:
         """Create all tasks of the slot.
 
         Arguments:
-            senders: the open connections to other workers, by channel.
-            listener: is notified when input of a task ends.
-            responder: returns, for a chain, what acknowledges and declines its snapshots.
-            request_split: requests a split for the source of a chain.
+            senders: the sending halves of connections to other workers, by channel.
+            listener: notified when the input of a task has ended.
+            responder: takes the id of a chain, and returns the responder that reports the task's
+                snapshots to the JobManager.
+            request_split: takes the id of a chain, and requests a split for its source.
         """
         return [
             self._task(chain, senders, listener, responder(chain.id), request_split)
@@ -215,7 +216,7 @@ class TaskFactory:
         )
 
     def _outside(self, chain: Chain) -> list[ChannelId] | None:
-        """Return the task's channels from outside of its loop; None if it is in no loop."""
+        """Return the input channels from outside of the task's loop; None if it is in no loop."""
         loop = self._plan.loop_of(chain.id)
         if loop is None:
             return None
@@ -244,7 +245,8 @@ class TaskFactory:
             for link, partitioner in zip(links, partitioners, strict=True)
             if loop_of(link.source) is not None and loop_of(link.source) == loop_of(link.target)
         )
-        # Inside a loop the task must see whether a hook emits records, which fusion would hide.
+        # Inside a loop, the chain runner must notice that a hook emits records. A fused operator
+        # would emit them itself.
         if len(partitioners) == 1 and not children and not inner:
             alone = fused(operator, partitioners[0])
             if alone is not None:

@@ -1,4 +1,4 @@
-"""Drive one task in the worker's event loop: records, snapshots and source."""
+"""Run one task in the worker's event loop: process records, write snapshots, read the source."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["TaskRunner"]
 
 
 class TaskRunner:
-    """A task with the coroutines that drive it.
+    """Runs a task with three coroutines: its loop, its checkpoint writer and its source reader.
 
     Arguments:
         task: the task.
-        signals: wake its parts.
-        system: threads for what blocks.
+        signals: the signals that wake the parts of the task.
+        system: provides the threads for blocking calls.
     """
 
     def __init__(self, task: Task, signals: TaskSignals, system: System) -> None:
@@ -29,7 +29,7 @@ class TaskRunner:
 
     @property
     def last_snapshot(self) -> int:
-        """The newest snapshot that the task has copied its state for."""
+        """The number of the newest snapshot for which the task has captured its state."""
         return self.task.last_snapshot
 
     @property
@@ -39,12 +39,12 @@ class TaskRunner:
 
     @property
     def runnable(self) -> bool:
-        """Whether the task has something to do."""
+        """Whether the task has work to do now."""
         return not self.task.waiting or self._signals.loop.pending
 
     @property
     def reads_in_threads(self) -> bool:
-        """Whether its source is read off the event loop, by `read_source`."""
+        """Whether `read_source` must run, because the task's source is read in threads."""
         return self.task.source_input is not None and self.task.source_input.pumping
 
     def flush(self) -> None:
@@ -60,20 +60,20 @@ class TaskRunner:
         self._signals.wake_source()
 
     def prepare(self, number: int, seconds: float) -> None:
-        """Announce a snapshot to the checkpoint writer.
+        """Announce a snapshot to the checkpoint writer of the task.
 
         Arguments:
-            number: of the snapshot.
-            seconds: time until it is due.
+            number: the number of the snapshot.
+            seconds: the time until the snapshot is due, in seconds.
         """
         self.task.checkpoint_writer.prepare(number, seconds)
         self._signals.writer.set()
 
     async def process(self, priority: BarrierPriority) -> None:
-        """Process records until the task has ended.
+        """Run the loop of the task, which processes records, until cancelled.
 
         Arguments:
-            priority: the order between the worker's tasks.
+            priority: decides which of the worker's tasks yield to other tasks.
         """
 
         async def wait(until: float | None) -> None:
@@ -89,19 +89,19 @@ class TaskRunner:
         await self.task.run(wait, pause)
 
     async def write_snapshots(self) -> None:
-        """Make the task's snapshots durable, until cancelled."""
+        """Run the checkpoint writer, which writes the task's snapshots, until cancelled."""
         writer = self.task.checkpoint_writer
         while True:
             while writer.has_work():
                 await writer.work(self._system.offload, trio.lowlevel.checkpoint)
-                self.wake()  # the task may have waited for memory
+                self.wake()  # the task may be waiting for memory that was freed now
             await self._signals.writer.wait()
 
     async def read_source(self) -> None:
-        """Read the source in threads, until it has ended."""
+        """Read the task's source in threads, until cancelled."""
         source = self.task.source_input
         assert source is not None
-        # The threads that read inherit the context variable.
+        # The threads that read the source inherit this context variable.
         operator_at_work.set(self.task.root.operator.context)
         await source.pump(self._system.read or self._system.offload, self._signals.reader.wait_for)
 

@@ -1,4 +1,4 @@
-"""Wake the waiting parts of a task: loop, checkpoint writer, source reader."""
+"""Signals that wake the waiting parts of a task: loop, checkpoint writer, source reader."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["TaskSignals"]
 
 @dataclass(frozen=True)
 class TaskSignals:
-    """One signal for each part of a task.
+    """The signals that wake the parts of one task.
 
     Arguments:
         loop: wakes the task's loop.
-        writer: wakes its checkpoint writer.
-        reader: wakes the thread that reads its source.
+        writer: wakes the task's checkpoint writer.
+        reader: wakes the coroutine that reads the task's source in threads.
     """
 
     loop: Signal = field(default_factory=Signal)

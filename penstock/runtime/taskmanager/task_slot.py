@@ -16,10 +16,10 @@ __all__ = ["TaskSlot"]
 
 
 class TaskSlot:
-    """The tasks of one slot; none before they are deployed.
+    """The tasks of one slot. The slot is empty until `deploy` is called.
 
     Arguments:
-        clock: seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -29,11 +29,11 @@ class TaskSlot:
         self.priority = BarrierPriority((), clock)
 
     def deploy(self, plan: ExecutionGraph, tasks: Sequence[TaskRunner]) -> None:
-        """Take in the tasks of the slot.
+        """Set the tasks of the slot.
 
         Arguments:
-            plan: the execution graph that they are from.
-            tasks: one for each chain with a subtask in this slot.
+            plan: the execution graph of the job.
+            tasks: the runners of the tasks, one for each chain with a subtask in this slot.
         """
         self._plan = plan
         self._tasks = {runner.task.id[0]: runner for runner in tasks}
@@ -43,10 +43,10 @@ class TaskSlot:
         return iter(self._tasks.values())
 
     def execute(self, message: m.Message) -> None:
-        """Execute a command of the JobManager.
+        """Execute a message of the JobManager on the tasks that it concerns.
 
         Raises:
-            ProtocolError: if the message is no command for tasks.
+            ProtocolError: the message is no command for tasks.
         """
         match message:
             case m.SplitAssigned(chain, _, id, payload, position):

@@ -1,9 +1,9 @@
-"""A TaskManager runs one slot of a job, usually in a process of its own: a worker.
+"""A TaskManager, or worker: it runs the tasks of one slot, usually in a separate process.
 
-It connects to the JobManager, deploys the tasks of its slot and reports that they are ready. Then
-it runs them until the connection to the JobManager ends. It takes no decisions: it reports
-failures, and the JobManager decides. A worker serves one execution attempt. A restart starts new
-workers, so nothing of an old attempt can be left in them.
+The TaskManager connects to the JobManager, deploys the tasks of its slot and reports that they are
+ready. Then it runs them until the connection to the JobManager ends. It reports failures, and the
+JobManager decides how to handle them. A worker serves one execution attempt. A restart starts new
+workers, so that no data of an old attempt remains in them.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ METRICS_SECONDS = 0.5
 
 
 class TaskManager:
-    """One worker.
+    """Runs the tasks of one slot, and reports to the JobManager.
 
     Arguments:
-        spec: of the worker.
-        system: clock, connections and threads.
-        memory_sampled: called with each sample of the process's memory, in bytes.
-        logs: the logging of the process; None leaves it alone.
+        spec: the specification of the worker.
+        system: provides clocks, connections and threads.
+        memory_sampled: called with each sample of the process's resident memory, in bytes.
+        logs: configures the logging of the process; with None, logging is not changed.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TaskManager:
         self._over = False
 
     async def run(self) -> None:
-        """Work until the JobManager shuts the worker down or is gone."""
+        """Run the worker until the JobManager shuts it down or the connection ends."""
         spec = self._spec
         async with trio.open_nursery() as nursery:
             name = f"w{spec.worker}.{spec.attempt}"
@@ -81,7 +81,7 @@ class TaskManager:
                 stream = await self._system.transport.connect(spec.address)
                 jobmanager = await client_handshake(stream, spec.token)
             except (AuthenticationError, trio.BrokenResourceError, OSError):
-                # The JobManager died while this worker started, so there is no one to notify.
+                # The JobManager ended while this worker started, so no report can be sent.
                 self._system.transport.close()
                 nursery.cancel_scope.cancel()
                 return
@@ -92,10 +92,10 @@ class TaskManager:
             try:
                 await self._read(jobmanager, nursery)
             except ProtocolError as error:
-                # The JobManager reports only that the connection was lost; this is the reason.
+                # The JobManager reports only that the connection was lost, without this reason.
                 print(f"worker {spec.worker} closed its connection: {error}", file=sys.stderr)
             except (trio.BrokenResourceError, OSError):
-                pass  # the JobManager is gone, so there is no one to notify
+                pass  # the JobManager has ended, so no report can be sent
             self._over = True
             nursery.cancel_scope.cancel()
         self._system.transport.close()
@@ -103,7 +103,7 @@ class TaskManager:
     # ---- the connection to the JobManager
 
     def send(self, message: m.Message) -> None:
-        """Queue a message to the JobManager."""
+        """Queue a message, which is then sent to the JobManager."""
         self._outbox.put(m.encode(message))
 
     async def _read(self, jobmanager: Frames, nursery: trio.Nursery) -> None:
@@ -119,7 +119,7 @@ class TaskManager:
             except BaseException as error:
                 if not is_user_error(error):
                     raise
-                # A task raised it, such as a sink at a barrier, or the message fits no task.
+                # A task raised the error, such as a sink at a barrier. Or the message is invalid.
                 self._fail(error, None)
 
     def _handle(self, message: m.Message, nursery: trio.Nursery) -> None:
@@ -161,7 +161,7 @@ class TaskManager:
         for runner in tasks:
             await self._guard(partial(self._open, runner.task, restorer), runner.task)
         if self._logs is not None:
-            self._logs.adopt()  # the functions may have configured logging
+            self._logs.adopt()  # the user's functions may have changed the logging configuration
         logger.debug("opened the functions of %d tasks", len(tasks))
         await self._connections.wait_for_inputs()
         self.send(m.Ready(descriptor.slot))
@@ -200,17 +200,17 @@ class TaskManager:
             except PenstockError as error:
                 if not self._over:
                     raise
-                # The job has its result, and nothing else would show an error of a user's `close`.
-                # State may fail to close while an abandoned thread still writes it.
+                # The job has ended, so an error of the user's `close` can only be printed. Other
+                # errors are ignored: state cannot be closed while an abandoned thread writes it.
                 if isinstance(error, JobError) and error.user_traceback:
                     print(f"after the job's end: {error}", file=sys.stderr)
 
     def input_ended(self, task: Task) -> None:
-        """Report that a task has processed all its input."""
+        """Report to the JobManager that a task has processed all its input."""
         self.send(m.InputEnded(*task.id))
 
     def outside_ended(self, task: Task) -> None:
-        """Report that a task has processed all input from outside of its loop."""
+        """Report to the JobManager that a task has processed all input from outside its loop."""
         self.send(m.OutsideEnded(*task.id))
 
     # ---- connections of other workers
@@ -221,8 +221,8 @@ class TaskManager:
             await self._guard(serve)
 
     def _connection_lost(self, reason: str) -> None:
-        # Most often the other worker has died, which the JobManager notices by itself and sooner.
-        # This report is for a connection that broke between two living workers.
+        # Usually the other worker has ended, and the JobManager has noticed that earlier. This
+        # report is needed if a connection between two running workers breaks.
         if not self._over:
             self._fail(ConnectionLost(reason), None)
 
@@ -231,14 +231,17 @@ class TaskManager:
     async def _guard(
         self, function: Callable[[], Awaitable[None]], task: Task | None = None
     ) -> None:
-        """Run a function, and report an error of user code or of its environment."""
+        """Run a function; if it raises an error of user code, report it to the JobManager.
+
+        Errors in the user's environment are also reported. All other errors are raised.
+        """
         try:
             await function()
         except BaseException as error:
             if not is_user_error(error):
                 raise
             if isinstance(error, MemoryError) or not isinstance(error, Exception):
-                # It comes from user code that no operator called, such as an imported module.
+                # The error comes from user code outside of operators, such as an imported module.
                 text = f"the worker ended with {type(error).__name__}: {error}"
                 error = JobError(text, user_traceback=user_traceback(error))
             self._fail(error, task)
