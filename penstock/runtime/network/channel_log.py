@@ -96,7 +96,7 @@ class BatchLog:
 
 
 class RecordedEntry:
-    """A batch of a log in memory, with its encoded bytes or None before they are needed."""
+    """A batch of a log in memory, with its encoded bytes once they were needed."""
 
     __slots__ = ("batch", "payload")
 

@@ -15,7 +15,7 @@ __all__ = ["Barrier", "Element", "EncodedBatch", "EndOfInput", "count_of"]
 
 
 class EncodedBatch:
-    """A batch that was received from a socket or read from disk, and is not decoded yet.
+    """A batch, received from a socket or read from disk, that is not decoded yet.
 
     Arguments:
         payload: the records, encoded by the codec of the channel.
@@ -31,7 +31,7 @@ class EncodedBatch:
 
 @dataclass(frozen=True)
 class Barrier:
-    """Separates the records that belong to snapshot `number` from the records behind it.
+    """Separates the records of snapshot `number` from the records behind it.
 
     An `urgent` barrier has overtaken records. The receiving task starts the snapshot at once, and
     does not try to align first.

@@ -154,7 +154,7 @@ class InputChannel:
         self.desired_records = records
 
     def limit_in_flight(self, records: int, batches: int) -> None:
-        """Set the number of records in a batch and of batches in flight that the task wants.
+        """Set the wanted number of records in a batch, and of batches in flight.
 
         If the batches become smaller, the sender is notified at once.
         """
@@ -172,7 +172,7 @@ class InputChannel:
 
     @property
     def blocked_seconds(self) -> float:
-        """Return for how many seconds the channel has been blocked; 0 if it is not blocked."""
+        """Return for how many seconds the channel has been blocked, or 0."""
         return self._clock() - self._blocked_since if self.blocked else 0.0
 
     def unblock(self) -> None:

@@ -133,7 +133,7 @@ class InputGate:
         return bool(self._ready or self._ready_back or self._replay is not None)
 
     def take(self) -> tuple[InputChannel | None, Element] | None:
-        """Remove and return the next element with its channel; None if there is no element.
+        """Remove and return the next element with its channel, or None.
 
         The gate also returns None once at the end of a replay. The task then handles its pending
         notifications before it takes more elements. This order is necessary because a barrier must
@@ -161,7 +161,7 @@ class InputGate:
         return channel, element
 
     def follow(self, sizing: BatchSizing) -> None:
-        """Limit the batches that senders have in flight to the amount that `sizing` returns.
+        """Limit the batches that senders have in flight, as `sizing` requires.
 
         All bounded channels get equal shares. Senders into back-edges never wait, so the gate
         limits only the size of their batches.

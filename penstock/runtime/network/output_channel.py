@@ -112,7 +112,7 @@ class OutputChannel(ABC):
             self.seal()
 
     def _cut_full_batches(self) -> None:
-        """Make batches of `limit` records until at most 1.5 times `limit` records are left.
+        """Make batches until at most 1.5 times `limit` records are left.
 
         Cutting copies every record. If the records are not in the processor's cache any more,
         copying costs as much as routing. To copy less, a batch may have 1.5 times `limit` records.
@@ -314,7 +314,7 @@ class RemoteOutputChannel(OutputChannel):
 
 
 def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeout: float) -> None:
-    """Seal the buffers that are full or whose records have waited for `timeout` seconds.
+    """Seal buffers that are full or have had records for `timeout` seconds.
 
     Arguments:
         outputs: the output channels.

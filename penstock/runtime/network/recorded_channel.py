@@ -69,7 +69,7 @@ class RecordedChannel(InputChannel):
             self._barrier_arrived(element)
 
     def take(self) -> Element:
-        """Remove and return the first element; if it is logged, encode it for the log first."""
+        """Remove and return the first element; encode it if it is logged."""
         element = super().take()
         self._encode_before_change(element)
         return element
@@ -123,7 +123,7 @@ class RecordedChannel(InputChannel):
             entry.payload = self._encode(entry.batch)
 
     def _encode_before_change(self, element: Element) -> None:
-        """Encode the records of an element if they are logged, since the task may change them."""
+        """Encode an element if it is logged, since the task may change its records."""
         if self._entries and (entry := self._entries.pop(id(element), None)) is not None:
             self._encode_entry(entry)
 

@@ -57,7 +57,7 @@ def encode_header(attempt: int, channel: ChannelId) -> bytes:
 
 
 def decode_header(data: bytes) -> tuple[int, ChannelId]:
-    """Return the execution attempt and the channel from the first frame of a connection.
+    """Return the execution attempt and the channel from a connection's first frame.
 
     Raises:
         ProtocolError: the frame is malformed.
@@ -218,7 +218,7 @@ class ReceivingHalf:
         self._writer.put(CREDIT, pack([credits, self._sent_records]))
 
     async def read(self) -> None:
-        """Put the received elements into the channel until the sender closes the connection.
+        """Put received elements into the channel until the sender closes the connection.
 
         Raises:
             ProtocolError: a frame is malformed or of an unknown kind, or the channel refuses it.

@@ -1,4 +1,4 @@
-"""A FIFO queue on disk for the elements of a back-edge that do not fit into memory.
+"""A FIFO queue on disk for elements of a back-edge that exceed its memory.
 
 The elements are stored as frames. Frames are appended to segment files and read back in order. A
 segment that has been read is deleted unless a `Hold` needs it. A hold keeps the range of the queue
@@ -31,7 +31,7 @@ __all__ = ["Hold", "Mark", "SpillQueue"]
 
 
 class _File:
-    """A segment file, with its size, its digest and the number of records in each frame."""
+    """A segment file, with its size, digest and number of records in each frame."""
 
     def __init__(self, path: Path, index: int) -> None:
         self.path, self.index = path, index
@@ -51,7 +51,7 @@ class _File:
 
 
 class Mark:
-    """A position in the queue, behind all frames that had been appended when it was created.
+    """A position in the queue: the end of the queue when the mark was created.
 
     Arguments:
         index: the index of a segment, which may be deleted already or not exist yet.

@@ -83,7 +83,7 @@ class RunningOperator(ABC):
         """Process a batch, and return the records that the operator emits for it."""
 
     def end_input(self) -> Iterator[list[Any]]:
-        """Run the user's end-of-input hook, and yield the records that it emits, in batches."""
+        """Run the user's end-of-input hook, and yield its records in batches."""
         if not has_end_input(self.function):
             return
         self.in_end_of_input_hook = True

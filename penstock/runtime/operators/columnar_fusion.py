@@ -1,4 +1,4 @@
-"""Fuse a map or flat map and its partitioner into one loop, which makes columns and no tuples.
+"""Fuse a map or flat map and its partitioner into one loop that makes columns.
 
 `penstock.runtime.codegen` generates the loop from the user's function and the key selector. If it
 cannot generate one, the operator and the partitioner run their own loops.

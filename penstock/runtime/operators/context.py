@@ -1,4 +1,4 @@
-"""The runtime context of an operator, which gives user functions access to keyed state."""
+"""The runtime context of an operator, through which functions use keyed state."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class OperatorContext(RuntimeContext):
         return _TableValueState(table, self)
 
     def mutability_probe(self) -> dict[Any, Any] | None:
-        """Return an object `probe` so that `value in probe` raises `TypeError` for mutable values.
+        """Return a `probe`: `value in probe` raises `TypeError` for mutable values.
 
         Usually the probe is an empty dict, which raises for values without a hash. If the job has
         classes whose objects are both hashable and mutable, it is None, which raises for every

@@ -129,7 +129,7 @@ class MultiplexedSourceInput(SourceInput):
             self._wake()
 
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read the splits in threads, each split one batch ahead of the task, until cancelled."""
+        """Read each split in threads, one batch ahead of the task, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 await wait(lambda: bool(self._unstarted), None)

@@ -167,7 +167,7 @@ def count_records(
     dirty: dict[Any, Any],
     find: Callable[[Any], Any],
 ) -> list[Any]:
-    """Count the records of each key, and return a pair (key, new count) for each record."""
+    """Count the records of each key; return a pair (key, new count) for each record."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -189,7 +189,7 @@ def process_records(
     probe: Any,
     copied: Copied,
 ) -> list[Any]:
-    """Call a keyed process function with each record, and return all records that it emits.
+    """Call a keyed process function for each record; return the emitted records.
 
     Before each call, `context.key` is set to the key of the record.
     """

@@ -53,7 +53,7 @@ class SourceInput(ABC):
 
     @abstractmethod
     def snapshot(self) -> list[list[Any]]:
-        """Return the id, the payload and the position of each split that is not at its end.
+        """Return the id, the payload and the position of each unfinished split.
 
         The position is behind the last batch that the task has emitted.
         """
@@ -135,7 +135,7 @@ class SequentialSourceInput(SourceInput):
         return self._current.wake_at
 
     def snapshot(self) -> list[list[Any]]:
-        """Return the id, the payload and the position of each split that is not at its end."""
+        """Return the id, the payload and the position of each unfinished split."""
         splits = [[split.id, split.payload, position] for split, position in self._queue]
         current = self._current
         if current.split is not None:
@@ -143,7 +143,7 @@ class SequentialSourceInput(SourceInput):
         return splits
 
     def read(self, max_records: int) -> list[Any] | None:
-        """Return at most `max_records` records of the current split, or None if none is ready."""
+        """Return at most `max_records` records, or None if none is ready."""
         current = self._current
         if current.split is None or not self._requested:
             self._advance()
@@ -165,7 +165,7 @@ class SequentialSourceInput(SourceInput):
             self._request_split()
 
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
-        """Read the current split in a thread, one batch ahead of the task, until cancelled."""
+        """Read the split in a thread, one batch ahead of the task, until cancelled."""
         await self._current.pump(offload, wait)
 
     def close(self) -> None:

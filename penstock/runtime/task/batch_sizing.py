@@ -115,7 +115,7 @@ class BatchSizer:
         self.slice = self._fit if self._fit < done else int(done) or 1
 
     def wanted(self, channels: int) -> tuple[int, int]:
-        """Return the number of records in a batch, and of batches in flight on each channel.
+        """Return the wanted records in a batch, and batches in flight on each channel.
 
         Arguments:
             channels: the number of channels that share the records in flight.

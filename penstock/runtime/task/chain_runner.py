@@ -17,7 +17,7 @@ __all__ = ["ChainRunner"]
 
 
 class ChainRunner:
-    """Passes records through the operators of a chain, and to the partitioners behind them.
+    """Passes records through the operators of a chain, and to its partitioners.
 
     Arguments:
         root: the node of the first operator of the chain.
@@ -41,7 +41,7 @@ class ChainRunner:
         return self.root.operator.context.uid
 
     def open(self) -> None:
-        """Open all operators, the last first, so that each operator can emit when it opens."""
+        """Open all operators, the last first, so that each can emit when it opens."""
         for operator in reversed(self.operators):
             operator_at_work.set(operator.context)
             try:
@@ -59,7 +59,7 @@ class ChainRunner:
         self.emit(self._nodes[operator], out)
 
     def process(self, node: ChainNode, batch: RecordBatch, count: int) -> None:
-        """Process a batch of `count` records with a node's operator and all operators behind it."""
+        """Process `count` records with a node's operator and the operators behind it."""
         operator = node.operator
         operator.records_in += count
         operator_at_work.set(operator.context)

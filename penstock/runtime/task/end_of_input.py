@@ -33,7 +33,7 @@ class HookOutput:
 
 
 class EndOfInputTracker:
-    """Tracks the end of a task's input, and runs the end-of-input hooks of its operators.
+    """Tracks the end of a task's input, and runs its end-of-input hooks.
 
     Arguments:
         channels: the ids of the task's input channels.
@@ -63,7 +63,7 @@ class EndOfInputTracker:
 
     @property
     def over(self) -> bool:
-        """Return whether all input has ended; for a task in a loop, all input from outside."""
+        """Return whether all input has ended; in a loop, all input from outside."""
         return not self._awaited
 
     def channel_ended(self, channel: Hashable) -> bool:
@@ -102,7 +102,7 @@ class EndOfInputTracker:
         self.emitted = True
 
     def next(self) -> HookOutput | None:
-        """Run the hooks until they emit records, and return these; None if the round has ended."""
+        """Run the hooks until they emit; return the records, or None after the round."""
         assert self.running
         output = next(self._hooks, None)
         self.running = output is not None

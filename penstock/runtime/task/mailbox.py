@@ -1,4 +1,4 @@
-"""The mailbox of a task: the messages of the JobManager that the task has not handled yet.
+"""The mailbox of a task: the JobManager's messages that it has not handled yet.
 
 The task handles them between two slices of work. (Flink: the mailbox model of a `StreamTask`.)
 """
@@ -32,7 +32,7 @@ class BarrierMail:
 
 @dataclass(frozen=True)
 class SplitMail:
-    """Assigns a split to a source task; `position` is None if the split is read from its start."""
+    """Assigns a split to a source task; it begins to read at `position`."""
 
     split: Split
     position: Any
@@ -45,7 +45,7 @@ class NoMoreSplitsMail:
 
 @dataclass(frozen=True)
 class EndOfInputMail:
-    """Requests a round of end-of-input hooks, because no records are left in the task's loop."""
+    """Requests a round of end-of-input hooks: the task's loop has no records left."""
 
     round: int
 

@@ -1,4 +1,4 @@
-"""A chain: the tree of operators that run as one task, with the partitioners behind them."""
+"""A chain: the tree of operators that run as one task, with its partitioners."""
 
 from __future__ import annotations
 

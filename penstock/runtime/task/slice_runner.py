@@ -1,4 +1,4 @@
-"""Process batches in slices of about 1 ms, so that a task can handle messages in between."""
+"""Process batches in slices of about 1 ms, between which messages are handled."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ class SliceRunner:
         self._gate.follow(self.sizer)
 
     def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
-        """Return the unprocessed rest of the batch with its channel; [] if there is no rest."""
+        """Return the unprocessed rest of the batch with its channel; [] without a rest."""
         return [] if self.batch is None else [(self._channel, self.batch.slice(self._position))]

@@ -55,7 +55,7 @@ __all__ = ["Task", "TaskListener", "TaskSettings"]
 
 
 class TaskListener(Protocol):
-    """Receives notifications about the end of a task's input; the TaskManager implements it."""
+    """Receives notifications about the end of a task's input; see `TaskManager`."""
 
     def input_ended(self, task: Task) -> None:
         """Handle that the task has processed all of its bounded input."""
@@ -310,7 +310,7 @@ class Task:
             self._input_over()
 
     def _read(self, source_input: SourceInput) -> bool:
-        """Read the source, and process the records; return False if the source has none now."""
+        """Read the source and process the records; return False if it has none now."""
         if self.ended or self.snapshots.final_barrier_passed or self.snapshots.halted:
             return False
         if source_input.ended:
@@ -420,7 +420,7 @@ class Task:
             yielded = self._timer()
 
     def wake_at(self) -> float | None:
-        """Return the time at which the task must be woken, in seconds; None if there is no such.
+        """Return the time at which the task must be woken, in seconds, or None.
 
         It is the time at which the source has records again, or at which an alignment times out.
         """

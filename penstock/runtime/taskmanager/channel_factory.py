@@ -82,7 +82,7 @@ class ChannelFactory:
     # ---- inputs
 
     def create_inputs(self) -> dict[ChannelId, InputChannel]:
-        """Create the input gates with their channels, and return all channels by their ids."""
+        """Create the input gates, and return all their channels by id."""
         for chain in self._descriptor.chains:
             wake = self.signals[chain.id].loop.set
             gate = self.gates[chain.id] = InputGate(wake, self._system.clock)
@@ -231,7 +231,7 @@ class ChannelFactory:
         return output
 
     def _encoder(self, link: Link) -> Callable[[RecordBatch], bytes]:
-        """Return a function that encodes batches, and whose errors name the link's producer.
+        """Return an encoder of batches whose errors name the link's producer.
 
         Errors need the name, because a batch is encoded long after its records were emitted.
         """

@@ -52,7 +52,7 @@ class DataConnections:
         self._changed = Signal()
 
     def expect(self, inputs: Mapping[ChannelId, InputChannel], workers: int) -> None:
-        """Start to serve connections; connections that were opened earlier wait for this call.
+        """Start to serve connections; earlier connections wait for this call.
 
         Arguments:
             inputs: the worker's input channels, by their ids.

@@ -43,7 +43,7 @@ MANY_IN_CYCLES = 20_000
 
 
 def process_memory() -> tuple[int, int]:
-    """Return the resident memory of this process, in bytes: the current size, and the peak."""
+    """Return the resident memory of this process in bytes: current size and peak."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if sys.platform == "darwin":
         return peak, peak  # macOS counts in bytes, and does not provide the current size
@@ -52,7 +52,7 @@ def process_memory() -> tuple[int, int]:
 
 
 class GcTuning:
-    """A context manager that tunes the garbage collector of this process, and restores it.
+    """A context manager that tunes and restores this process's garbage collector.
 
     Arguments:
         memory: returns the resident memory of the process, in bytes: the current size, and the

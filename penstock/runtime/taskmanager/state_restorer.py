@@ -36,7 +36,7 @@ class StateRestorer:
         )
 
     async def restore(self, task: Task) -> None:
-        """Restore the state, the in-flight logs and the splits of a task before it is opened."""
+        """Restore state, in-flight logs and splits of a task before it is opened."""
         root = task.root.operator.context.uid
         handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
         logs: list[RestoredLog] = []

@@ -216,7 +216,7 @@ class TaskFactory:
         )
 
     def _outside(self, chain: Chain) -> list[ChannelId] | None:
-        """Return the input channels from outside of the task's loop; None if it is in no loop."""
+        """Return the input channels from outside of the loop, or None if there is no loop."""
         loop = self._plan.loop_of(chain.id)
         if loop is None:
             return None

@@ -1,4 +1,4 @@
-"""Run one task in the worker's event loop: process records, write snapshots, read the source."""
+"""Run one task in the worker's event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TaskRunner"]
 
 
 class TaskRunner:
-    """Runs a task with three coroutines: its loop, its checkpoint writer and its source reader.
+    """Runs a task as three coroutines: loop, checkpoint writer, source reader.
 
     Arguments:
         task: the task.

@@ -1,4 +1,4 @@
-"""Signals that wake the waiting parts of a task: loop, checkpoint writer, source reader."""
+"""Signals that wake a task's loop, checkpoint writer and source reader."""
 
 from __future__ import annotations
 

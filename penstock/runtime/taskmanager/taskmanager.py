@@ -1,4 +1,4 @@
-"""A TaskManager, or worker: it runs the tasks of one slot, usually in a separate process.
+"""The TaskManager, or worker: a process that runs the tasks of one slot.
 
 The TaskManager connects to the JobManager, deploys the tasks of its slot and reports that they are
 ready. Then it runs them until the connection to the JobManager ends. It reports failures, and the
@@ -210,7 +210,7 @@ class TaskManager:
         self.send(m.InputEnded(*task.id))
 
     def outside_ended(self, task: Task) -> None:
-        """Report to the JobManager that a task has processed all input from outside its loop."""
+        """Report that a task has processed all input from outside of its loop."""
         self.send(m.OutsideEnded(*task.id))
 
     # ---- connections of other workers

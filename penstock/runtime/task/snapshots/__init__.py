@@ -1,4 +1,4 @@
-"""The snapshots of a task: capture at the barrier, writing in the background, and replay.
+"""The snapshots of a task: capture, writing in the background, and replay.
 
 `snapshot_driver` executes the commands of the protocol. `state_capture` captures the state as a
 `task_snapshot`. `checkpoint_writer` writes the task snapshot between batches, with a

@@ -1,4 +1,4 @@
-"""The work of a checkpoint writer between the batches of its task, except writing snapshots.
+"""The background work of a checkpoint writer, except writing snapshots.
 
 Entries of keyed state are evicted when the state exceeds its memory limit. Before a snapshot,
 entries are flushed and files are prepared, so that less work is left when the barrier arrives.
@@ -142,7 +142,7 @@ class BackgroundWork(ABC):
 
 
 class Eviction(BackgroundWork):
-    """Evicts entries while the backend exceeds its memory limit; records wait meanwhile."""
+    """Evicts entries while the backend exceeds its memory limit; records wait."""
 
     def is_wanted(self) -> bool:
         """Return whether the backend is over its memory limit."""
@@ -166,7 +166,7 @@ class CheckpointPreparation(BackgroundWork):
 
 
 class EagerFlush(BackgroundWork):
-    """Writes changed entries before a snapshot needs them; it can stop after any slice."""
+    """Writes changed entries before a snapshot needs them; can stop after a slice."""
 
     def is_wanted(self) -> bool:
         """Return whether there are changed entries and time to write them."""

@@ -121,12 +121,12 @@ class CheckpointWriter:
             snapshot.end_logs()
 
     def abort(self, number: int) -> None:
-        """Abort a snapshot: its state is still written, but the snapshot is not acknowledged."""
+        """Abort a snapshot: its state is still written, but it is not acknowledged."""
         for snapshot in self._numbered(number):
             snapshot.abort()
 
     def complete(self, number: int) -> None:
-        """Forget the committables of a complete snapshot, since the JobManager commits them."""
+        """Forget the committables of a complete snapshot: the JobManager commits them."""
         self._uncommitted = [item for item in self._uncommitted if item.snapshot > number]
 
     def _numbered(self, number: int) -> Iterator[TaskSnapshot]:

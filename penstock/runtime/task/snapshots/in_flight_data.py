@@ -79,7 +79,7 @@ class InFlightRecorder:
         self._encode, self._keep = encode, keep
 
     def overtake(self, outputs: Sequence[OutputChannel], barrier: Barrier) -> list[InFlightLog]:
-        """Send a barrier ahead of all records in the output channels, and log these records."""
+        """Send a barrier ahead of all records in the outputs, and return logs of them."""
         logs: list[InFlightLog] = []
         for output in outputs:
             batches = output.overtake(barrier)

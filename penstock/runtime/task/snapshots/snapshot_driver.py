@@ -102,8 +102,8 @@ class SnapshotDriver:
     def busy(self) -> bool:
         """Return whether no state can be captured now.
 
-        This is the case while end-of-input hooks run or logs are replayed, because records that are
-        emitted later are neither in the state nor in a log. It is not the case if the rest of the
+        This is the case while end-of-input hooks run or logs are replayed. Records that are emitted
+        later would be neither in the state nor in a log. It is not the case if the rest of the
         replayed logs is small enough to be logged again.
         """
         if self._end_of_input.running:

@@ -1,4 +1,4 @@
-"""A task snapshot: the state that a task captured at the barrier, and the handles of its files."""
+"""A task snapshot: the state captured at the barrier, and its durable handles."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class TaskSnapshot:
             capture.abort()
 
     def fail(self, error: Exception) -> None:
-        """Record the error because of which the snapshot cannot be made durable."""
+        """Record the error that prevents the snapshot from becoming durable."""
         self.problem = f"{type(error).__name__}: {error}"
 
     def add_handle(self, handle: OperatorHandle, size: SnapshotBytes | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Make a task snapshot durable: its keyed state, the staged output of its sinks, and its logs."""
+"""Make a task snapshot durable: keyed state, staged output of sinks, and logs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TaskSnapshotWriter:
     async def write_state(
         self, snapshot: TaskSnapshot, offload: Offload, pause: Pause
     ) -> list[Committable]:
-        """Write the captured state, make staged output durable, and return its committables.
+        """Write the captured state, make staged output durable; return its committables.
 
         Staged output is made durable even if the state cannot be written, because the next
         snapshot must contain it.
@@ -143,7 +143,7 @@ class TaskSnapshotWriter:
 
 
 async def _make_durable(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:
-    """Make the staged output of a sink durable, and return the payloads of its committables."""
+    """Make a sink's staged output durable; return the payloads of its committables."""
 
     def call() -> list[Any]:
         with calling(f"sink {uid}", "output could not be staged"):

@@ -23,7 +23,7 @@ MAX_WAIT_TURNS = 32
 
 
 class WriteScheduler:
-    """Delays the checkpoint writers of a worker, so that records are processed between slices.
+    """Delays checkpoint writers, so that records are processed between slices.
 
     All writers of the worker share one scheduler.
 
@@ -50,7 +50,7 @@ class WriteScheduler:
         self._turns = 0
 
     def quiet(self) -> bool:
-        """Return whether no part of the worker has work, and no writer is between two slices."""
+        """Return whether the worker has no work and no writer is between two slices."""
         return not self._queue and self._nothing_waits()
 
     def _nothing_waits(self) -> bool:
