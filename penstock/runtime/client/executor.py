@@ -1,7 +1,7 @@
-"""Executors: what `execute()` does in the process of the program.
+"""Executors, which run programs for `execute()` in the process of the program.
 
-They pack the program, start a JobManager for it, and pass on the events that it reports. This is
-blocking code without an event loop, since the program may have one of its own.
+An executor packs the program, starts a JobManager for it, and handles the events that the
+JobManager reports. The code blocks and uses no event loop, since the program may have its own.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ __all__ = ["LocalExecutor", "job_request"]
 def job_request(
     program: Program, options: RunOptions, collecting: bool = False, shown: bool = False
 ) -> bytes:
-    """Return the first frame to a JobManager: the job's code and its options.
+    """Return the first frame for a JobManager: the code and the options of the job.
 
     Arguments:
         program: the program to run.
-        options: how to run it.
-        collecting: the program's records are read while it runs.
-        shown: the client shows the progress on the standard error that the job writes to.
+        options: the options of the run.
+        collecting: whether the client reads output records while the job runs.
+        shown: whether the client shows the progress on the standard error of the job.
 
     Raises:
-        GraphError: if there is no checkpoint folder to resume from, or if the program with all
-            that it refers to is too large.
+        GraphError: if the job must resume but has no checkpoint folder, or if the program and the
+            objects that it refers to are too large for one frame.
     """
     if options.resume is not None and program.config.checkpoint_dir is None:
         raise GraphError("there is nothing to resume from: give a folder with --checkpoint-dir")
@@ -78,26 +78,26 @@ def job_request(
 
 
 class LocalExecutor:
-    """Runs programs with a JobManager and workers on this machine, each a process of its own.
+    """Runs programs on this machine, in one process for each worker and JobManager.
 
-    Subclasses start the JobManager elsewhere.
+    Subclasses override `start` to run the JobManager in another place.
     """
 
     def start(
         self, program: Program, options: RunOptions, collecting: bool = False
     ) -> JobConnection:
-        """Start the JobManager of a program.
+        """Start the JobManager of a program, and return the connection to it.
 
         Arguments:
             program: the program to run.
-            options: how to run it.
-            collecting: the program's records are read while it runs.
+            options: the options of the run.
+            collecting: whether the client reads output records while the job runs.
         """
         shown = options.progress is not None
         return JobProcess(job_request(program, options, collecting, shown))
 
     def execute(self, program: Program) -> JobExecutionResult:
-        """Run a program to its end."""
+        """Run a program to its end, and return the result of the job."""
         with prepared_sources(program, current_options()):
             return self._execute(program)
 
@@ -128,7 +128,7 @@ class LocalExecutor:
         return result
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
-        """Run a program, and iterate over the records of some of its outputs."""
+        """Run a program, and return an iterator over the records of the given outputs."""
         options = current_options()
         began = time.perf_counter()
         with ExitStack() as stack:
@@ -157,7 +157,10 @@ class LocalExecutor:
 def _records(
     job: JobConnection, monitor: JobMonitor, folder: Path, types: TypeRegistry, cleanup: ExitStack
 ) -> Iterator[Any]:
-    """Yield the records that a running job commits to a folder; raise what it fails with."""
+    """Yield the records that a running job commits to a folder.
+
+    Raises the error of the job if the job fails.
+    """
     with cleanup:
         codec = Codec(types)
         for event in job.events():

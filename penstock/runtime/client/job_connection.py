@@ -24,39 +24,42 @@ class JobConnection(ABC):
 
     @abstractmethod
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events that the JobManager reports, until it ends."""
+        """Yield the events that the JobManager reports until it has ended."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask the JobManager to stop the job in order; do nothing if it has ended."""
+        """Request the JobManager to stop the job with a final snapshot.
+
+        The call does nothing if the JobManager has ended.
+        """
 
     @abstractmethod
     def drain(self) -> None:
-        """Discard what the JobManager reports until it ends.
+        """Discard all data from the JobManager until it has ended.
 
-        A Ctrl-C may have interrupted the reading of an event, so none is decoded here.
+        The data is not decoded, since a Ctrl-C may have interrupted the reading of an event.
         """
 
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Whether the JobManager has not ended yet."""
+        """Whether the JobManager is still running."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End the JobManager without a last snapshot."""
+        """End the JobManager at once, without a final snapshot."""
 
     @abstractmethod
     def wait(self) -> str:
-        """Wait until the JobManager has ended, and return how."""
+        """Wait until the JobManager has ended, and return a text that says how it ended."""
 
 
 class SocketConnection(JobConnection):
     """A connection to a JobManager in another process or thread.
 
     Arguments:
-        connected: one socket of a pair; the JobManager has the other.
-        request: made by `job_request`; sent in the constructor.
+        connected: one socket of a pair. The JobManager has the other one.
+        request: the frame that `job_request` returned. The constructor sends it.
     """
 
     def __init__(self, connected: socket.socket, request: bytes) -> None:
@@ -65,7 +68,7 @@ class SocketConnection(JobConnection):
         send_blocking(connected, request)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events that the JobManager reports, until it ends."""
+        """Yield the events that the JobManager reports until it has ended."""
         while True:
             frame = receive_blocking(self._socket)
             if frame is None:
@@ -73,7 +76,10 @@ class SocketConnection(JobConnection):
             yield unpack_event(frame)
 
     def stop(self) -> None:
-        """Ask the JobManager to stop the job in order; do nothing if it has ended."""
+        """Request the JobManager to stop the job with a final snapshot.
+
+        The call does nothing if the JobManager has ended.
+        """
         try:
             with self._sending:
                 send_blocking(self._socket, encode_order(Order.STOP))
@@ -81,7 +87,7 @@ class SocketConnection(JobConnection):
             return
 
     def drain(self) -> None:
-        """Discard what the JobManager reports until it ends."""
+        """Discard all data from the JobManager until it has ended."""
         with suppress(OSError):
             while self._socket.recv(1 << 16):
                 pass
@@ -91,13 +97,14 @@ class JobProcess(SocketConnection):
     """A JobManager process and the connection to it.
 
     Arguments:
-        request: made by `job_request`.
-        output: file for its standard output and error; None shares those of this process.
+        request: the frame that `job_request` returned.
+        output: the file for the standard output and error of the JobManager. If it is None, the
+            JobManager writes to the standard output and error of this process.
     """
 
     def __init__(self, request: bytes, output: Any = None) -> None:
-        # The job's processes inherit the limits of this one. Too low a limit is reported here,
-        # since a process that has reached it cannot report much.
+        # The job's processes inherit the limit of open files from this process. A limit that is too
+        # low is reported here, since a process that has reached its limit cannot report it.
         require_open_files(PROCESS_FILES)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -114,15 +121,15 @@ class JobProcess(SocketConnection):
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended yet."""
+        """Whether the JobManager process is still running."""
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the JobManager process."""
         self.process.kill()
 
     def wait(self) -> str:
-        """Wait until the process has ended, and return how."""
+        """Wait until the process has ended, and return its exit code or signal as text."""
         code = self.process.wait()
         self._socket.close()
         return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"

@@ -1,4 +1,4 @@
-"""Follows a job in the process of its program, and makes its result and its report."""
+"""Follows a job in the process of its program, and makes its result and report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["JobMonitor"]
 
 
 class JobMonitor:
-    """Handles the events of one job: shows progress, and makes the result and the report.
+    """Handles the events of one job, and makes its result and its report.
 
     Arguments:
         program: the program that runs.
-        options: has the progress callback, and the path of the report.
-        began: `time.perf_counter()` at the start of the job.
+        options: the options of the run, with the progress callback and the path of the report.
+        began: the value of `time.perf_counter()` when the job started, in seconds.
     """
 
     def __init__(self, program: Program, options: RunOptions, began: float) -> None:
@@ -39,7 +39,7 @@ class JobMonitor:
         return self._last is not None
 
     def handle(self, event: dict[str, Any]) -> None:
-        """Handle an event of the job."""
+        """Handle an event of the job, and pass it to the progress callback."""
         kind = event["event"]
         if kind in ("finished", "failed"):
             self._last = event
@@ -52,10 +52,14 @@ class JobMonitor:
             self._options.progress(event)
 
     def result(self, ended: str) -> JobExecutionResult:
-        """Write the report, and return the result of the job; raise the error of a failed one.
+        """Write the report, and return the result of the job.
 
         Arguments:
-            ended: how the JobManager has ended, for the error if it did not report an outcome.
+            ended: how the JobManager ended. It becomes part of the error message if the JobManager
+                did not report the outcome of the job.
+
+        Raises:
+            PenstockError: if the job has failed, or if the report cannot be written.
         """
         wall = round(time.perf_counter() - self._began, 3)
         last = self._last or {
@@ -71,7 +75,7 @@ class JobMonitor:
         try:
             self._write_report(last, wall)
         finally:
-            # Also if the report cannot be written: the failure of the job matters more.
+            # If the report cannot be written either, the error of the job replaces that error.
             if last["event"] == "failed":
                 raise recreate(last)
         return JobExecutionResult(
@@ -115,9 +119,9 @@ class JobMonitor:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that other processes see it complete or not at all."""
+    """Write a file atomically, so that other processes never see it incomplete."""
     if path.exists() and not path.is_file():
-        path.write_text(text)  # a pipe, or a terminal
+        path.write_text(text)  # the path is a pipe or a terminal, which cannot be replaced
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

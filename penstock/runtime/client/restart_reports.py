@@ -1,7 +1,8 @@
 """Reports the restarts of a job in the process of its program.
 
-The same text goes to `logging`, to standard error and to the log of a submitted job. It is printed
-on standard error only if neither `logging` nor the command line's progress shows it there.
+The text of a report goes to `logging`. It is also printed on standard error, unless `logging` or
+the progress of the command line shows it there already. The log of a submitted job contains the
+same text.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from penstock.runtime.control.restart_texts import LEVELS, RestartTexts
 __all__ = ["RestartReports", "logging_shows"]
 
 logger = logging.getLogger("penstock.jobmanager")
-# Without a handler, `logging` would print warnings in a program that has not configured it.
+# Without this handler, `logging` would print warnings if the program has not configured `logging`.
 logger.addHandler(logging.NullHandler())
 
 
 class RestartReports:
-    """Reports the restarts of one job to `logging`, and on standard error where needed.
+    """Reports the restarts of one job to `logging`, and if needed on standard error.
 
     Arguments:
-        shown: whether the progress callback shows them.
+        shown: whether the progress callback shows the restarts.
     """
 
     def __init__(self, shown: bool) -> None:
@@ -42,7 +43,10 @@ class RestartReports:
 
 
 def logging_shows(level: int = logging.WARNING) -> bool:
-    """Return whether `logging` writes messages of this level to standard error or output."""
+    """Return whether `logging` shows messages of this level on the terminal.
+
+    It does if a handler writes them to standard error or standard output.
+    """
     if not logger.isEnabledFor(level):
         return False
     found: logging.Logger | None = logger

@@ -1,7 +1,7 @@
-"""Prepares the sources of a program, in the program's process, before its job is started.
+"""Prepares the sources of a program before its job is started.
 
-Some sources need resources that only this process has, such as a Spark session. They use them here,
-and leave the result in a folder of their own inside the job's folder.
+Some sources need resources that only the program's process has, such as a Spark session. Such a
+source does its work here, and writes the result to its own folder inside the job's folder.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["prepared_sources"]
 def prepared_sources(
     program: Program, options: RunOptions, *, attached: bool = True
 ) -> Iterator[None]:
-    """Prepare the sources that need it, and release them after the block.
+    """Prepare the sources of a program that need it, and release them after the block.
 
     Arguments:
         program: the program with the sources.
-        options: how the program is run.
+        options: the options of the run.
         attached: whether the block lasts until the job has ended.
 
     Raises:
@@ -43,7 +43,7 @@ def prepared_sources(
             root = _root(program, attached, stack)
             resumed = _resumed(root, options.resume)
             for uid, source in sources.items():
-                # Registered first, so that a source whose preparation fails is released, too.
+                # `release` is registered first, so that it is called even if `prepare` fails.
                 stack.callback(source.release)
                 state = None if resumed is None else resumed.enumerators.get(uid)
                 source.prepare(
@@ -58,7 +58,7 @@ def prepared_sources(
 
 
 def _sources_to_prepare(program: Program) -> dict[str, Source]:
-    """Return the sources that have a `prepare` of their own, by uid."""
+    """Return the sources whose class overrides `prepare`, by the operator's uid."""
     plan = compile_graph(program.graph, program.config)
     functions = {operator.id: operator.function for operator in program.graph.operators}
     found: dict[str, Source] = {}
@@ -76,9 +76,9 @@ def _sources_to_prepare(program: Program) -> dict[str, Source]:
 
 
 def _resumed(root: Path, request: str | int | None) -> Manifest | None:
-    """Return the manifest of the snapshot that the run resumes from, if there is one.
+    """Return the manifest of the snapshot that the run resumes from, or None.
 
-    The JobManager decides whether the snapshot may be resumed from.
+    The JobManager checks later whether the job may resume from this snapshot.
     """
     if request is None:
         return None
@@ -91,14 +91,14 @@ def _resumed(root: Path, request: str | int | None) -> Manifest | None:
     try:
         return store.newest() if number is None else store.load(number)
     except StoreError:
-        return None  # the JobManager finds the same error, and reports it
+        return None  # the JobManager will find and report the same error
 
 
 def _root(program: Program, attached: bool, stack: ExitStack) -> Path:
-    """Return the job's folder; a temporary one if the job keeps no snapshots."""
+    """Return the job's folder, or a temporary folder if the job keeps no snapshots."""
     if program.config.checkpoint_dir is not None:
         root = Path.cwd() / program.config.checkpoint_dir
-        # Sources write into it before the JobManager opens it.
+        # The folder is checked here, since sources write into it before the JobManager opens it.
         Store(root).require_usable(program.config.name)
         return root
     if not attached:

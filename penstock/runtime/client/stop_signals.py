@@ -21,10 +21,10 @@ class StopSignals:
     """Stops a job at the first signal, and kills it at the second.
 
     Arguments:
-        stop: asks the job to stop; may block.
-        kill: kills the job.
-        progress: called with an event when the job is being stopped; None writes a line to
-            standard error instead.
+        stop: a function that requests the job to stop. It may block.
+        kill: a function that kills the job.
+        progress: a function that is called with an event when the job is being stopped. If it is
+            None, a line is written to standard error instead.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class StopSignals:
 
     @property
     def killed(self) -> bool:
-        """Whether the job was killed."""
+        """Whether a second signal has killed the job."""
         return len(self._received) > 1
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle the signals in this block, if this is the main thread."""
+        """Handle SIGINT and SIGTERM in this block, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -53,9 +53,10 @@ class StopSignals:
             yield
 
     def end_program(self) -> None:
-        """End the program as its first signal would have; do nothing if it received none.
+        """End the program if it has received a signal.
 
-        Raises `KeyboardInterrupt` after SIGINT, and `SystemExit` after SIGTERM.
+        Raises `KeyboardInterrupt` if the first signal was SIGINT, and `SystemExit` if it was
+        SIGTERM.
         """
         if not self._received:
             return
@@ -68,7 +69,7 @@ class StopSignals:
         if self.killed:
             self._kill()
         else:
-            # In a thread, since this handler may have interrupted a send or a print.
+            # A thread stops the job, since this handler may have interrupted a send or a print.
             threading.Thread(target=self._begin_to_stop, args=(number,), daemon=True).start()
 
     def _begin_to_stop(self, number: int) -> None:
@@ -84,12 +85,12 @@ class StopSignals:
 def handling_signals(numbers: Sequence[int], handler: Callable[[int, Any], None]) -> Iterator[None]:
     """Handle these signals in this block, and restore the former handlers after it.
 
-    A handler that was installed from C (by a program that embeds Python) stays installed, since
-    Python cannot restore it.
+    A handler that C code has installed, such as a program that embeds Python, is not replaced,
+    since Python could not restore it.
 
     Arguments:
-        numbers: the signals.
-        handler: called with the number of the signal and the interrupted frame.
+        numbers: the numbers of the signals.
+        handler: a function that is called with the signal's number and the interrupted frame.
     """
     before = {number: signal.getsignal(number) for number in numbers}
     restorable = {number: former for number, former in before.items() if former is not None}
@@ -106,7 +107,7 @@ def handling_signals(numbers: Sequence[int], handler: Callable[[int, Any], None]
 def kill_at_second_interrupt(kill: Callable[[], None]) -> Iterator[None]:
     """Call `kill` if a Ctrl-C interrupts this block, which waits for a job to stop.
 
-    If a first Ctrl-C has led to this block, it is answered with a hint.
+    If the block is entered because of a first Ctrl-C, a hint is printed on standard error.
     """
     if isinstance(sys.exception(), KeyboardInterrupt):
         print(_HINTS[signal.SIGINT], file=sys.stderr, flush=True)

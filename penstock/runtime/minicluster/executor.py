@@ -1,4 +1,4 @@
-"""Run programs inside their own process: `InProcessExecutor`."""
+"""Run jobs inside the process of their program: `InProcessExecutor`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ class InProcessExecutor(LocalExecutor):
     def start(
         self, program: Program, options: RunOptions, collecting: bool = False
     ) -> JobConnection:
-        """Start the JobManager of a program in this process."""
+        """Return a connection to a JobManager in this process, which has not started yet."""
         shown = options.progress is not None
         return InProcessJob(job_request(_without_timeouts(program), options, collecting, shown))
 
 
 def _without_timeouts(program: Program) -> Program:
-    """Return the program without time limits for workers and snapshots.
+    """Return a copy of the program without timeouts for workers and snapshots.
 
-    A function that stands at a breakpoint must not look like a lost worker or a failed snapshot.
+    While a function waits at a breakpoint, the job must not report a lost worker or a failed
+    snapshot.
     """
     config = replace(
         program.config,

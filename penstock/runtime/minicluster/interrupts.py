@@ -1,7 +1,8 @@
 """Handle a Ctrl-C while the event loop runs inside the program's own thread.
 
-Python raises `KeyboardInterrupt` wherever the thread is. In a step of the event loop itself that
-would break the loop. Between two steps, or in a function that the engine calls, it does not.
+By default, Python raises `KeyboardInterrupt` in whatever code the thread runs. If that is the event
+loop itself, the loop breaks. So this module raises the exception only between two steps of the
+loop, or in a function of the program that the engine calls.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["in_called_function", "in_event_loop", "interrupted_between_steps"]
 
 _PENSTOCK = str(Path(__file__).parents[2])
 _TRIO = str(Path(trio.__file__).parent)
-#: Where the handlers of signals are: this package, and the client's module.
+#: The paths of the code with signal handlers: this folder, and the client's `stop_signals` module.
 _HANDLERS = (str(Path(__file__).parent) + os.sep, stop_signals.__file__)
 
 
@@ -31,12 +32,12 @@ _HANDLERS = (str(Path(__file__).parent) + os.sep, stop_signals.__file__)
 def interrupted_between_steps(add_step: Callable[[Callable[[], None]], None]) -> Iterator[None]:
     """Let a Ctrl-C interrupt this block, which runs steps of the event loop.
 
-    The interrupt is raised after the current step. A second one also interrupts a function that the
-    engine calls. The block is left alone in other threads, and where the program has a handler of
-    its own.
+    The first Ctrl-C raises `KeyboardInterrupt` after the current step. A second Ctrl-C also
+    interrupts a function that the engine calls. Nothing is changed in threads other than the main
+    thread, or if the program has its own handler of SIGINT.
 
     Arguments:
-        add_step: queues a callable as a step.
+        add_step: a function that adds a callable to the queue of steps.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -64,7 +65,7 @@ def interrupted_between_steps(add_step: Callable[[Callable[[], None]], None]) ->
 
 
 def in_event_loop() -> bool:
-    """Return whether the caller runs inside an event loop of the program."""
+    """Return whether the caller runs inside an event loop of asyncio or trio."""
     asyncio = sys.modules.get("asyncio")
     in_asyncio = asyncio is not None and asyncio._get_running_loop() is not None
     return in_asyncio or trio.lowlevel.in_trio_run()
@@ -73,7 +74,7 @@ def in_event_loop() -> bool:
 def in_called_function() -> bool:
     """Return whether the current signal has interrupted a function of the program.
 
-    An exception may be raised there.
+    If so, the signal handler may raise an exception without breaking the event loop.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_HANDLERS):

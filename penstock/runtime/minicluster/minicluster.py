@@ -1,9 +1,8 @@
 """Run a job in this process, and connect the client to its JobManager.
 
-The event loop and the program take turns in the program's own thread (trio's guest mode), so that
-debuggers and profilers see the functions of the job. The loop runs only while the program waits in
-`execute` or for the next record. If the program is called from an event loop of its own, the job
-runs in another thread.
+The event loop runs in the program's own thread (trio's guest mode), so that debuggers and profilers
+see the functions of the job. The loop runs only while the program waits in `execute` or for the
+next record. If the program itself runs inside an event loop, the job runs in another thread.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ __all__ = ["InProcessJob"]
 
 
 class InProcessJob(JobConnection):
-    """A job in this process, and the client's connection to its JobManager.
+    """Runs a job in this process, and connects the client to its JobManager.
 
     Arguments:
-        request: from `job_request`.
+        request: the frame that `job_request` returned.
     """
 
     def __init__(self, request: bytes) -> None:
         self._request = request
-        #: Steps of the event loop, which the thread of the job runs.
+        #: The queue of event loop steps that the thread of the job has to run.
         self._steps: SimpleQueue[Any] = SimpleQueue()
-        #: None is the end.
+        #: The queue of events from the JobManager. None marks its end.
         self._events: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._requests: list[bytes] = []
         self._scope = trio.CancelScope()
@@ -58,18 +57,22 @@ class InProcessJob(JobConnection):
     # ---- for the client
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Run the job, and yield the events that its JobManager reports until it ends."""
+        """Run the job, and yield the events that its JobManager reports."""
         try:
             while (event := self._next()) is not None:
                 yield event
         finally:
-            # If the client stops following the job, nothing else would run it to its end.
+            # If the client stops reading events, the job must be run to its end here, since its
+            # event loop runs only while the client waits.
             if self.running:
                 self.stop()
                 self.drain()
 
     def stop(self) -> None:
-        """Ask the JobManager to stop the job in order; do nothing if it has ended."""
+        """Request the JobManager to stop the job with a final snapshot.
+
+        The call does nothing if the JobManager has ended.
+        """
         self._requests.append(encode_order(Order.STOP))
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._send_requests)
@@ -85,7 +88,10 @@ class InProcessJob(JobConnection):
         return self._begun and not self._ended
 
     def kill(self) -> None:
-        """End the job without a last snapshot; a function that computes is interrupted."""
+        """End the job without a final snapshot.
+
+        Raises `KeyboardInterrupt` if a signal has interrupted a function of the program.
+        """
         self._outcome = "was killed"
         if self._token is not None and not self._ended:
             self._token.run_sync_soon(self._scope.cancel)
@@ -93,14 +99,14 @@ class InProcessJob(JobConnection):
             raise KeyboardInterrupt
 
     def wait(self) -> str:
-        """Run the job to its end, and return how it ended."""
+        """Run the job to its end, and return a text that says how it ended."""
         self.drain()
         return self._outcome
 
     # ---- the thread of the job
 
     def _next(self) -> dict[str, Any] | None:
-        """Run the job until it reports an event; None if it has ended."""
+        """Run the job until it reports an event. Return the event, or None at the end."""
         if self._ended and self._events.empty():
             return None
         if not self._begun:
@@ -137,7 +143,7 @@ class InProcessJob(JobConnection):
         try:
             outcome.unwrap()
         except BaseException as error:
-            # This is a bug of the engine, or a Ctrl-C in the middle of one of its steps.
+            # The cause is a bug of the engine, or a Ctrl-C in the middle of an event loop step.
             if self._outcome == "ended":
                 self._outcome = "".join(["failed\n", *traceback.format_exception(error)]).rstrip()
         self._ended = True

@@ -24,8 +24,8 @@ class InProcessLauncher:
     """A `Launcher` of workers in this process.
 
     Arguments:
-        nursery: for the workers.
-        logs: the logging of the process.
+        nursery: the nursery in which the workers run.
+        logs: the log attributes of the process.
     """
 
     def __init__(self, nursery: trio.Nursery, logs: LogAttributes) -> None:
@@ -37,9 +37,9 @@ class InProcessLauncher:
         self._idle.set()
 
     def create_system(self) -> System:
-        """Create the system of the JobManager or of a worker.
+        """Create the `System` of the JobManager or of a worker.
 
-        Before a restart, `revive` waits until the workers of the old attempt have ended.
+        Before a restart, its `revive` waits until the workers of the old attempt have ended.
         """
         return System(
             trio.current_time,
@@ -51,7 +51,7 @@ class InProcessLauncher:
         )
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Start a worker."""
+        """Start a worker in the nursery, and return its handle."""
         handle = _InProcessWorker()
         self._running += 1
         self._idle.clear()
@@ -61,7 +61,7 @@ class InProcessLauncher:
 
     async def _run(self, worker: _InProcessWorker, spec: WorkerSpec) -> None:
         system = self.create_system()
-        # A debugger and coverage see each call of a user's function.
+        # Without code generation, a debugger and coverage see each call of a user function.
         codegen.set_enabled(False)
         try:
             await worker.run(TaskManager(spec, system, logs=self._logs))
@@ -82,7 +82,7 @@ class _InProcessWorker:
         self._outcome = "has ended"
 
     async def run(self, taskmanager: TaskManager) -> None:
-        """Run the worker to its end."""
+        """Run the TaskManager of the worker until it ends."""
         try:
             with self._scope:
                 await taskmanager.run()
@@ -95,7 +95,7 @@ class _InProcessWorker:
             self._ended.set()
 
     async def wait(self) -> str:
-        """Wait for the end of the worker, and return how it ended."""
+        """Wait until the worker has ended, and return a text that says how it ended."""
         await self._ended.wait()
         return self._outcome
 
@@ -105,5 +105,6 @@ class _InProcessWorker:
 
 
 async def _offload(function: Any) -> Any:
-    # The thread is not abandoned: a write of files must not continue after its worker has ended.
+    # A cancellation waits for the thread (`abandon_on_cancel` is off): the thread must not continue
+    # to write files after its worker has ended.
     return await trio.to_thread.run_sync(function)
