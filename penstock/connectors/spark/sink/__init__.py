@@ -1,10 +1,10 @@
 """Publish the output of a job as rows of a Spark table, exactly once.
 
-`table_sink.py` is the sink. `writers.py` stages data files with Arrow and without a JVM.
-`table_committer.py` publishes them; `replacing_committers.py` adds overwriting and upserting.
-`table.py` describes a table, `catalog.py` informs Spark of new files, and `access.py` finds the
-Spark session to inform. The folder `lake` is for Delta Lake and Iceberg, whose tables have logs
-of their own. For users: `docs/spark.md`.
+`table_sink.py` defines the sink. `writers.py` stages data files with Arrow and without a JVM.
+`table_committer.py` publishes the staged files, and `replacing_committers.py` does so for the modes
+"overwrite" and "upsert". `table.py` describes a table, `catalog.py` reports new files to Spark's
+catalog, and `access.py` connects to the Spark session that has this catalog. The folder `lake` is
+for Delta Lake and Iceberg, whose tables have logs. The user guide is `docs/spark.md`.
 """
 
 from __future__ import annotations

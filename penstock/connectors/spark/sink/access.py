@@ -1,14 +1,15 @@
-"""Reach the Spark session that knows a table, from a committer in the JobManager.
+"""Connect a committer in the JobManager to the Spark session whose catalog has a table.
 
-The first of these that exists is used:
+The committer uses the first of these three that exists:
 
-1. the session of this process, if the JobManager runs inside the driver;
-2. the JVM of the user's program, through PySpark's own gateway to it. So an in-memory catalog and
-   an embedded Derby, which no second JVM could open, work like any other, and the user's session
-   sees new rows at once;
-3. a session of this process's own, if the program is gone and the catalog is a Hive metastore.
+1. The session of this process, if the JobManager runs inside the driver.
+2. The JVM of the user's program, through PySpark's gateway. This also works for an in-memory
+   catalog and for an embedded Derby database, which a second JVM cannot open. The user's session
+   sees new rows at once.
+3. A new session in this process, if the program has ended and the catalog is a Hive metastore.
 
-The gateway's secret lies in a file that only the user can read, and never in the job's code.
+The secret of the gateway is stored in a file that only the user can read. It is never part of the
+job's code.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Access", "Run", "require_jvm", "runner"]
 
-#: Runs a statement of SQL and returns the first column of each row; for `SET name`, the value.
+#: A function that runs an SQL statement and returns the first column of each row. For `SET name`,
+#: it returns the value of the setting.
 Run = Callable[[str], list[str]]
 
-#: Spark takes 25 ms to answer the statement that reads a setting.
+#: The beginning of a statement that reads a setting. Such a statement takes 25 ms in Spark, so the
+#: setting is read directly instead.
 _SET = "SET "
 
-#: The settings that determine a session's catalog.
+#: The names, or beginnings of names, of the settings that determine a session's catalog.
 _SETTINGS = (
     "spark.sql.catalogImplementation",
     "spark.sql.warehouse.dir",
@@ -52,11 +55,12 @@ _SECRET = re.compile(r"(?i)secret|password|token|credential")
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach the Spark session of the user's program, from another process too.
+    """Connects to the Spark session of the user's program, also from another process.
 
     Arguments:
-        door: a file on the driver's machine, with the address and secret of the gateway.
-        settings: the session's settings that determine its catalog; none of them is a secret.
+        door: the path of a file on the driver's machine. The file contains the port and the secret
+            of PySpark's gateway.
+        settings: the session's settings that determine its catalog, without secrets.
     """
 
     door: str
@@ -64,7 +68,7 @@ class Access:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Access:
-        """Return the access to a session.
+        """Create the access to a session, and write its gateway's port and secret to a file.
 
         Raises:
             GraphError: if the session is a Spark Connect client.
@@ -79,11 +83,11 @@ class Access:
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Run]:
-        """Yield a function that runs statements in Spark.
+        """Yield a function that runs SQL statements in Spark.
 
         Raises:
-            JobError: if the user's program is gone and the catalog was its own, if the JVM of
-                this process is gone, or if a statement fails.
+            JobError: if the user's program has ended and its catalog was in memory, if the JVM of
+                this process has ended, or if a statement fails.
         """
         run = _own_session() or self._through_the_door() or self._new_session()
 
@@ -106,13 +110,13 @@ class Access:
         try:
             gateway = _gateway(self.door)
         except OSError:
-            return None  # another machine, or the program has ended
+            return None  # The program has ended, or runs on another machine.
         try:
             session = gateway.jvm.org.apache.spark.sql.SparkSession.getDefaultSession()
             if session.isEmpty():
                 return None
         except (Py4JNetworkError, OSError):
-            # The program was killed together with its JVM.
+            # The program and its JVM were killed, so the file was not removed.
             _gateways.pop(self.door).close()
             return None
 
@@ -136,13 +140,17 @@ class Access:
         return runner(spark_session(self.settings, "local[1]", "penstock commits"))
 
 
-#: The gateways of this process, by door. They are kept because py4j starts a thread for each
-#: gateway that never ends, and there are several commits per second.
+#: The gateways that this process has opened, keyed by the path of their file. They are reused,
+#: because py4j starts a thread for each gateway that never ends, and commits are frequent.
 _gateways: dict[str, Any] = {}
 
 
 def _gateway(door: str) -> Any:
-    """Return the gateway of a door. Raises `OSError` if the door is gone."""
+    """Return the gateway whose port and secret are in a file.
+
+    Raises:
+        OSError: if the file does not exist or cannot be read.
+    """
     from py4j.clientserver import (  # type: ignore[import-untyped,unused-ignore]
         ClientServer,
         JavaParameters,
@@ -173,7 +181,7 @@ def require_jvm(spark: SparkSession) -> None:
 
 
 def runner(spark: SparkSession) -> Run:
-    """Return a function that runs statements in a session of this process."""
+    """Return a function that runs SQL statements in a Spark session of this process."""
 
     def run(statement: str) -> list[str]:
         if statement.startswith(_SET):
@@ -185,7 +193,7 @@ def runner(spark: SparkSession) -> Run:
 
 def _own_session() -> Run | None:
     if "pyspark" not in sys.modules:
-        return None  # a process that has not loaded PySpark has no session
+        return None  # This process has not imported PySpark, so it has no session.
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -202,7 +210,7 @@ def _own_session() -> Run | None:
 
 
 def _open_door(spark: SparkSession) -> str:
-    """Write the address and secret of this process's JVM to a temporary file."""
+    """Write the port and secret of PySpark's gateway to a temporary file, and return its path."""
     gateway: Any = spark.sparkContext._gateway
     folder = TemporaryFolder("spark")
     atexit.register(folder.remove)
@@ -222,6 +230,6 @@ def _first_line(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
     try:
         text = str(java.getMessage()) if java is not None else str(error)
-    except Exception:  # the JVM died meanwhile
+    except Exception:  # The JVM has ended, so the Java message cannot be read.
         text = str(error)
     return text.strip().split("\n", 1)[0]

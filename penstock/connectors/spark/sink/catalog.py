@@ -20,29 +20,33 @@ __all__ = ["Catalog"]
 
 
 class Catalog:
-    """The catalog's entry of one table.
+    """Checks and changes the entry of one table in Spark's catalog.
 
     Arguments:
         table: the table.
-        run: runs a statement of SQL.
+        run: a function that runs an SQL statement.
     """
 
-    #: Partitions per statement.
+    #: The largest number of partitions that one statement adds.
     _AT_A_TIME = 200
-    #: Up to this number, partitions are looked up one by one instead of listing all of them.
+    #: The largest number of partitions that are looked up one by one. For more partitions, all
+    #: partitions of the table are listed.
     _ONE_BY_ONE = 20
 
     def __init__(self, table: Table, run: Run) -> None:
         self._table = table
         self._run = run
-        #: Partitions whose names in the catalog equal those of their folders.
+        #: The partitions that are known to have the same name in the catalog as their folder.
         self._named_alike: set[str] = set()
 
     def require(self, identities: Iterable[dict[str, Any]]) -> None:
-        """Check that the table of the catalog is the one that output was staged for.
+        """Check that the table in the catalog is the one that output was staged for.
+
+        Arguments:
+            identities: the table's identity in each piece of staged output.
 
         Raises:
-            JobError: if it is another table.
+            JobError: if the table in the catalog differs, or if it is not found.
         """
         now = self._identity()
         for identity in identities:
@@ -54,7 +58,7 @@ class Catalog:
                 )
 
     def change_since(self, identity: dict[str, Any]) -> str | None:
-        """Return how the catalog's table differs from an identity; None if it does not."""
+        """Return how the table in the catalog differs from an identity; None if it is equal."""
         return difference(self._identity(), identity)
 
     def _identity(self) -> dict[str, Any]:
@@ -65,16 +69,16 @@ class Catalog:
         return now
 
     def partitions(self) -> set[str]:
-        """Return the folders of all partitions that the catalog has."""
+        """Return the folder names of all partitions of the table in the catalog."""
         if not self._table.registered:
             return set()
         return set(self._run(f"SHOW PARTITIONS {self._table.name}"))
 
     def require_own_folders(self, folders: Collection[str]) -> None:
-        """Check that partitions lie in the folders of their names, as far as they exist.
+        """Check that each existing partition is stored in the table's folder under its own name.
 
         Raises:
-            JobError: if somebody has given a partition a location of its own.
+            JobError: if the catalog has another location for a partition.
         """
         known = self._known(folders)
         for folder in sorted(known):
@@ -90,7 +94,7 @@ class Catalog:
         self._named_alike |= known
 
     def _known(self, folders: Collection[str]) -> set[str]:
-        """Return the partitions that the catalog has under the names of their folders."""
+        """Return the given folders that are also the names of partitions in the catalog."""
         if not self._table.registered:
             return set()
         if len(folders) > self._ONE_BY_ONE:
@@ -102,7 +106,11 @@ class Catalog:
         return found & set(folders)
 
     def add(self, folders: Collection[str]) -> None:
-        """Add partitions to the catalog; existing ones stay as they are."""
+        """Add partitions to the catalog, except those that it already has.
+
+        Raises:
+            JobError: if the catalog gives a new partition another name than its folder has.
+        """
         if not self._table.registered:
             return
         wanted = sorted(folders)
@@ -119,11 +127,11 @@ class Catalog:
             )
 
     def drop(self, folders: Iterable[str]) -> None:
-        """Drop partitions whose files are gone."""
+        """Drop partitions from the catalog, because their files were removed."""
         for folder in sorted(folders):
             where = partition_literals(folder, self._table.schema)
             self._run(f"ALTER TABLE {self._table.name} DROP IF EXISTS {where}")
 
     def refresh(self) -> None:
-        """Have the session list the table's files again."""
+        """Make the Spark session list the table's files again."""
         self._run(f"REFRESH TABLE {self._table.name}")

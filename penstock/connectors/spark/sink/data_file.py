@@ -1,7 +1,7 @@
-"""Stage one data file: Parquet or ORC, written through Arrow, with a checksum.
+"""Write one staged data file in Parquet or ORC with Arrow, and compute its checksum.
 
-Rows are gathered and written one row group at a time. The checksum is computed from the bytes as
-they are written, so nothing is read again.
+Rows are collected in memory and written one row group at a time. The checksum is computed while
+the bytes are written, so the file is not read again.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 __all__ = ["EXTENSIONS", "DataFile"]
 
-#: The ending of data files' names, by format.
+#: The file name extension of data files, keyed by format.
 EXTENSIONS = {"parquet": ".snappy.parquet", "orc": ".snappy.orc"}
-#: Size of a row group's columns in memory. Writing it takes about 20 ms, in which the task does
-#: nothing else, so it is smaller than Spark's 128 MB.
+#: The size of a row group in memory, in bytes. It is smaller than Spark's 128 MB, because the task
+#: does nothing else while it writes a row group, which takes about 20 ms.
 _ROW_GROUP_BYTES = 4 << 20
 
 
 class DataFile:
-    """A file that is being written. It is created when its first row group is full.
+    """Writes one staged data file. The file is created when the first row group is full.
 
     Arguments:
-        path: its staged name, which must not exist.
+        path: the staged path of the file. The file must not exist.
         format: "parquet" or "orc".
-        schema: the columns.
+        schema: the columns of the file.
     """
 
     def __init__(self, path: Path, format: str, schema: pa.Schema) -> None:
@@ -45,11 +45,11 @@ class DataFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file was created."""
+        """Whether the file has been created."""
         return self._file is not None
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows.
+        """Add rows, and write a row group if enough rows have been collected.
 
         Raises:
             JobError: if the file cannot be written, for example because the disk is full.
@@ -60,7 +60,7 @@ class DataFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write the gathered rows as a row group."""
+        """Write the collected rows as a row group."""
         with naming(self.path):
             if self._file is None:
                 self._file = _HashedFile(self.path)
@@ -70,7 +70,7 @@ class DataFile:
                 self._writer.write(pa.concat_tables(gathered).cast(self._schema).combine_chunks())
 
     def finish(self) -> None:
-        """Write all rows and close the file; it is not durable yet."""
+        """Write the collected rows and close the file, without syncing it to disk."""
         if self._writer is None or self._gathered:
             self.flush()
         assert self._file is not None
@@ -79,7 +79,7 @@ class DataFile:
             self._file.close()
 
     def seal(self) -> dict[str, Any]:
-        """Make the file durable; return its name, size and checksum."""
+        """Complete the file and sync it to disk; return its name, size and checksum."""
         if self._file is None or not self._file.closed:
             self.finish()
         assert self._file is not None
@@ -93,16 +93,16 @@ class DataFile:
         }
 
     def discard(self) -> None:
-        """Remove the file."""
+        """Drop the collected rows, and remove the file if it was created."""
         self._gathered = []
         if self._file is not None:
-            self._writer.close()  # otherwise it closes itself when it is collected
+            self._writer.close()  # Otherwise the garbage collector would close it later.
             self._file.close()
             self.path.unlink(missing_ok=True)
 
 
 def _stored(format: str, schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the types as which Spark stores these columns in a format."""
+    """Return a schema with the types that Spark uses for these columns in files of a format."""
     return pa.schema([_stored_field(format, field) for field in schema])
 
 
@@ -111,7 +111,7 @@ def _stored_field(format: str, field: pa.Field) -> pa.Field:
     if pa.types.is_timestamp(kind) and format == "orc":
         return field.with_type(pa.int64()).with_metadata({CATALYST_TYPE: "timestamp_ntz"})
     if pa.types.is_duration(kind):
-        return field.with_type(pa.int64())  # in ORC, metadata carries the type
+        return field.with_type(pa.int64())  # In ORC, the field's metadata names the Spark type.
     if "duration" not in str(kind):
         return field
     if pa.types.is_list(kind):
@@ -126,7 +126,7 @@ def _stored_field(format: str, field: pa.Field) -> pa.Field:
 def _open_writer(file: _HashedFile, format: str, schema: pa.Schema) -> Any:
     stream = pa.PythonFile(file, mode="w")
     if format == "parquet":
-        # Columns with ids are Iceberg's, which stores decimals of up to 18 digits as integers.
+        # Only Iceberg's columns have ids. Iceberg stores decimals of up to 18 digits as integers.
         with_ids = any(b"PARQUET:field_id" in (f.metadata or {}) for f in schema)
         options = {"store_decimal_as_integer": True} if with_ids else {}
         return pq.ParquetWriter(
@@ -138,13 +138,13 @@ def _open_writer(file: _HashedFile, format: str, schema: pa.Schema) -> Any:
 
 
 def _with_dictionary(schema: pa.Schema) -> bool | list[str]:
-    """Return the columns to store with a dictionary, in the form that Arrow takes.
+    """Return the columns to write with dictionary encoding; True for all columns.
 
-    Columns that seldom repeat a value are left out: a dictionary that is begun and then abandoned
-    takes half of the time for such a file.
+    Columns that seldom repeat a value are left out. Arrow would begin a dictionary for them and
+    then abandon it, which takes half of the time for writing such a file.
     """
     if any(pa.types.is_nested(f.type) for f in schema):
-        return True  # nested columns cannot be left out by their names
+        return True  # Arrow cannot exclude columns by name if there are nested columns.
     return [
         f.name
         for f in schema
@@ -157,7 +157,7 @@ def _with_dictionary(schema: pa.Schema) -> bool | list[str]:
 
 
 class _HashedFile:
-    """A file for pyarrow to write to, which computes the checksum meanwhile."""
+    """A file object for pyarrow's writers that computes the checksum of the written data."""
 
     def __init__(self, path: Path) -> None:
         self.digest = new_digest()
@@ -177,17 +177,17 @@ class _HashedFile:
         return view.nbytes
 
     def flush(self) -> None:
-        """Do nothing: only `sync` makes data durable."""
+        """Do nothing, because only `sync` makes the data durable."""
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
+        """Return the number of bytes that were written."""
         return self.size
 
     def close(self) -> None:
-        """Close the file; it is not durable yet."""
+        """Close the file without syncing it to disk."""
         self._file.close()
 
     def sync(self) -> None:
-        """Make the file durable."""
+        """Close the file and sync it to disk."""
         self._file.close()
         sync_path(Path(self._file.name))

@@ -1,8 +1,8 @@
-"""Read the rows of a table's own files, as a rewrite must keep them.
+"""Read the existing rows of a table, so that an upsert can write them to new files unchanged.
 
-The files may come from another writer and an older schema. A column's name may be in other cases,
-the column may be missing or have a narrower type, and old days may be of another calendar. If a
-row cannot be kept as Spark reads it, the file is refused.
+Other programs may have written the files, and with an older schema. A column name may differ in
+case, a column may be missing or have a narrower type, and old dates may be in the Julian calendar.
+If a rewrite would change the rows that Spark reads, an error is raised.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from penstock.dataflow.errors import JobError
 
 __all__ = ["conform", "old_rows"]
 
-#: From this year on, both calendars and all time zones in them agree.
+#: The first day on which the Julian and the Gregorian calendar of Spark agree, and the first
+#: instant at which the time zone offsets of old and new Spark versions agree.
 _FIRST_DAY = datetime.date(1582, 10, 15)
 _FIRST_INSTANT = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)
 
 
 def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of files, with the columns of the present schema.
+    """Yield the rows of data files, converted to the current schema of the table.
 
     Arguments:
-        files: the files.
+        files: the paths of the files.
         format: "parquet" or "orc".
-        schema: the present schema.
+        schema: the current schema.
 
     Raises:
-        JobError: if a file's rows cannot be kept as they are.
+        JobError: if the rows of a file cannot be rewritten without a change.
     """
     for path in files:
         if format == "parquet":
-            # Old versions of Spark wrote instants with 96 bits.
+            # Old versions of Spark wrote timestamps with 96 bits (INT96).
             file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
             with file:
                 old_calendar = has_old_calendar(file.metadata.metadata)
@@ -51,8 +52,8 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
         else:
             from pyarrow import orc
 
-            # Spark and Arrow give the numbers of days before 1582 the same meaning. They are kept,
-            # although Python would read them as other days.
+            # Arrow copies the numbers of days before 1582 unchanged, so Spark reads the same dates.
+            # As Python dates, they would be other days.
             source = orc.ORCFile(path)
             for stripe in range(source.nstripes):
                 table = pa.Table.from_batches([source.read_stripe(stripe)])
@@ -60,11 +61,16 @@ def old_rows(files: Iterable[Path], format: str, schema: pa.Schema) -> Iterator[
 
 
 def _require_new_times(rows: pa.Table, path: Path) -> None:
-    """Check that a file of the old calendar has no times that differ in the new one."""
+    """Check that a file of an old Spark has no dates or times that the new calendar changes.
+
+    Raises:
+        JobError: if a column has such a date or time, or may have one within nested values.
+    """
     for field in rows.schema:
         kind = field.type
         if pa.types.is_nested(kind):
-            old = re.search(r"date32|tz=", str(kind)) is not None  # nested values are not inspected
+            # Nested values are not inspected; they are refused if they may contain dates or times.
+            old = re.search(r"date32|tz=", str(kind)) is not None
         elif pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None):
             first = pa.scalar(_FIRST_DAY if pa.types.is_date(kind) else _FIRST_INSTANT, kind)
             old = pc.any(pc.less(rows[field.name], first)).as_py() is True
@@ -80,20 +86,21 @@ def _require_new_times(rows: pa.Table, path: Path) -> None:
 
 
 def conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
-    """Return the rows of a file with the columns of the present schema.
+    """Convert the rows of a file to the current schema of the table.
 
     Arguments:
-        table: the rows.
-        schema: the present schema.
-        path: of the file, for errors.
+        table: the rows of the file.
+        schema: the current schema.
+        path: the path of the file, for error messages.
 
     Raises:
-        JobError: if the values of a column cannot be converted to its present type.
+        JobError: if the values of a column cannot be converted to its current type.
     """
     columns = []
     for field, index in zip(schema, _places(table.schema.names, schema.names, path), strict=True):
         if index is None:
-            columns.append(pa.nulls(len(table), field.type))  # a column that was added later
+            # The column was added to the table after this file was written.
+            columns.append(pa.nulls(len(table), field.type))
             continue
         column = table.column(index)
         kind = _renamed(column.type, field.type, path)
@@ -110,7 +117,13 @@ def conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
 
 
 def _places(found: Sequence[str], wanted: Sequence[str], path: Path) -> list[int | None]:
-    """Return the place of each wanted name among those found, ignoring case as Spark."""
+    """Return the index of each wanted column in a file, or None if the file lacks it.
+
+    An exact match is preferred. Otherwise the case of names is ignored, as Spark does.
+
+    Raises:
+        JobError: if several columns of the file match one name.
+    """
     places: list[int | None] = []
     for name in wanted:
         alike = [i for i, other in enumerate(found) if other == name] or [
@@ -128,7 +141,10 @@ def _places(found: Sequence[str], wanted: Sequence[str], path: Path) -> list[int
 
 
 def _renamed(found: pa.DataType, wanted: pa.DataType, path: Path) -> pa.DataType:
-    """Return a type with its struct fields renamed, because Arrow casts by name."""
+    """Return the type in a file with the struct field names of the table.
+
+    Arrow matches struct fields by name when it casts.
+    """
     if found.id != wanted.id or not pa.types.is_nested(found):
         return found
     if pa.types.is_list(found):

@@ -1,13 +1,13 @@
-"""Publish output that also removes rows: `overwrite` and `upsert`.
+"""Publish output in the modes "overwrite" and "upsert", which also remove rows.
 
-Both first write into the ledger which files are replaced by which, and then replace them. Once the
-ledger is durable, a crash is followed by completing the replacement. Before that, the table has
-not changed.
+Both committers first write to the ledger which files they will remove and which they will add.
+Then they replace the files. If a crash happens after the ledger is durable, the next committer
+completes the replacement. If it happens before, the table has not changed.
 
-*Overwrite* collects the job's output next to the staged files, and swaps it in when the job has
-read all of its input. *Upsert* rewrites, at each commit, the partitions that have changed: the
-rows whose keys have not changed, and the last value of each key that has. Each partition is one
-file, which is replaced in one step.
+*Overwrite* collects the job's output in a folder next to the staged files. When the job has read
+all of its input, this output replaces the content of the table. *Upsert* rewrites the changed
+partitions at each commit. A rewritten partition has the rows whose keys have not changed, and the
+last record of each changed key. It is one file, which is replaced in one step.
 """
 
 from __future__ import annotations
@@ -40,25 +40,32 @@ __all__ = [
     "without",
 ]
 
-#: The column of staged changes that marks keys to be deleted.
+#: The name of the column in staged changes that tells whether the row of a key is deleted.
 DELETED = "__penstock_deleted"
 
 
 def collection(tag: str) -> str:
-    """Return the folder of an overwriting sink's output, relative to the table's."""
+    """Return the folder in which an overwriting sink collects its output.
+
+    Arguments:
+        tag: the tag of the sink.
+
+    Returns:
+        The path of the folder, relative to the folder of the table.
+    """
     return f"{STAGING}/{tag}.next"
 
 
 class OverwriteCommitter(TableCommitter):
-    """Collects output, and replaces all rows with it at the end of the job."""
+    """Collects the output of a job, and replaces all rows of the table at the end of the job."""
 
     def __init__(self, table: Table, access: Access | None) -> None:
         super().__init__(table, access)
-        #: The newest snapshot that was written to each ledger.
+        #: The number of the newest snapshot that was recorded in each ledger, keyed by its path.
         self._committed: dict[Path, int] = {}
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Add files to the collected output."""
+        """Add staged files to the collected output, and record their snapshot in the ledger."""
         self.require_collected(path, ledger)
         self.link(committables)
         number = max(c.snapshot for c in committables)
@@ -66,10 +73,12 @@ class OverwriteCommitter(TableCommitter):
         self._committed[path] = number
 
     def finish(self, lineage: str, uid: str) -> None:
-        """Replace all rows with the collected output; do nothing the second time.
+        """Replace all rows of the table with the collected output.
+
+        A second call does nothing.
 
         Raises:
-            JobError: as `commit`.
+            JobError: in the same cases as `commit`.
         """
         tag = sink_tag(lineage, uid)
         path = self.ledger(tag)
@@ -83,7 +92,7 @@ class OverwriteCommitter(TableCommitter):
             with self.catalog() as catalog:
                 self.require_table(catalog, [ledger.table or self.table.identity])
                 old = catalog.partitions() if catalog is not None else set()
-                # The files of a partition that lies elsewhere would not be removed.
+                # Files outside the table's folder would not be removed, so they are not allowed.
                 self.require_partitions(catalog, old | set(add))
             step = Replacement(
                 number=ledger.committed,
@@ -98,12 +107,16 @@ class OverwriteCommitter(TableCommitter):
             self.replace_files(path, ledger)
 
     def collected(self, tag: str) -> list[str]:
-        """Return the collected files, relative to their folder."""
+        """Return the paths of a sink's collected files, relative to the collecting folder."""
         waiting = self.table.location / collection(tag)
         return sorted(p.relative_to(waiting).as_posix() for p in _files(waiting))
 
     def require_collected(self, path: Path, ledger: Ledger) -> None:
-        """Check that the folder was not emptied since this committer wrote to it."""
+        """Check that the table's folder was not emptied after this committer wrote to it.
+
+        Raises:
+            JobError: if the ledger is older than the last one that this committer wrote.
+        """
         if ledger.committed < self._committed.get(path, 0):
             raise JobError(
                 f"somebody emptied the folder of {self.table} while a job was collecting its new "
@@ -113,11 +126,11 @@ class OverwriteCommitter(TableCommitter):
 
 
 class UpsertCommitter(TableCommitter):
-    """Rewrites the partitions that have changes.
+    """Publishes upserts: rewrites the partitions in which rows have changed.
 
     Arguments:
-        table, access: as for appending.
-        keys: columns that identify a row, with the partition columns among them.
+        table, access: the table and the access to its catalog, as for `TableCommitter`.
+        keys: the columns that identify a row. They include all partition columns.
     """
 
     def __init__(self, table: Table, access: Access | None, keys: tuple[str, ...]) -> None:
@@ -125,7 +138,7 @@ class UpsertCommitter(TableCommitter):
         self._keys = keys
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Apply changes, in the order of snapshots."""
+        """Apply staged changes to the table by rewriting the changed partitions."""
         identity = committables[0].payload["table"]
         number = max(c.snapshot for c in committables)
         changes = self.changes(committables)
@@ -151,9 +164,13 @@ class UpsertCommitter(TableCommitter):
         self.replace_files(path, ledger)
 
     def changes(self, committables: list[Committable]) -> pa.Table:
-        """Return the last change of each key."""
+        """Return the last change of each key in the staged files of some snapshots.
+
+        Raises:
+            JobError: if two subtasks changed the same key in one snapshot, or if a file is lost.
+        """
         tables = []
-        # Staged changes may lack columns that were added to the table since.
+        # Staged changes may lack columns that were added to the table later.
         schema = pa.schema([*self.table.schema, pa.field(DELETED, pa.bool_())])
         for number in sorted({c.snapshot for c in committables}):
             mine = [c for c in committables if c.snapshot == number]
@@ -182,14 +199,27 @@ class UpsertCommitter(TableCommitter):
             ) from None
 
     def _data_files(self, folder: str) -> list[Path]:
-        """Return the data files of a partition, or of a table without partitions."""
+        """Return the data files in the folder of a partition, in order.
+
+        Arguments:
+            folder: the relative folder of the partition; "" for a table without partitions.
+        """
         place = self.table.location / folder
         if not place.exists():
             return []
         return sorted(p for p in place.iterdir() if p.is_file() and p.name[0] not in "_.")
 
     def _rewrite(self, files: list[Path], changes: pa.Table, staged: Path) -> bool:
-        """Rewrite a partition; return False if it has no rows left."""
+        """Write the new rows of a partition to a staged file.
+
+        Arguments:
+            files: the current data files of the partition.
+            changes: the changes to apply.
+            staged: the path of the staged file.
+
+        Returns:
+            Whether the partition still has rows. If not, the staged file is removed.
+        """
         partition_by = self.table.partition_by
         schema = pa.schema([f for f in self.table.schema if f.name not in partition_by])
         keys = [key for key in self._keys if key not in partition_by]
@@ -214,7 +244,7 @@ class UpsertCommitter(TableCommitter):
 
 
 def last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """Return the last row of each key, in their order."""
+    """Return the last row of each key; the rows stay in their order."""
     if not len(table):
         return table
     indexed = table.select(list(keys)).append_column("__row", pa.array(range(len(table))))
@@ -223,9 +253,15 @@ def last_per_key(table: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
 
 def without(rows: pa.Table, changes: pa.Table, keys: list[str]) -> pa.Table:
-    """Return the rows whose keys are not among the changes."""
+    """Return the rows whose keys are not among the changed keys, in their order.
+
+    Arguments:
+        rows: the rows of one partition.
+        changes: the changes to this partition.
+        keys: the key columns that are not partition columns.
+    """
     if not keys:
-        return rows.slice(0, 0)  # the partition is the key
+        return rows.slice(0, 0)  # All keys are partition columns, so every row has a changed key.
     indexed = rows.select(keys).append_column("__row", pa.array(range(len(rows))))
     rest = indexed.join(changes.select(keys), keys, join_type="left anti")
     return rows.take(rest["__row"].combine_chunks().sort())
