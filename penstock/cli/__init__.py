@@ -1,8 +1,8 @@
-"""The command line: click commands, thin over the Python API.
+"""The command line, made of click commands that call the Python API.
 
-Commands set `RunOptions` around a job file, read the snapshot store, or send requests to the job
-service (`penstock.runtime.dispatcher`). All of that a program can do itself. Heavy modules are
-imported inside the commands, so that `penstock --help` answers at once.
+A command runs a job file with `RunOptions`, reads the snapshot store, or sends requests to the job
+service (`penstock.runtime.dispatcher`). Heavy modules are imported inside the commands, so that
+`penstock --help` is fast.
 
 Start reading at `run.py`; `script.py` runs the job file.
 """

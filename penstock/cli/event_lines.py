@@ -12,7 +12,7 @@ from penstock.runtime.control.restart_texts import RestartTexts
 
 __all__ = ["EventLines"]
 
-#: Shortest time between two lines about snapshots.
+#: The shortest time between two lines about snapshots, in seconds.
 SNAPSHOT_LINE_SECONDS = 1.0
 #: A loop is reported when twice this size is on disk, and each time the size has doubled.
 SPILL_LINE_BYTES = 16_000_000
@@ -112,7 +112,7 @@ class EventLines:
         return f" (pid {self._pids[worker]})" if worker < len(self._pids) else ""
 
     def _growing_loops(self, loops: list[dict[str, Any]]) -> None:
-        # A loop whose back-edge keeps growing on disk may never become quiet.
+        # A loop may never end if more and more records of its back-edge are on disk.
         for loop in loops:
             if loop["spilled_bytes"] > 2 * self._spilled.get(loop["name"], SPILL_LINE_BYTES):
                 self._spilled[loop["name"]] = loop["spilled_bytes"]

@@ -36,7 +36,10 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|)\s*")
 
 
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """Return a duration in seconds, given as `200ms`, `1s`, `2.5s`, `1m` or a number of seconds."""
+    """Convert a duration such as `200ms`, `2.5s`, `1m` or `3` to seconds.
+
+    Raises `click.BadParameter` if the text is not a duration, or is below one millisecond.
+    """
     if value is None:
         return None
     found = _DURATION.fullmatch(value)
@@ -119,7 +122,7 @@ def _seconds(interval: float | None) -> str | None:
 
 
 def log_level_option(help: str) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command `--log-level`, as a name in capitals or None."""
+    """Return a decorator that adds the option `--log-level` to a command."""
     return click.option(
         "--log-level",
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
@@ -127,7 +130,7 @@ def log_level_option(help: str) -> Callable[[Command], Command]:
     )
 
 
-#: In the order in which the help lists them.
+#: The arguments and options of `run` and `submit`, in the order of the help text.
 _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("job", metavar="JOB.py", required=False),
     click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED),
@@ -249,7 +252,10 @@ def _check_report(path: Path, ctx: click.Context) -> None:
 
 
 def reporting_errors(command: Command) -> Command:
-    """Let a `PenstockError` end the command with its message on standard error and code 1."""
+    """Wrap a command so that a `PenstockError` ends it with exit code 1.
+
+    The message of the error is printed on standard error.
+    """
 
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:

@@ -38,7 +38,7 @@ PACKAGE = str(Path(__file__).parents[1])
 
 
 class Detached(SystemExit):
-    """Ends the command while the job continues; the user has been told so."""
+    """Ends the command, after a message that the job continues was printed."""
 
 
 class MonitoredExecutor:
@@ -177,7 +177,7 @@ def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Raise `SystemExit` in the job file on SIGTERM, also while no executor handles it."""
+    """Raise `SystemExit` in the job file if the process receives SIGTERM."""
 
     def end(number: int, _: Any) -> None:
         raise SystemExit(128 + number)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServiceConnection"]
 
-#: Time in which the service must answer a connection.
+#: The time within which the service must accept a connection, in seconds.
 CONNECT_SECONDS = 10.0
 
 

@@ -26,9 +26,9 @@ from penstock.runtime.control.requests import Submit
 
 __all__ = ["SubmitExecutor"]
 
-#: Time for which a detached submit waits until the job processes records.
+#: The longest time that a detached submit waits until the job processes records, in seconds.
 BEGIN_SECONDS = 10.0
-#: How a job has ended whose service closed the connection first.
+#: The outcome that is reported if the service closes the connection before the job has ended.
 SERVICE_GONE = "is out of sight: the job manager is gone, and its jobs stop with it"
 
 
@@ -89,7 +89,10 @@ class SubmitExecutor:
         return result
 
     def _follow(self, connection: ServiceConnection, monitor: JobMonitor, id: str) -> str:
-        """Follow a job to its end, and return how it ended; a signal ends only the waiting."""
+        """Follow a job to its end, and return a text that says how it ended.
+
+        Raises `Detached` if a signal interrupts the wait. The job then continues.
+        """
         ended = SERVICE_GONE
         try:
             for event in connection.events():

@@ -129,7 +129,7 @@ class BarrierStageLauncher:
         stage = self._stage
         if stage is None:
             return
-        # Tasks of older stages do not know this stage's token.
+        # The token of the stage keeps out tasks of older stages, which have another token.
         frames = await stage.admission.admit(stream)
         if frames is None:
             return
@@ -284,7 +284,7 @@ class _BarrierStage:
         self._changed = trio.Event()
 
     def cancel(self) -> None:
-        """Have Spark end the stage; further calls do nothing."""
+        """Request Spark to end the stage. Further calls do nothing."""
         if self._cancelled:
             return
         self._cancelled = True

@@ -42,7 +42,10 @@ class LiveSession:
         self._conf = {key: value for key, value in conf if key not in _PER_SESSION}
 
     def get(self) -> SparkSession:
-        """Return the session, or a new one with its settings; blocks. Raises `JobError`."""
+        """Return the session, or start a new one with its settings if its JVM has died.
+
+        The call blocks. Raises `JobError` if Spark cannot be started again.
+        """
         with self._lock:
             if not _is_alive(self._spark):
                 try:

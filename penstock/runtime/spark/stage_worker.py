@@ -34,7 +34,7 @@ ROW = "slot int, outcome string"
 PARENT_SECONDS = 0.5
 #: The time that the output of a worker which has ended may take to reach the driver.
 FLUSH_SECONDS = 5.0
-#: Longer lines than this are cut.
+#: The greatest length of a line of output, in bytes. A longer line is sent in several parts.
 LINE_BYTES = 1 << 20
 
 
@@ -123,7 +123,10 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
 
 
 def _register(plan: StagePlan, slot: int, host: str) -> socket.socket:
-    """Connect to the driver and register this task. Raises `OSError`."""
+    """Connect to the driver and register this task.
+
+    Raises `OSError` if the driver cannot be reached, or does not accept the task.
+    """
     name, _, port = plan.address.removeprefix("tcp:").rpartition(":")
     connection = socket.create_connection((name, int(port)))
     try:
