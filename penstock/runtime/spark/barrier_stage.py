@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BarrierStageLauncher"]
 
-#: The time within which the tasks of a stage must start, once there are slots for them.
+#: The time within which all tasks of a stage must start, in seconds, once there are enough slots.
 START_SECONDS = 60.0
-#: The longest wait for Spark to end the stage of an attempt that is over.
+#: The longest wait for Spark to end the stage of an attempt that has ended, in seconds.
 END_SECONDS = 30.0
 
 
@@ -52,8 +52,8 @@ class BarrierStageLauncher:
         session: the Spark session.
         checked: the session whose executors are known to have what workers need.
         check: checks the executors of another session; blocks.
-        slots: number of workers of an attempt.
-        name: of the job, as Spark's pages show it.
+        slots: the number of workers of an attempt.
+        name: the name of the job, for the pages of Spark's web interface.
         transport: listens for the tasks' connections.
         offload: runs blocking calls off the event loop.
     """
@@ -179,7 +179,7 @@ class _StageWorker:
         self.pid, self._host = pid, host
 
     async def wait(self) -> str:
-        """Wait for the end of the stage, whose tasks end together; return how it ended."""
+        """Wait until the stage has ended, and return a text that says how it ended."""
         await self._stage.ended.wait()
         return f"on {self._host}: its {self._stage.outcome}"
 
@@ -228,7 +228,7 @@ class _BarrierStage:
         return sum(not worker.pid for worker in self._workers)
 
     def register(self, task: _Registration) -> bool:
-        """Record that a task has started; return whether it is to run its worker."""
+        """Record that a task has started, and return whether it may run its worker."""
         if not 0 <= task.slot < len(self._workers):
             return False
         worker = self._workers[task.slot]
@@ -248,8 +248,8 @@ class _BarrierStage:
 
         Arguments:
             spark: the session.
-            address: where its tasks connect to.
-            name: of the job, as Spark's pages show it.
+            address: the address that its tasks connect to.
+            name: the name of the job, for the pages of Spark's web interface.
         """
         self._spark = spark
         self.outcome = "Spark stage is running"

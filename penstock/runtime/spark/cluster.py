@@ -211,7 +211,7 @@ class JobThread(SocketConnection):
 
     @property
     def running(self) -> bool:
-        """Whether the thread has not ended yet."""
+        """Whether the JobManager's thread is still running."""
         return self._thread.is_alive()
 
     def kill(self) -> None:
@@ -221,7 +221,7 @@ class JobThread(SocketConnection):
             self._token.run_sync_soon(self._scope.cancel)
 
     def wait(self) -> str:
-        """Wait until the thread has ended, and return how."""
+        """Wait until the thread has ended, and return a text that says how it ended."""
         self._thread.join()
         self._socket.close()
         return self._how

@@ -16,7 +16,7 @@ __all__ = ["SESSION_SETTINGS", "LiveSession"]
 
 #: Settings for a session that is made for a job.
 SESSION_SETTINGS = {
-    # An attempt must not find what an earlier one left in its process.
+    # An attempt must not run in a Python process that an earlier attempt has used.
     "spark.python.worker.reuse": "false",
     "spark.ui.showConsoleProgress": "false",
 }

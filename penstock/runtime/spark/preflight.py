@@ -179,7 +179,7 @@ def _marked(folders: list[Path]) -> Iterator[dict[str, str]]:
 
 
 def _ask(spark: SparkSession, slots: int, marked: dict[str, str]) -> list[dict[str, Any]]:
-    """Check every slot; return one answer for each."""
+    """Run the check in every slot, and return the answer of each slot."""
     import json
 
     frame = spark.range(0, slots, 1, slots)
@@ -260,7 +260,7 @@ def zip_package(folder: Path) -> Path:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what Spark failed with, in a few lines and without its stack frames."""
+    """Return the message of a Spark error in at most 40 lines, without stack frames."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = str(error)
     if java is not None:

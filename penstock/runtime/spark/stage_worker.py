@@ -156,7 +156,7 @@ def _watch_parent(over: threading.Event) -> None:
 
 @contextmanager
 def _as_a_worker(spec: WorkerSpec) -> Iterator[None]:
-    """Set the process up as a worker process is, and restore it afterwards."""
+    """Set the process up like a worker process, and restore it after the block."""
     path, folder = list(sys.path), Path.cwd()
     interval = sys.getswitchinterval()
     # The executor's own packages come first: they may differ from those of the driver.
