@@ -1,21 +1,21 @@
 """Publish staged files as rows of a table, exactly once.
 
-The staging folder of the table has a small *ledger* for each sink in a line of snapshots: the
-number of the newest snapshot whose output is published. The engine commits all output of a
-snapshot together and the snapshots in their order. So output that is not newer than the ledger is
-published, even if somebody has compacted or deleted the published files since. To append:
+The staging folder of the table has a small file for each sink, the *ledger*. It contains the number
+of the newest snapshot whose output is published. The engine commits the snapshots in order, and all
+output of a snapshot together. So the output of this snapshot and of older ones is published, even
+if somebody has compacted or deleted the published files. In the mode "append", a commit has four
+steps:
 
-1. Check that the table is the one that the output was staged for, and that its partitions lie
-   where they should.
-2. Link each staged file under its final name, and sync the folders. A file whose name exists with
-   the recorded checksum was published before a crash.
-3. `ALTER TABLE … ADD IF NOT EXISTS PARTITION`, `REFRESH TABLE`.
-4. Write the ledger, durably; then remove the staged names.
+1. Check that the table is the one that the output was staged for, and that its partitions are in
+   the table's folder.
+2. Link each staged file under its final name, and sync the folders. If a file of this name exists
+   with the recorded checksum, it was published before a crash.
+3. Add the new partitions to the catalog, and refresh the table.
+4. Write the ledger and sync it. Then remove the staged names.
 
-After a crash all steps are repeated. Modes that also remove files (`replacing_committers.py`)
-first write the replacement that they begin into the ledger. The next committer to the table, of
-any job, completes it before anything else, because its lists of old and new files are true only
-of the table as it was.
+After a crash, all steps are repeated. The modes that remove files (`replacing_committers.py`) first
+write to the ledger which files they will replace. The next commit to the table, by any job, first
+completes this replacement, because its lists of files are valid only until the table changes.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ __all__ = ["Ledger", "Replacement", "TableCommitter"]
 
 @dataclass(frozen=True)
 class Replacement:
-    """Files of a table that replace others; paths are relative to the table's folder.
+    """A replacement of files of a table; all paths are relative to the table's folder.
 
     Arguments:
-        number: of the newest snapshot whose output it holds.
-        old: files to remove.
-        new: staged name and final name of each file to put in place; a final name may be that of
-            an old file, which is then replaced in one step.
-        add, drop: folders of partitions to add to the catalog, and to drop from it.
-        finished: whether it is the last one of its job.
+        number: the number of the newest snapshot whose output the new files contain.
+        old: the paths of the files to remove.
+        new: the staged path and the final path of each new file. If the final path is that of an
+            old file, this file is replaced in one step.
+        add, drop: the folders of the partitions to add to the catalog, and to drop from it.
+        finished: whether this is the last replacement of its job.
     """
 
     number: int
@@ -66,10 +66,10 @@ class Ledger:
     """The progress of a sink's output to a table.
 
     Arguments:
-        committed: number of the newest snapshot whose output is published.
+        committed: the number of the newest snapshot whose output is published.
         finished: whether the job has ended and its last replacement is complete.
-        table: identity of the table that unpublished output is for.
-        replacing: a replacement that was begun.
+        table: the identity of the table for which unpublished output was staged.
+        replacing: the replacement that has begun and is not complete; None if there is none.
     """
 
     committed: int = 0
@@ -79,7 +79,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """Return the ledger in a file; an empty one if there is no file."""
+        """Read a ledger from a file; return an empty ledger if the file does not exist."""
         try:
             wire = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -89,17 +89,17 @@ class Ledger:
         return cls(**wire)
 
     def write(self, path: Path) -> None:
-        """Write the ledger durably, in one step."""
+        """Replace the file of the ledger in one step, and sync it to disk."""
         wire = {**vars(self), "replacing": self.replacing and vars(self.replacing)}
         replace_file(path, json.dumps(wire).encode(), path.with_suffix(".new"))
 
 
 class TableCommitter(Committer):
-    """Appends rows; the base of the committers for the other modes.
+    """Publishes rows in the mode "append"; base class of the committers for other modes.
 
     Arguments:
-        table: where the rows go.
-        access: to the catalog; None for a table that is only a folder, which no Spark knows.
+        table: the table to write.
+        access: the access to the table's catalog; None for a table that is only a folder.
     """
 
     def __init__(self, table: Table, access: Access | None) -> None:
@@ -127,7 +127,7 @@ class TableCommitter(Committer):
             self.abandon(mine)
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Append files that are not known to be published."""
+        """Append staged files to the table, and record their snapshot in the ledger."""
         folders = {self.partition(c) for c in committables}
         with self.catalog() as catalog:
             self.require_table(catalog, [c.payload["table"] for c in committables])
@@ -137,23 +137,26 @@ class TableCommitter(Committer):
         replace(ledger, committed=max(c.snapshot for c in committables)).write(path)
 
     def abandon(self, committables: list[Committable]) -> None:
-        """Remove the staged files that still exist."""
+        """Remove the staged files of committables, if they still exist."""
         self.files.abandon(committables)
 
     def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
-        """Remove files of older attempts that no snapshot holds; see `FileCommitter`."""
+        """Remove the staged files of older attempts that no snapshot contains.
+
+        The arguments and the result are those of `FileCommitter.clean`.
+        """
         return self.files.clean(lineage, uid, before_attempt, keep)
 
-    # ---- the steps
+    # ---- The steps of a commit
 
     def link(self, committables: list[Committable]) -> None:
-        """Give staged files their final names, durably."""
+        """Link staged files under their final names, and sync the folders to disk."""
         for folder in {self.files.target(c).parent for c in committables}:
             make_folders(folder)
         self.files.publish(committables)
 
     def partition(self, committable: Committable) -> str:
-        """Return the folder of a staged file's partition; "" if there are none."""
+        """Return the partition folder of a staged file; "" if the table has no partitions."""
         root = self.table.location / self.table.data
         folder = self.files.target(committable).parent
         if not folder.is_relative_to(root):
@@ -162,21 +165,29 @@ class TableCommitter(Committer):
         return "" if relative == "." else relative
 
     def require_table(self, catalog: Catalog | None, identities: list[dict[str, Any]]) -> None:
-        """Check that the table is the one that output was staged for."""
+        """Check that the table in the catalog is the one that output was staged for.
+
+        Raises:
+            JobError: if the table in the catalog differs, or if it is not found.
+        """
         if catalog is not None:
             different = {json.dumps(i, sort_keys=True): i for i in identities}
             catalog.require(different.values())
 
     def require_partitions(self, catalog: Catalog | None, folders: Collection[str]) -> None:
-        """Check that existing partitions lie in the table's folder."""
-        # Each commit checks: somebody may have dropped or moved a partition since the last one.
+        """Check that existing partitions are stored in the table's folder.
+
+        Raises:
+            JobError: if the catalog has another location for a partition.
+        """
+        # Each commit checks this, because a user may have dropped or moved a partition meanwhile.
         if catalog is not None:
             catalog.require_own_folders(folders)
 
     def update_catalog(
         self, catalog: Catalog | None, add: Collection[str], drop: Collection[str] = ()
     ) -> None:
-        """Add the partitions of new files to the catalog, and refresh the table."""
+        """Add and drop partitions in the catalog, and refresh the table."""
         if catalog is None:
             return
         if drop:
@@ -185,7 +196,7 @@ class TableCommitter(Committer):
         catalog.refresh()
 
     def replace_files(self, path: Path, ledger: Ledger) -> Ledger:
-        """Perform or repeat the replacement in the ledger; return the new ledger."""
+        """Perform or repeat the replacement in a ledger; write and return the new ledger."""
         step = ledger.replacing
         assert step is not None
         with self.catalog() as catalog:
@@ -198,11 +209,17 @@ class TableCommitter(Committer):
         return done
 
     def exchange(self, step: Replacement) -> None:
-        """Remove old files and put new ones in place, durably; skip the steps done before."""
+        """Remove the old files, move the new files to their final paths, and sync the folders.
+
+        Steps that were done before a crash are skipped.
+
+        Raises:
+            JobError: if a staged file is missing and was not moved before.
+        """
         location = self.table.location
         kept = {final for _, final in step.new}
         folders = set()
-        # Old files go first: a reader in between may miss rows, but reads none twice.
+        # Old files are removed first. A query at this time may miss rows, but reads none twice.
         for name in step.old:
             if name not in kept:
                 (location / name).unlink(missing_ok=True)
@@ -223,22 +240,22 @@ class TableCommitter(Committer):
             if folder.exists():
                 sync_path(folder)
 
-    # ---- ledger and catalog
+    # ---- The ledger and the catalog
 
     def ledger(self, tag: str) -> Path:
-        """Return the path of a sink's ledger."""
+        """Return the path of the ledger of the sink with this tag."""
         return self.staging / f"{tag}.json"
 
     def settled(self, path: Path) -> Ledger:
-        """Return a sink's ledger after the replacements that were begun are complete."""
+        """Complete the replacement in a sink's ledger, if any, and return the ledger."""
         ledger = Ledger.read(path)
         return ledger if ledger.replacing is None else self.replace_files(path, ledger)
 
     def settle(self) -> None:
-        """Complete the replacements that sinks of any job have begun in this table.
+        """Complete all replacements that sinks of any job have begun in this table.
 
         Raises:
-            JobError: if one cannot be completed.
+            JobError: if a replacement cannot be completed.
         """
         for path in sorted(self.staging.glob("*.json")):
             ledger = Ledger.read(path)
@@ -253,7 +270,7 @@ class TableCommitter(Committer):
                 ) from error
 
     def _is_of_another(self, ledger: Ledger) -> bool:
-        """Return whether a ledger is for another table, which was here before."""
+        """Return whether a ledger belongs to another table that had the same folder before."""
         if not ledger.table:
             return False
         with self.catalog() as catalog:
@@ -267,7 +284,7 @@ class TableCommitter(Committer):
 
     @contextlib.contextmanager
     def catalog(self) -> Iterator[Catalog | None]:
-        """Yield the table's catalog, if it has one."""
+        """Connect to the table's catalog and yield it; yield None if there is no catalog."""
         if self._access is None or self.table.name is None:
             yield None
         else:
@@ -276,10 +293,10 @@ class TableCommitter(Committer):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude other commits to this table, of any job, from this block.
+        """Lock the table, so that no other job commits to it during the block.
 
         Raises:
-            JobError: if a replacement that another commit has begun cannot be completed.
+            JobError: if an incomplete replacement in this table cannot be completed.
         """
         make_folders(self.staging)
         descriptor = os.open(self.staging / "lock", os.O_RDWR | os.O_CREAT, 0o666)

@@ -1,8 +1,8 @@
-"""Make the output of a job the rows of a Spark table, exactly once.
+"""Write the output of a job as rows of a Spark table, exactly once.
 
-Writers (`writers.py`) stage data files in the table's own folder, under a name that Spark does not
-read; no worker has a JVM. `table_committer.py` and `replacing_committers.py` publish them. The
-folder `lake` does so for Delta Lake and Iceberg.
+Writers (`writers.py`) stage data files in the table's own folder, under names that Spark does not
+read. The workers need no JVM. `table_committer.py` and `replacing_committers.py` publish the staged
+files. For Delta Lake and Iceberg, the folder `lake` does this.
 """
 
 from __future__ import annotations
@@ -48,31 +48,33 @@ __all__ = ["SparkTableSink"]
 
 
 class SparkTableSink(Sink):
-    """Writes rows of a Spark table: Parquet, ORC, Delta Lake or Iceberg.
+    """Writes records as rows of a Spark table in Parquet, ORC, Delta Lake or Iceberg.
 
-    A table may be partitioned. It is looked up here, in the program, so it must exist. Records are
-    dicts, dataclasses, named tuples or PySpark `Row`s, by field name, or plain tuples in the order
-    of the columns, which is that of `spark.table(name).columns`: partition columns last.
+    The table may be partitioned. It must exist when the program creates the sink. A record is a
+    dict, a dataclass, a named tuple or a PySpark `Row` with the column names as field names. It may
+    also be a plain tuple, with its values in the order of `spark.table(name).columns`. Partition
+    columns come last in this order.
 
     Arguments:
-        table: its name in the catalog, as in SQL. ``delta.`/path` `` is a Delta table that is in
-            no catalog; it needs no session.
-        mode: "append": each snapshot's output becomes rows of the table. "overwrite": the table
-            keeps its rows until the job has read all of its input, then has the job's output and
-            nothing else. "upsert": the last record of each key is the row of that key.
-        keys: for "upsert", the columns that identify a row; the table's partition columns must
-            be among them, and the stream must be keyed by them.
-        is_delete: for "upsert", returns whether a record deletes the row of its key; only the keys
-            of such a record are used.
-        spark: the session whose catalog has the table; by default the active one, or else a new
-            one.
-        iceberg_catalog: how pyiceberg reaches the catalog that the table's name begins with, as
-            for `pyiceberg.catalog.load_catalog`; then no session is needed. By default this is
-            taken from the session's settings.
+        table: the name of the table in the catalog, as in SQL. ``delta.`/path` `` is a Delta table
+            without a catalog, which needs no session.
+        mode: the way in which output is published. With "append", the output of each snapshot is
+            added to the table. With "overwrite", the job's output replaces all rows of the table
+            when the job has read all of its input. With "upsert", the last record of each key
+            replaces the row of that key.
+        keys: the columns that identify a row, for "upsert" only. They must include the table's
+            partition columns (except for Delta Lake and Iceberg). The stream must be keyed by them.
+        is_delete: a function that returns whether a record deletes the row of its key, for "upsert"
+            only. Only the key columns of such a record are used.
+        spark: the session whose catalog has the table. By default, it is the active session, or a
+            new one if there is none.
+        iceberg_catalog: the settings with which pyiceberg connects to the catalog that the table's
+            name begins with, as for `pyiceberg.catalog.load_catalog`. Then no session is needed. By
+            default, the settings are taken from the session.
 
     Raises:
         GraphError: if there is no such table, if it cannot be written exactly once, if an
-            argument is wrong, or if pyspark is missing.
+            argument is not valid, or if pyspark is missing.
     """
 
     exactly_once = True
@@ -117,21 +119,21 @@ class SparkTableSink(Sink):
         keys: Sequence[str] = (),
         is_delete: Callable[[Any], bool] | None = None,
     ) -> SparkTableSink:
-        """Write a table that is a folder, as `spark.read.parquet(path)` reads it.
+        """Create a sink for a table that is only a folder, without Spark.
 
-        This needs no Spark.
+        Spark reads such a table with `spark.read.parquet(path)`, for example.
 
         Arguments:
-            path: the folder; created if it is missing.
-            schema: names and types of all columns, in the order of plain tuples.
+            path: the path of the folder. The folder is created if it does not exist.
+            schema: the names and types of all columns, in the order of plain tuples.
             format: "parquet" or "orc".
-            partition_by: partition columns, outermost first.
-            mode: as for a table with a name.
-            keys: for "upsert", as for a table with a name.
-            is_delete: for "upsert", as for a table with a name.
+            partition_by: the names of the partition columns, outermost first.
+            mode: the mode, as for a table with a name.
+            keys: the key columns for "upsert", as for a table with a name.
+            is_delete: the function for "upsert", as for a table with a name.
 
         Raises:
-            GraphError: if an argument is wrong.
+            GraphError: if an argument is not valid.
         """
         if format not in EXTENSIONS:
             raise GraphError(f"the format of a SparkTableSink is parquet or orc, not {format!r}")
@@ -165,7 +167,7 @@ class SparkTableSink(Sink):
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         self.is_delete = is_delete
         self._access = access
-        # An overwriting sink collects the output of one line of snapshots, from its beginning.
+        # In the mode "overwrite", the sink needs the job's output from the first snapshot on.
         self.needs_all_output = mode == "overwrite"
         if mode not in ("append", "overwrite", "upsert"):
             raise GraphError(
@@ -203,11 +205,11 @@ class SparkTableSink(Sink):
 
     @property
     def folder(self) -> Path:
-        """The folder of the table, which workers and the JobManager must both see."""
+        """The folder of the table. The workers and the JobManager need access to it."""
         return self.table.location
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Create a writer that stages rows."""
+        """Create a writer that stages rows in data files."""
         if isinstance(self.table, LakeTable):
             return lake.create_writer(self.table, context, self.mode, self.keys, self.is_delete)
         if self.mode == "upsert":
@@ -215,7 +217,7 @@ class SparkTableSink(Sink):
         return RowWriter(self.table, context, collected=self.mode == "overwrite")
 
     def create_committer(self) -> Committer:
-        """Create the committer of the mode."""
+        """Create the committer for the table's format and the sink's mode."""
         if isinstance(self.table, LakeTable):
             return lake.create_committer(self.table, self.mode, self.keys)
         if self.mode == "upsert":
@@ -228,7 +230,7 @@ class SparkTableSink(Sink):
         """Check that the table's folder can be written and supports hard links.
 
         Raises:
-            GraphError: if it cannot or does not.
+            GraphError: if the folder cannot be written, or does not support hard links.
         """
         staging = self.table.location / STAGING
         probe = staging / f"probe-{os.getpid()}"
@@ -258,7 +260,11 @@ class SparkTableSink(Sink):
 
 
 def _for_orc(table: Table) -> pa.Schema:
-    """Return the columns as ORC stores them; refuse those Spark reads otherwise."""
+    """Return the schema for ORC files.
+
+    Raises:
+        GraphError: if Spark would read other values from a column than Arrow writes.
+    """
     fields = []
     for column in table.schema:
         nested = pa.types.is_nested(column.type) and re.search("timestamp|date", str(column.type))
@@ -269,7 +275,7 @@ def _for_orc(table: Table) -> pa.Schema:
                 f"TIMESTAMP, no times and dates in nested types, or USING parquet"
             )
         if pa.types.is_date(column.type) and column.name not in table.partition_by:
-            # Spark reads earlier days as days of the Julian calendar.
+            # In ORC files, Spark reads dates before this day in the Julian calendar.
             column = column.with_metadata({"since": "1582-10-15"})
         fields.append(column)
     return pa.schema(fields)
