@@ -28,7 +28,6 @@ from penstock.dataflow.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
-    Partitioner,
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
@@ -43,11 +42,12 @@ from penstock.dataflow.graph.job_graph import (
 from penstock.dataflow.operator_settings import DataStreamSink, OperatorSettings
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
+from penstock.dataflow.stream_partitioning import StreamPartitioning
 
 __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
 
 
-class DataStream(PyFlinkNames, OperatorSettings):
+class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"]):
     """A stream of records in a program. (Flink: `DataStream`.)
 
     If a method takes an object of a function class, it also takes a plain function or lambda. Only
@@ -163,54 +163,6 @@ class DataStream(PyFlinkNames, OperatorSettings):
         """
         del max_wait_time_millis
         return IterativeStream(self, self._environment._add_iteration())
-
-    # ---- partitioning
-
-    def forward(self) -> DataStream:
-        """Send all records of subtask i to subtask i of the next operator.
-
-        Both operators must have the same parallelism.
-        """
-        return self._repartition(Partitioning.FORWARD)
-
-    def rebalance(self) -> DataStream:
-        """Send the records to all subtasks of the next operator in turn."""
-        return self._repartition(Partitioning.REBALANCE)
-
-    def rescale(self) -> DataStream:
-        """Send the records of each subtask to a few subtasks of the next operator in turn.
-
-        This needs fewer channels than `rebalance`.
-        """
-        return self._repartition(Partitioning.RESCALE)
-
-    def shuffle(self) -> DataStream:
-        """Send each record to a random subtask of the next operator, with equal probability."""
-        return self._repartition(Partitioning.SHUFFLE)
-
-    def broadcast(self) -> DataStream:
-        """Send every record to all subtasks of the next operator."""
-        return self._repartition(Partitioning.BROADCAST)
-
-    def global_(self) -> DataStream:
-        """Send every record to the first subtask of the next operator."""
-        return self._repartition(Partitioning.GLOBAL)
-
-    def partition_custom(
-        self,
-        partitioner: Callable[[Any, int], int] | Partitioner,
-        key_selector: Callable[[Any], Any] | KeySelector,
-    ) -> DataStream:
-        """Send each record to the subtask that `partitioner` chooses for its key.
-
-        Arguments:
-            partitioner: a function that is called as `partitioner(key, number_of_subtasks)`, and
-                returns the index of a subtask of the next operator.
-            key_selector: a function that returns the key of a record.
-        """
-        partitioner = check_function(partitioner, Partitioner, "partition_custom")
-        selector = check_function(key_selector, KeySelector, "partition_custom")
-        return self._repartition(Partitioning.CUSTOM, selector, partitioner)
 
     # ---- results
 

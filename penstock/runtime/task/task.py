@@ -1,9 +1,8 @@
 """A task: one parallel instance of a chain.
 
-`Task.step` does one of these: it takes an element from the gate, reads the source, processes a
-slice of a batch, or handles a message. It is synchronous and never waits, so that tests can try
-every order of steps. `Task.run` calls `step` until there is nothing to do, and then waits. It lets
-other tasks run between slices.
+`Task.step` takes an element from the gate, reads the source, processes a slice of a batch, or
+handles a message. It is synchronous and never waits, so that tests can try every order of steps.
+`Task.run` calls `step` until there is nothing to do, then waits, and yields between slices.
 
 A task has these parts: `mailbox` (messages of the JobManager), `slice_runner` and `chain_runner`
 (user code), `task_outputs`, `snapshot_driver`, and `end_of_input`.

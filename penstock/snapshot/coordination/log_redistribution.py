@@ -40,9 +40,8 @@ def redistribute_log(
         partition: the function that returns a subtask for a key and a parallelism; for CUSTOM.
 
     Returns:
-        A function that gets a batch of records and returns the records of this subtask. It counts
-        records. So each log needs a function of its own, which must be called with all batches of
-        the log in order.
+        A function from a batch of records to the records of this subtask. It counts records, so
+        each log needs a function of its own, called with all batches of the log in order.
 
     Raises:
         ProtocolError: if the edge is a broadcast edge, where each subtask has its own copy of a
