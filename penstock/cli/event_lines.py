@@ -112,7 +112,7 @@ class EventLines:
         return f" (pid {self._pids[worker]})" if worker < len(self._pids) else ""
 
     def _growing_loops(self, loops: list[dict[str, Any]]) -> None:
-        # A loop may never end if more and more records of its back-edge are on disk.
+        # If the number of back-edge records on disk keeps growing, the loop may never end.
         for loop in loops:
             if loop["spilled_bytes"] > 2 * self._spilled.get(loop["name"], SPILL_LINE_BYTES):
                 self._spilled[loop["name"]] = loop["spilled_bytes"]

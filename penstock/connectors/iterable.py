@@ -246,7 +246,7 @@ class _Pump:
         return Read(records, self._next, finished)
 
     def close(self) -> None:
-        """Wake both sides; do not wait for the thread, which may be blocked without end."""
+        """Wake the reader and the pump. Do not wait for the pump, which may be blocked."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()

@@ -24,11 +24,11 @@ class Check(Enum):
 
 
 class EmissionPolicy:
-    """Decides for each batch of a function which check is made for its records.
+    """Decides for each batch that a function emits which of its records are checked.
 
     * Every record of the first batch is checked.
-    * After a batch with only immutable records, records are no longer checked. If the function's
-      code may change objects, mutable records are still checked.
+    * After a batch with only immutable records, later records are not checked. The exception is a
+      function whose code may change objects: its mutable records are still checked.
     * After the first mutable record, every record is checked.
 
     Arguments:

@@ -73,7 +73,7 @@ class InProcessLauncher:
 
 
 class _InProcessWorker:
-    """A worker in this process; a `WorkerHandle`."""
+    """A `WorkerHandle` for a worker that runs in this process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()

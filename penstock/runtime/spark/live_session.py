@@ -26,10 +26,10 @@ _PER_SESSION = ("spark.app.id", "spark.app.startTime", "spark.app.submitTime", "
 
 
 class LiveSession:
-    """A Spark session that is replaced if its JVM dies.
+    """Holds a Spark session, and starts another one if its JVM dies.
 
-    Otherwise every restart of the job would fail like the first one, although its state and its
-    records are intact.
+    Without this, every restart of the job would fail, although its state and its records are
+    intact.
 
     Arguments:
         spark: a session whose JVM runs.

@@ -248,7 +248,7 @@ class ChannelFactory:
         return encode
 
     def _limited_encoder(self, link: Link) -> Callable[[RecordBatch], bytes]:
-        """Return a function that encodes batches for other workers, and limits their size."""
+        """Return a function that encodes batches, and raises an error for too large ones."""
         encode, name = self._encoder(link), self._plan.operator(link.producer).name
 
         def limited(batch: RecordBatch) -> bytes:

@@ -148,7 +148,7 @@ def _compare_end_of_input(
     after: dict[str, OperatorEntry],
     hooks: Sequence[Sequence[str]],
 ) -> Iterator[Difference]:
-    """Report operators whose end-of-input hook ran in only some subtasks, but are changed.
+    """Report changed operators whose end-of-input hook ran in only some subtasks.
 
     Such an operator cannot be rescaled: a new subtask would get state from before the hook and
     state from after it. It also cannot be chained to an operator whose hook ran in other subtasks.

@@ -4,8 +4,8 @@ Invariants:
 
 * The snapshots of a backend are written strictly in order. The files of a snapshot are linked
   before any later change is written to RocksDB.
-* The entries of an aborted snapshot are written, too, since later snapshots hold only later
-  changes. Only the checkpoint is skipped.
+* The entries of an aborted snapshot are also written, because later snapshots contain only later
+  changes. Only the RocksDB checkpoint of the aborted snapshot is skipped.
 * Captured maps stay in their tables until all of them are written. So writing may stop at any step
   and begin again from the start.
 """

@@ -19,7 +19,7 @@ class RestoredSnapshot:
 
     Arguments:
         manifest: the manifest of the snapshot.
-        paths: the paths of the job folder that has the files of the snapshot.
+        paths: the paths inside the job folder that contains the snapshot's files.
     """
 
     manifest: Manifest

@@ -22,8 +22,8 @@ from penstock.runtime.system.signal import Signal
 
 __all__ = ["BarrierPriority", "PrioritizedTask"]
 
-#: The time before a barrier is due from which source tasks yield, in seconds. `DRAIN_SHARE` limits
-#: it to a share of the time between the announcement and the barrier.
+#: Source tasks begin to yield to other tasks this many seconds before a barrier is due.
+#: `DRAIN_SHARE` limits it to a share of the time between the announcement and the barrier.
 DRAIN_SECONDS, DRAIN_SHARE = 0.02, 4 / 5
 #: The maximum time for which tasks yield because of one snapshot, in seconds.
 LONGEST_SECONDS = 0.05
