@@ -1,11 +1,13 @@
 """Run jobs on Spark, with workers as tasks of one barrier stage.
 
-The JobManager runs in the driver. Spark places, starts and stops the workers, and does nothing
-else. A program uses `cluster`. `preflight` refuses what would not work before anything is started.
-`barrier_stage` is the stage as the driver sees it, and `stage_worker` is what runs in its tasks.
-Start reading at `cluster`.
+The JobManager runs in the Spark driver. Spark only places, starts and stops the workers.
 
-Nothing here is imported unless a program asks for Spark.
+* `cluster` has the class that programs use. Start reading there.
+* `preflight` checks the session and the executors before a job starts.
+* `barrier_stage` starts and ends the stage from the driver.
+* `stage_worker` runs a worker inside a Spark task.
+
+These modules are imported only if a program runs on Spark.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Start the workers of an attempt on Spark, as the tasks of one barrier stage.
 
-This is the driver's side; `stage_worker` is the executors'. Spark places the tasks, starts all of
-them or none, and ends all of them when one ends. The stage is the result stage of a `collect()`
-in a thread of its own, because Spark never retries such a stage. Retries are left to the job's
-restart strategy, which starts a new stage.
+This module runs in the driver, and `stage_worker` runs on the executors. Spark places the tasks,
+starts all of them or none, and ends all of them when one ends. A separate thread calls `collect()`
+on the stage, because Spark never retries a stage that returns results. The job's restart strategy
+starts a new stage instead.
 
-Each task first connects to the driver. It sends its process id, and then what it prints. All else
-passes between the TaskManagers and the JobManager, as it does on one machine.
+Each task first connects to the driver. It sends its process id, and later the output that it
+prints. The TaskManagers exchange all other messages with the JobManager, as on one machine.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ if TYPE_CHECKING:
 
 __all__ = ["BarrierStageLauncher"]
 
-#: The time within which all tasks of a stage must start, in seconds, once there are enough slots.
+#: The time within which all tasks of a stage must start, in seconds. It begins when the cluster has
+#: enough slots.
 START_SECONDS = 60.0
-#: The longest wait for Spark to end the stage of an attempt that has ended, in seconds.
+#: The longest time to wait until Spark has ended a cancelled stage, in seconds.
 END_SECONDS = 30.0
 
 
 class BarrierStageLauncher:
-    """A `Launcher` that starts all workers of an attempt at once.
+    """A `Launcher` that starts all workers of an attempt together, as one stage.
 
-    The attempt launches its workers one after the other. The last of these calls starts the stage
-    and returns when all its tasks run.
+    The JobManager calls `launch` once for each worker. The last call starts the stage, and returns
+    when all tasks of the stage run.
 
     Arguments:
         session: the Spark session.
-        checked: the session whose executors are known to have what workers need.
-        check: checks the executors of another session; blocks.
+        checked: the session whose executors were checked by `check_executors`.
+        check: a blocking function that checks the executors of a new session.
         slots: the number of workers of an attempt.
-        name: the name of the job, for the pages of Spark's web interface.
-        transport: listens for the tasks' connections.
-        offload: runs blocking calls off the event loop.
+        name: the name of the job, which is shown in Spark's web interface.
+        transport: accepts the connections of the tasks.
+        offload: runs blocking calls in a thread.
     """
 
     def __init__(
@@ -79,11 +80,14 @@ class BarrierStageLauncher:
         self._stage: _BarrierStage | None = None
 
     async def listen(self, nursery: trio.Nursery) -> None:
-        """Serve the tasks' connections in `nursery`; call it before `launch`."""
+        """Accept the connections of tasks in `nursery`. Must be called before `launch`."""
         self._address = await self._transport.listen("stage", self._serve, nursery)
 
     async def launch(self, spec: WorkerSpec) -> WorkerHandle:
-        """Add a worker to the stage, and start the stage with the last one."""
+        """Add a worker to the stage. With the last worker, start the stage.
+
+        Raises `JobError` if the stage fails, or if a task does not start in time.
+        """
         if self._stage is None or self._stage.attempt != spec.attempt:
             await self.end()
             self._stage = _BarrierStage(spec.attempt, self._slots)
@@ -98,7 +102,7 @@ class BarrierStageLauncher:
         return worker
 
     async def end(self) -> None:
-        """Cancel the stage, if there is one, and wait until it has ended."""
+        """Cancel the stage if one exists, and wait up to `END_SECONDS` for its end."""
         stage = self._stage
         if stage is not None:
             stage.cancel()
@@ -110,7 +114,7 @@ class BarrierStageLauncher:
         spark = await self._offload(self._session.get)
         await await_slots(spark, self._slots)
         if spark is not self._checked:
-            # The packages sent to the executors of the old session are gone with it.
+            # Executors of a new session lack the packages that were sent to the old executors.
             await self._offload(partial(self._check, spark))
             self._checked = spark
         stage.submit(spark, self._address, self._name)
@@ -125,11 +129,11 @@ class BarrierStageLauncher:
             )
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """Serve the connection of one task: its registration, then its output."""
+        """Receive the registration of one task, and then receive and print its output."""
         stage = self._stage
         if stage is None:
             return
-        # The token of the stage keeps out tasks of older stages, which have another token.
+        # Each stage has a different token, so tasks of older stages are refused.
         frames = await stage.admission.admit(stream)
         if frames is None:
             return
@@ -144,7 +148,7 @@ class BarrierStageLauncher:
 
 @dataclass(frozen=True)
 class _Registration:
-    """The first frame of a task's connection."""
+    """The first frame that a task sends to the driver, to register as a worker."""
 
     slot: int
     pid: int
@@ -153,7 +157,7 @@ class _Registration:
 
 @dataclass(frozen=True)
 class _Output:
-    """Bytes that a task has written to its file descriptor `number`, 1 or 2."""
+    """Bytes that a task has printed. The file descriptor `number` is 1 or 2."""
 
     number: int
     data: bytes
@@ -166,7 +170,7 @@ def _print(output: _Output) -> None:
 
 
 class _StageWorker:
-    """A worker that is a task of the stage; a `WorkerHandle`."""
+    """A `WorkerHandle` for a worker that runs as a task of a Spark stage."""
 
     def __init__(self, stage: _BarrierStage, spec: WorkerSpec) -> None:
         self.spec = spec
@@ -175,7 +179,7 @@ class _StageWorker:
         self._stage = stage
 
     def started(self, pid: int, host: str) -> None:
-        """Record the process that the task runs in."""
+        """Record the process id and the host of the worker's task."""
         self.pid, self._host = pid, host
 
     async def wait(self) -> str:
@@ -184,21 +188,21 @@ class _StageWorker:
         return f"on {self._host}: its {self._stage.outcome}"
 
     def kill(self) -> None:
-        """Cancel the stage."""
+        """Cancel the stage of this worker, which ends all its workers."""
         self._stage.cancel()
 
 
 class _BarrierStage:
-    """One barrier stage, and the thread that waits for it.
+    """Runs one barrier stage in a thread, and records which tasks have started.
 
     Arguments:
         attempt: the number of the execution attempt.
-        slots: number of its workers.
+        slots: the number of workers, which is also the number of tasks in the stage.
     """
 
     def __init__(self, attempt: int, slots: int) -> None:
         self.attempt = attempt
-        #: Set when the stage is over; `outcome` describes how it ended, or its present state.
+        #: The event that is set when the stage has ended. The text `outcome` then says how.
         self.ended = trio.Event()
         self.outcome = "Spark stage was not started"
         self._token = secrets.token_bytes(32)
@@ -207,19 +211,19 @@ class _BarrierStage:
         self._slots = slots
         self._workers: list[_StageWorker] = []
         self._changed = trio.Event()
-        #: The name of its Spark job group.
+        #: The name of the Spark job group, which is needed to cancel the stage.
         self._group = f"penstock-{secrets.token_hex(4)}-{attempt}"
         self._spark: SparkSession | None = None
         self._cancelled = False
 
     def add(self, spec: WorkerSpec) -> WorkerHandle:
-        """Add a worker."""
+        """Add a worker to the stage, and return its handle."""
         self._workers.append(_StageWorker(self, spec))
         return self._workers[-1]
 
     @property
     def complete(self) -> bool:
-        """Whether all workers were added."""
+        """Whether all workers of the stage were added."""
         return len(self._workers) == self._slots
 
     @property
@@ -228,28 +232,31 @@ class _BarrierStage:
         return sum(not worker.pid for worker in self._workers)
 
     def register(self, task: _Registration) -> bool:
-        """Record that a task has started, and return whether it may run its worker."""
+        """Record that a task has started, and return whether the task may run its worker.
+
+        It may not if the stage has ended, or if Spark has started the task a second time.
+        """
         if not 0 <= task.slot < len(self._workers):
             return False
         worker = self._workers[task.slot]
         if worker.pid or self.ended.is_set():
-            return False  # Spark has started the task a second time
+            return False
         worker.started(task.pid, task.host)
         self._notify()
         return True
 
     async def wait_until_started(self) -> None:
-        """Wait until all tasks have registered, or the stage has ended."""
+        """Wait until all tasks have registered or the stage has ended."""
         while self.not_started and not self.ended.is_set():
             await self._changed.wait()
 
     def submit(self, spark: SparkSession, address: str, name: str) -> None:
-        """Start the stage.
+        """Start the stage in a new thread.
 
         Arguments:
-            spark: the session.
-            address: the address that its tasks connect to.
-            name: the name of the job, for the pages of Spark's web interface.
+            spark: the Spark session.
+            address: the address of the driver, to which the tasks connect.
+            name: the name of the job, which is shown in Spark's web interface.
         """
         self._spark = spark
         self.outcome = "Spark stage is running"
@@ -284,18 +291,18 @@ class _BarrierStage:
         self._changed = trio.Event()
 
     def cancel(self) -> None:
-        """Request Spark to end the stage. Further calls do nothing."""
+        """Request that Spark ends the stage. Further calls have no effect."""
         if self._cancelled:
             return
         self._cancelled = True
         if self._spark is None:
             self._end(self.outcome)
         elif not self.ended.is_set():
-            # The call into the JVM may hang or find it gone, so it needs a thread of its own.
+            # The call into the JVM may hang or fail, so a separate thread makes it.
             threading.Thread(target=self._cancel, args=(self._spark,), daemon=True).start()
 
     def _cancel(self, spark: SparkSession) -> None:
         with contextlib.suppress(Exception):
-            # The job to be cancelled may not have been submitted yet, so future jobs go too.
+            # The stage may not be submitted yet, so future jobs of the group are cancelled, too.
             context: Any = spark.sparkContext._jsc.sc()
             context.cancelJobGroupAndFutureJobs(self._group, "the attempt is over")

@@ -1,8 +1,8 @@
 """Run programs with their workers on a Spark cluster: `SparkCluster`.
 
-The JobManager runs in this process, the Spark driver, in a thread with an event loop of its own,
-so that sources and sinks find the session. It is the same JobManager as elsewhere. Only the
-launcher of the workers differs, and the connections are TCP.
+The JobManager runs in a thread of this process, which is the Spark driver. So sources and sinks can
+use the Spark session. The JobManager is the same as on one machine, but Spark starts its workers,
+and all connections use TCP.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ __all__ = ["SparkCluster"]
 
 
 class SparkCluster(LocalExecutor):
-    """Runs programs that are executed in its `with` block on a Spark cluster.
+    """Runs the programs that are executed in its `with` block on a Spark cluster.
 
-    Each worker is a task of one barrier stage and takes one slot (`spark.task.cpus` cores of an
-    executor) while the job runs. When an executor dies, all workers end, and the job's restart
-    strategy restarts the job from its last snapshot.
+    All workers of a job are tasks of one barrier stage. Each worker occupies one slot while the job
+    runs: `spark.task.cpus` cores of an executor. If an executor dies, Spark ends all workers. The
+    job's restart strategy then restarts the job from its newest snapshot.
 
         with SparkCluster(spark):
             env.execute("counts")
 
     Arguments:
-        spark: a session whose driver is this process. It is not stopped.
-        slots: the largest number of slots that a job may take, and its default parallelism; None
-            takes the parallelism that the program sets.
+        spark: a Spark session whose driver is this process. The cluster does not stop it.
+        slots: the highest number of slots that a job may occupy, which is also the default
+            parallelism. With None, the number is not limited, and the program sets the parallelism.
 
     Raises:
-        GraphError: if PySpark is not installed, or if no job can run on the session. Too few
-            slots, and folders that executors cannot reach (`StoreError`), are reported when a
-            program is executed, before it starts.
+        GraphError: if PySpark is not installed, or if the settings of the session do not allow
+            jobs. When a program is executed, `GraphError` is raised if there are too few slots,
+            and `StoreError` if an executor cannot reach a folder.
     """
 
     def __init__(self, spark: SparkSession, slots: int | None = None) -> None:
@@ -93,13 +93,13 @@ class SparkCluster(LocalExecutor):
 
     @property
     def session(self) -> SparkSession:
-        """Return the session that was given, or its replacement if its JVM has died."""
+        """The Spark session. If its JVM has died, a new session replaces it."""
         return self._session.get()
 
     def start(
         self, program: Program, options: RunOptions, collecting: bool = False
     ) -> JobConnection:
-        """Check the cluster, and start the JobManager in a thread of this process."""
+        """Check the cluster, start the JobManager in a thread, and return its connection."""
         plan = compile_graph(program.graph, program.config)
         if self._slots is not None and plan.slots > self._slots:
             raise GraphError(
@@ -126,10 +126,10 @@ class SparkCluster(LocalExecutor):
 
 
 def _shared_folders(program: Program) -> dict[Path, str]:
-    """Return the folders that JobManager and workers must both see, and their use.
+    """Return the folders that all machines must share, with a text about their use.
 
-    These are the job's folder, with its snapshots and what its sources have prepared, and the
-    folders into which sinks stage the output that the JobManager publishes.
+    The job's folder contains the snapshots and the files that sources have prepared. In the folders
+    of sinks, workers write staged output, and the JobManager publishes it.
     """
     config, operators = program.config, program.graph.operators
     folders: dict[Path, str] = {}
@@ -140,7 +140,7 @@ def _shared_folders(program: Program) -> dict[Path, str]:
         and type(operator.function).prepare is not Source.prepare
         for operator in operators
     ):
-        # The job's folder will be created there.
+        # The job's folder will be created in the folder for temporary files.
         folders[Path(tempfile.gettempdir())] = "the job, which has no --checkpoint-dir,"
     for operator in operators:
         folder = getattr(operator.function, "folder", None)
@@ -153,11 +153,11 @@ class JobThread(SocketConnection):
     """Runs a JobManager in a thread, and connects the client to it.
 
     Arguments:
-        request: from `job_request`.
-        make_launcher: creates the launcher of the workers, from the transport that they connect
-            to and a function that runs blocking calls off the event loop.
+        request: the frame that `job_request` returned.
+        make_launcher: creates the launcher of the workers. Its arguments are the transport to
+            which workers connect, and a function that runs blocking calls in a thread.
         session: the Spark session.
-        transport: for the connections of the workers.
+        transport: accepts the connections of the workers.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class JobThread(SocketConnection):
             try:
                 trio.run(self._serve, theirs)
             except BaseException as error:
-                # This is a bug of the engine: failures of the job itself are reported as events.
+                # The error is a bug of the engine, since a failure of the job is sent as an event.
                 self._how = "".join(["failed\n", *traceback.format_exception(error)]).rstrip()
 
     async def _serve(self, theirs: socket.socket) -> None:

@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["SESSION_SETTINGS", "LiveSession"]
 
-#: Settings for a session that is made for a job.
+#: The settings of a Spark session that `penstock run --master` creates.
 SESSION_SETTINGS = {
-    # An attempt must not run in a Python process that an earlier attempt has used.
+    # An execution attempt must not run in a Python process that an earlier attempt has used.
     "spark.python.worker.reuse": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
-#: Settings that belong to one session and must not be copied to its replacement.
+#: The settings that Spark sets for one session, which must not be copied to another session.
 _PER_SESSION = ("spark.app.id", "spark.app.startTime", "spark.app.submitTime", "spark.driver.port")
 
 
 class LiveSession:
-    """Holds a Spark session, and starts another one if its JVM dies.
+    """Keeps a Spark session, and starts a new session if its JVM has died.
 
-    Without this, every restart of the job would fail, although its state and its records are
+    Without a new session, every restart of the job would fail, although the job's snapshots are
     intact.
 
     Arguments:
-        spark: a session whose JVM runs.
+        spark: a Spark session whose JVM is running.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -42,9 +42,9 @@ class LiveSession:
         self._conf = {key: value for key, value in conf if key not in _PER_SESSION}
 
     def get(self) -> SparkSession:
-        """Return the session, or start a new one with its settings if its JVM has died.
+        """Return the session. If its JVM has died, start a new one with the same settings.
 
-        The call blocks. Raises `JobError` if Spark cannot be started again.
+        The call blocks. Raises `JobError` if a new session cannot be started.
         """
         with self._lock:
             if not _is_alive(self._spark):
@@ -74,7 +74,7 @@ def _replace(dead: SparkSession, conf: dict[str, str]) -> SparkSession:
         raise JobError("it was started by spark-submit; run the program again with --resume")
     with contextlib.suppress(Exception):
         dead.stop()
-    # PySpark keeps its dead gateway, because `stop` fails before it drops the gateway.
+    # If the JVM is dead, `stop` fails before it removes the gateway, so it is removed here.
     private: Any = SparkContext
     with contextlib.suppress(Exception):
         private._gateway.shutdown()

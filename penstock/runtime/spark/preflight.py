@@ -1,8 +1,8 @@
 """Check a Spark session and its executors before a job starts.
 
-Spark would find some of these problems itself, but late (by default it waits ten minutes for
-slots) and in terms of its own internals. A short barrier stage of the job's size checks what the
-executors have and can reach.
+Spark itself would report some of these problems, but late and in terms of its internals. For
+example, it waits ten minutes for slots by default. A short barrier stage with as many tasks as the
+job has workers checks the packages of the executors, and the folders that they can reach.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ __all__ = [
     "slots_of",
 ]
 
-#: The longest wait for executors: a cluster starts them only when a session has begun.
+#: The longest time to wait for slots, in seconds. A cluster may start executors only when a session
+#: has begun.
 SLOTS_SECONDS = 60.0
-#: The packages that a worker imports.
+#: The names of the third-party packages that every worker imports.
 PACKAGES = ("msgpack", "trio", "rocksdict", "cloudpickle", "networkx")
 
 
 def require_spark() -> None:
-    """Raise `GraphError` if PySpark or what it needs for Arrow is not installed."""
+    """Raise `GraphError` if PySpark or PyArrow is not installed."""
     try:
         import pyarrow
         import pyspark
@@ -51,7 +52,7 @@ def require_spark() -> None:
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Raise `GraphError` for settings of a session under which no job can run."""
+    """Raise `GraphError` if a job cannot run with the settings of the session."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     if not isinstance(spark.range(0), ClassicDataFrame):
@@ -75,21 +76,21 @@ def check_settings(spark: SparkSession) -> None:
 
 
 def slots_of(spark: SparkSession) -> int:
-    """Return the number of tasks that the cluster can run at the same time now."""
+    """Return the number of slots: the tasks that the cluster can run at the same time."""
     context: Any = spark.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
 
 
 async def await_slots(spark: SparkSession, needed: int) -> None:
-    """Wait until the cluster has `needed` slots; the wait can be cancelled.
+    """Wait until the cluster has `needed` slots. The wait can be cancelled.
 
     Arguments:
-        spark: the session.
-        needed: tasks that must run at the same time.
+        spark: the Spark session.
+        needed: the number of tasks that must run at the same time.
 
     Raises:
-        GraphError: if there are fewer after `SLOTS_SECONDS`.
+        GraphError: if the cluster has fewer slots after `SLOTS_SECONDS`.
     """
     deadline = trio.current_time() + SLOTS_SECONDS
     while (slots := await trio.to_thread.run_sync(slots_of, spark)) < needed:
@@ -100,24 +101,24 @@ async def await_slots(spark: SparkSession, needed: int) -> None:
                 f"{slots}: lower the parallelism, or give the session more executors or cores "
                 f"(spark.executor.instances, spark.executor.cores, spark.cores.max)"
             )
-        # Spark has no call that waits for them.
+        # Spark has no call that waits for slots, so their number is polled.
         await trio.sleep(0.1)
 
 
 def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]) -> None:
-    """Check that executors have a worker's packages and reach the job's folders.
+    """Check that the executors have all packages and can use the job's folders.
 
-    It blocks. It sends this package to executors that lack it or have another version of it.
+    The call blocks. If executors lack Penstock or have another version, Penstock is sent to them.
 
     Arguments:
-        spark: the session.
-        slots: number of tasks that check.
-        folders: folders that the JobManager and the workers must both see, and what each is for;
-            created if missing.
+        spark: the Spark session.
+        slots: the number of tasks that run the check, which is the number of the job's workers.
+        folders: the folders that all machines must share, each with a text that says its use. A
+            missing folder is created.
 
     Raises:
-        GraphError: if a package is missing there that cannot be sent.
-        StoreError: if a folder is not the same one on the executors as here.
+        GraphError: if an executor lacks a package, or still has another version of Penstock.
+        StoreError: if a path leads to another folder on an executor than on the driver.
     """
     uses = {str(folder): use for folder, use in folders.items()}
     with _marked(list(folders)) as marked:
@@ -159,7 +160,11 @@ def check_executors(spark: SparkSession, slots: int, folders: Mapping[Path, str]
 
 @contextlib.contextmanager
 def _marked(folders: list[Path]) -> Iterator[dict[str, str]]:
-    """Put a file of a random name into each folder; yield the names by folder."""
+    """Write a file with a random name into each folder, and remove it after the block.
+
+    Yields the name of the file for each folder. Executors look for the files, to find out whether
+    they see the same folders as the driver.
+    """
     marked: dict[str, str] = {}
     try:
         for folder in folders:
@@ -179,7 +184,7 @@ def _marked(folders: list[Path]) -> Iterator[dict[str, str]]:
 
 
 def _ask(spark: SparkSession, slots: int, marked: dict[str, str]) -> list[dict[str, Any]]:
-    """Run the check in every slot, and return the answer of each slot."""
+    """Run the check in every slot, and return the results, one for each slot."""
     import json
 
     frame = spark.range(0, slots, 1, slots)
@@ -195,7 +200,8 @@ def _ask(spark: SparkSession, slots: int, marked: dict[str, str]) -> list[dict[s
 
 def _question(marked: dict[str, str], packages: tuple[str, ...]) -> Callable[[Any], Any]:
     def answer(batches: Any) -> Any:
-        # This is pickled by value and does its own imports: the executor may have no penstock.
+        # This function is pickled by value, and imports modules itself. So it also works on an
+        # executor that does not have Penstock.
         import importlib
         import json
         import pathlib
@@ -242,14 +248,18 @@ def _question(marked: dict[str, str], packages: tuple[str, ...]) -> Callable[[An
 
 
 def _send_package(spark: SparkSession) -> None:
-    """Send this package to the executors, as `--py-files` would."""
+    """Send Penstock to the executors, as `spark-submit --py-files` does."""
     with TemporaryFolder("package") as folder:
-        # Spark copies the file, so the folder may be removed.
+        # `addPyFile` copies the file, so the folder may be removed afterwards.
         spark.sparkContext.addPyFile(str(zip_package(folder.path)))
 
 
 def zip_package(folder: Path) -> Path:
-    """Write this package as a zip file that Python can import; return its path."""
+    """Write Penstock to a zip file that Python can import, and return the file's path.
+
+    Arguments:
+        folder: the folder in which the file is created.
+    """
     package = Path(__file__).resolve().parents[2]
     path = folder / f"penstock-{VERSION}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -260,14 +270,14 @@ def zip_package(folder: Path) -> Path:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of a Spark error in at most 40 lines, without stack frames."""
+    """Return the first 40 lines of a Spark error's message, without stack frames."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = str(error)
     if java is not None:
         with contextlib.suppress(Exception):
             text = str(java.getMessage() or java.toString())
     lines = [line.rstrip() for line in text.splitlines()]
-    # The driver's own Java stack follows this line and shows nothing about the cause.
+    # The Java stack of the driver follows this line. It does not help to find the cause.
     for index, line in enumerate(lines):
         if line.startswith("Driver stacktrace"):
             del lines[index:]

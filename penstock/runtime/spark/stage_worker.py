@@ -1,10 +1,14 @@
-"""Run a TaskManager inside a Spark task: the executors' side of the barrier stage.
+"""Run a TaskManager inside a Spark task, one of the tasks of a barrier stage.
 
-The event loop runs inside Spark's Python worker, between the first batch of the task's input and
-its only row of output. Spark may use that process again, so it is left as it was found.
+This module runs on the executors. The event loop runs in a Python process of Spark, after the task
+has read its input and before it returns its only row. Spark may reuse the process, so the worker
+restores all settings of the process that it has changed.
 
-The task ends when its JobManager shuts it down or is gone, when the process that started it is
-gone (Spark's daemon, which ends with its executor), or by SIGKILL when Spark ends the stage.
+The task ends in one of these cases:
+
+* Its JobManager shuts it down or has ended.
+* The parent process has ended, which is a daemon of Spark. The daemon ends with its executor.
+* Spark ends the stage, and kills the process with SIGKILL.
 """
 
 from __future__ import annotations
@@ -30,23 +34,22 @@ __all__ = ["ROW", "StagePlan", "worker_function"]
 
 #: The schema of the one row that each task returns.
 ROW = "slot int, outcome string"
-#: The interval at which a worker checks that the process that started it still runs.
+#: The interval at which a worker checks that its parent process is running, in seconds.
 PARENT_SECONDS = 0.5
-#: The time that the output of a worker which has ended may take to reach the driver.
+#: The time in which a worker that has ended must send its remaining output, in seconds.
 FLUSH_SECONDS = 5.0
-#: The greatest length of a line of output, in bytes. A longer line is sent in several parts.
+#: The maximum length of a line of output, in bytes. A longer line is sent in several parts.
 LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """Everything that a task of a stage needs to become its worker.
+    """The data that the tasks of a stage need to run their workers.
 
     Arguments:
-        address: where the driver listens for registrations and output, as the transport has it.
-        token: authenticates that connection.
-        specs: the worker that each task becomes, by the number of its partition. Each task fills
-            in its own host.
+        address: the address to which the tasks connect, in the form `tcp:HOST:PORT`.
+        token: the secret that authenticates the connections of the tasks.
+        specs: the specifications of the workers, one for each partition of the stage.
     """
 
     address: str
@@ -55,11 +58,11 @@ class StagePlan:
 
 
 def worker_function(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return the function for `mapInArrow` that turns each task into a worker."""
+    """Return a function for `mapInArrow` that runs a worker in each task of a stage."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
-        # This function is pickled by value, and imports the module by its name: from the
-        # executor's own package, or from the one that the driver has sent.
+        # This function is pickled by value. It imports the module from the executor's Penstock,
+        # or from the copy that the driver has sent.
         from penstock.runtime.spark.stage_worker import run_stage_worker
 
         return run_stage_worker(plan, batches)
@@ -68,12 +71,12 @@ def worker_function(plan: StagePlan) -> Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def run_stage_worker(plan: StagePlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """Run one worker of the stage; yield one batch with one row when it has ended."""
+    """Run one worker of the stage until it ends, and yield a batch with one row."""
     import pyarrow
     from pyspark import BarrierTaskContext
 
     for _ in batches:
-        pass  # Spark takes a task with unread input for failed
+        pass  # If a task does not read its input, Spark considers the task failed.
     context = BarrierTaskContext.get()
     slot = context.partitionId()
     outcome = "not started: Spark does not retry a stage of workers"
@@ -90,7 +93,7 @@ def _work(plan: StagePlan, slot: int, host: str) -> str:
     try:
         driver = _register(plan, slot, host)
     except OSError:
-        # The stage was cancelled before this task started.
+        # The driver has cancelled the stage before this task started.
         return "not started: the driver does not wait for it"
     over = threading.Event()
     with driver, _output_to(driver), _as_a_worker(spec):
@@ -123,9 +126,9 @@ def _run(spec: WorkerSpec, host: str, over: threading.Event) -> None:
 
 
 def _register(plan: StagePlan, slot: int, host: str) -> socket.socket:
-    """Connect to the driver and register this task.
+    """Connect to the driver, register this task, and return the connection.
 
-    Raises `OSError` if the driver cannot be reached, or does not accept the task.
+    Raises `OSError` if the driver cannot be reached, or if it does not accept the task.
     """
     name, _, port = plan.address.removeprefix("tcp:").rpartition(":")
     connection = socket.create_connection((name, int(port)))
@@ -156,10 +159,10 @@ def _watch_parent(over: threading.Event) -> None:
 
 @contextmanager
 def _as_a_worker(spec: WorkerSpec) -> Iterator[None]:
-    """Set the process up like a worker process, and restore it after the block."""
+    """Apply a worker's settings to the process, and restore them after the block."""
     path, folder = list(sys.path), Path.cwd()
     interval = sys.getswitchinterval()
-    # The executor's own packages come first: they may differ from those of the driver.
+    # The executor's packages come first, since they may differ from the driver's packages.
     sys.path += [entry for entry in spec.search_path if entry not in path]
     if spec.folder is not None:
         with contextlib.suppress(OSError):
@@ -175,10 +178,10 @@ def _as_a_worker(spec: WorkerSpec) -> Iterator[None]:
 
 @contextmanager
 def _output_to(driver: socket.socket) -> Iterator[None]:
-    """Send all that the process writes to its standard output and error to the driver.
+    """Send the standard output and the standard error of the process to the driver.
 
-    The file descriptors are redirected and not `sys.stdout`, so that the output of libraries and
-    of child processes is sent as well. Without a driver the output goes where Spark had it.
+    The file descriptors are redirected instead of `sys.stdout`. So the output of libraries and of
+    child processes is sent, too. If the connection is lost, the output goes to Spark's log files.
     """
     kept = {number: os.dup(number) for number in (1, 2)}
     reading = selectors.DefaultSelector()
@@ -223,9 +226,10 @@ def _output_to(driver: socket.socket) -> Iterator[None]:
         sys.stdout.flush()
         sys.stderr.flush()
         for number, original in kept.items():
-            os.dup2(original, number)  # closes the writing end of the pipe, which ends the thread
+            os.dup2(original, number)  # This closes the pipe's writing end, so the thread ends.
         thread.join(FLUSH_SECONDS)
-        # A child process of user code may keep the pipe open; the thread then needs these.
+        # If a child process of user code keeps the pipe open, the thread continues to run, and
+        # may still write to the original file descriptors.
         if not thread.is_alive():
             for original in kept.values():
                 os.close(original)
