@@ -1,10 +1,10 @@
 """The command line, made of click commands that call the Python API.
 
 A command runs a job file with `RunOptions`, reads the snapshot store, or sends requests to the job
-service (`penstock.runtime.dispatcher`). Heavy modules are imported inside the commands, so that
-`penstock --help` is fast.
+service (`penstock.runtime.dispatcher`). Modules that are slow to import are imported inside the
+commands, so that `penstock --help` is fast.
 
-Start reading at `run.py`; `script.py` runs the job file.
+Start reading at `run.py`. The module `script.py` runs the job file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["main"]
 
 
 class _Commands(click.Group):
-    """A group of commands that exit with 130 after a Ctrl-C.
+    """A group of commands that exit with code 130 after a Ctrl-C.
 
-    Click itself would print "Aborted!" and exit with 1.
+    By default, Click prints "Aborted!" and exits with code 1.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command. After a Ctrl-C, print "stopped" and exit with code 130."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -45,7 +45,7 @@ class _Commands(click.Group):
 
 
 def _ignore_more() -> None:
-    """Ignore further signals, so that they do not change the exit code."""
+    """Ignore further SIGINT and SIGTERM, so that they do not change the exit code."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

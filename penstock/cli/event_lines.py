@@ -1,4 +1,4 @@
-"""`EventLines`: the events of a running job as lines of text."""
+"""Print the events of a running job as lines of text: `EventLines`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from penstock.runtime.control.restart_texts import RestartTexts
 
 __all__ = ["EventLines"]
 
-#: The shortest time between two lines about snapshots, in seconds.
+#: The shortest time between two printed lines about snapshots, in seconds.
 SNAPSHOT_LINE_SECONDS = 1.0
-#: A loop is reported when twice this size is on disk, and each time the size has doubled.
+#: Bytes of back-edge records on disk. A loop is reported first at twice this size, and again each
+#: time the size has doubled.
 SPILL_LINE_BYTES = 16_000_000
 
 
@@ -23,9 +24,9 @@ class EventLines:
 
     Arguments:
         print_line: called with each line.
-        resuming: whether the user asked to resume.
+        resuming: whether the user gave `--resume`.
         snapshots: whether to print lines about completed snapshots.
-        clock: returns the time in seconds.
+        clock: returns the current time, in seconds.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class EventLines:
         self._restarts = RestartTexts()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Print the lines about an event, if there are any."""
+        """Print the lines that describe an event. Some events are not printed."""
         match event["event"]:
             case "submitted":
                 self._print(f"submitted as job {event['id']}, its output goes to {event['log']}")
@@ -112,7 +113,7 @@ class EventLines:
         return f" (pid {self._pids[worker]})" if worker < len(self._pids) else ""
 
     def _growing_loops(self, loops: list[dict[str, Any]]) -> None:
-        # If the number of back-edge records on disk keeps growing, the loop may never end.
+        # If the loop writes more and more records to disk, the loop may never end.
         for loop in loops:
             if loop["spilled_bytes"] > 2 * self._spilled.get(loop["name"], SPILL_LINE_BYTES):
                 self._spilled[loop["name"]] = loop["spilled_bytes"]

@@ -1,4 +1,4 @@
-"""`LiveView`: a table of a running job that is redrawn in place on a terminal."""
+"""Show a running job as a table that is redrawn in place: `LiveView`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["LiveView"]
 
 
 class LiveView:
-    """Shows a job as a table that is redrawn in place.
+    """Shows a running job as a table on a terminal, which is redrawn in place.
 
-    It is called with each event, and draws while it is open as a context manager. Events that the
-    table does not show are printed as lines above it.
+    The view is a context manager, and draws the table while its block runs. It must be called with
+    each event of the job. Events that the table does not show are printed as lines above the table.
 
     Arguments:
-        resuming: whether the user asked to resume.
-        console: where to draw; None draws on standard error.
-        clock: returns the time in seconds.
+        resuming: whether the user gave `--resume`.
+        console: the console on which to draw. With None, standard error is used.
+        clock: returns the current time, in seconds.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Show an event."""
+        """Update the view with an event of the job."""
         self._lines(event)
         match event["event"]:
             case "status":
@@ -76,7 +76,7 @@ class LiveView:
                 self._cause = sentence_of(event)
 
     def render(self) -> RenderableType:
-        """Return the view of the job as it is now."""
+        """Return the table of operators, and lines about loops, snapshots and restarts."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -106,11 +106,11 @@ class LiveView:
                 yield [*cells, "", "", "", ""]
                 continue
             seconds = now - then
-            # A source receives no records, so its rate is that of the records it emits.
+            # A source receives no records, so the view shows the rate of the emitted records.
             moved = "records_in" if row["records_in"] else "records_out"
             rate = max(0, row[moved] - old[moved]) / seconds
             room = seconds * row["parallelism"]
-            # Not below 0: after a restart the counters begin at 0 again.
+            # After a restart the counters begin at 0 again, so a difference may be negative.
             busy = min(1.0, max(0.0, row["busy_seconds"] - old["busy_seconds"]) / room)
             blocked = max(0.0, row["blocked_seconds"] - old["blocked_seconds"]) / room
             blocked = min(1.0 - busy, blocked)

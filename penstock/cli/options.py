@@ -1,6 +1,6 @@
-"""Options that several commands share, and the reporting of errors and messages.
+"""Define the options that several commands share, and print errors and messages.
 
-The options are carried out in `script.py`.
+`script.py` runs a job file with these options.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|)\s*")
 def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     """Convert a duration such as `200ms`, `2.5s`, `1m` or `3` to seconds.
 
-    Raises `click.BadParameter` if the text is not a duration, or is below one millisecond.
+    Raises `click.BadParameter` if the text is not a duration, or if it is shorter than 1 ms.
     """
     if value is None:
         return None
@@ -52,10 +52,14 @@ def duration(_: click.Context, __: click.Parameter, value: str | None) -> float 
 
 
 class JobCommand(click.Command):
-    """A command that runs a job file, and explains where the job's own options go."""
+    """A command that runs a job file, and explains how to pass options to the file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; for an unknown option, add a hint to the error."""
+        """Parse the arguments.
+
+        Raises `click.UsageError` for an unknown option, with a hint that options of the job file
+        are given after `--`.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -65,19 +69,19 @@ class JobCommand(click.Command):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options of `run` and `submit`; None leaves the program's setting.
+    """The options of `run` and `submit`. For None, the program's setting is used.
 
     Arguments:
-        command: "run", "submit" or "graph".
-        job: path of the job file.
-        args: arguments of the job file itself.
-        name: name of the job.
+        command: the name of the command: "run", "submit" or "graph".
+        job: the path of the job file.
+        args: the arguments that are passed to the job file.
+        name: the name of the job.
         parallelism, checkpoint_dir, fork, allow_dropped, report, in_process: see `RunOptions`.
-        checkpoint_interval: in seconds.
-        resume: "newest", the number of a snapshot, or the path of one.
-        progress: "auto", "live", "plain" or "none".
-        log_level: name of the level.
-        extra: further options to print in the command that resumes.
+        checkpoint_interval: the checkpoint interval, in seconds.
+        resume: "newest", the number of a snapshot, or the path of a snapshot.
+        progress: the way to show progress: "auto", "live", "plain" or "none".
+        log_level: the name of the log level.
+        extra: further options for the command line that `resume_command` returns.
     """
 
     command: str
@@ -97,7 +101,7 @@ class JobOptions:
     extra: tuple[str, ...] = ()
 
     def resume_command(self) -> str:
-        """Return the command line that resumes from the newest snapshot."""
+        """Return the command line with which the user can resume from the newest snapshot."""
         words = ["penstock", self.command, self.job]
         for option, value in (
             ("--name", self.name),
@@ -130,7 +134,7 @@ def log_level_option(help: str) -> Callable[[Command], Command]:
     )
 
 
-#: The arguments and options of `run` and `submit`, in the order of the help text.
+#: The decorators for the arguments and options of `run` and `submit`, in the order of the help.
 _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("job", metavar="JOB.py", required=False),
     click.argument("args", metavar="[-- JOB ARGS]", nargs=-1, type=click.UNPROCESSED),
@@ -189,9 +193,10 @@ _JOB_OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 def job_options(command: Command) -> Command:
-    """Give a command the job file and the options of `run` and `submit`.
+    """Add the job file and the options of `run` and `submit` to a command.
 
-    The command is called with `options`, a `JobOptions`, and with all further options it has.
+    The command gets them as one argument, `options`, which is a `JobOptions`. It gets its other
+    options as separate arguments.
     """
 
     @functools.wraps(command)
@@ -244,7 +249,7 @@ def _checked_options(ctx: click.Context, values: dict[str, Any]) -> JobOptions:
 
 
 def _check_report(path: Path, ctx: click.Context) -> None:
-    # Checked before the job runs, not when its report is written hours later.
+    # The path is checked before the job runs, since the report is written at the end of the job.
     if path.is_dir():
         raise click.UsageError(f"--report {path} is a folder; give a file.", ctx)
     if not path.absolute().parent.is_dir():
@@ -252,7 +257,7 @@ def _check_report(path: Path, ctx: click.Context) -> None:
 
 
 def reporting_errors(command: Command) -> Command:
-    """Wrap a command so that a `PenstockError` ends it with exit code 1.
+    """Wrap a command, so that it exits with code 1 if it raises a `PenstockError`.
 
     The message of the error is printed on standard error.
     """
@@ -269,12 +274,15 @@ def reporting_errors(command: Command) -> Command:
 
 
 def print_message(text: str) -> None:
-    """Print a message on standard error, since standard output belongs to the job."""
+    """Print a message on standard error, since the job may write to standard output."""
     click.echo(text, err=True)
 
 
 def service_option(command: Command) -> Command:
-    """Give a command `--dir`, the state folder of the job service, as a path or None."""
+    """Add the option `--dir` to a command.
+
+    Its value is the path of the job service's state folder, or None.
+    """
     return click.option(
         "--dir",
         "directory",

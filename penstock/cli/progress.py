@@ -1,7 +1,7 @@
-"""Shows a running job: a live view on a terminal, plain lines otherwise.
+"""Show a running job on standard error, as a live view or as lines of text.
 
-Both are made of the events that the JobManager reports, and both go to standard error, since
-standard output belongs to the job.
+By default, a terminal gets the live view, and a file or a pipe gets lines. Both show the events
+that the JobManager reports. Standard output is not used, since the job may write to it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Shows one job after the other, in the chosen way.
+    """Shows the running jobs of a job file, one after the other.
 
     Arguments:
-        mode: "auto", "live", "plain" or "none".
-        resuming: whether the user asked to resume.
+        mode: the value of `--progress`: "auto", "live", "plain" or "none".
+        resuming: whether the user gave `--resume`.
     """
 
     def __init__(self, mode: str = "auto", resuming: bool = False) -> None:
         self._mode = mode
         self._resuming = resuming
         self._show: Callable[[dict[str, Any]], None] = _ignore
-        #: Number of the last snapshot that a job completed or was resumed from.
+        #: The number of the newest snapshot that the job has completed or was restored from. None
+        #: if there is no such snapshot.
         self.last_snapshot: int | None = None
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Show an event."""
+        """Show an event of the job, and record the number of its snapshot."""
         if event["event"] in ("snapshot", "resumed"):
             self.last_snapshot = event["number"]
         self._show(event)
 
     @contextmanager
     def showing(self, printing: bool) -> Iterator[None]:
-        """Show a job in this block.
+        """Show the events of one job while the block runs.
 
         Arguments:
-            printing: whether the job writes to the terminal, which would destroy a live view.
+            printing: whether the job prints records. In mode "auto", the live view is not used if
+                they would appear on the same terminal.
         """
         self.last_snapshot = None
         mode = self._mode

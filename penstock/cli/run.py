@@ -1,4 +1,4 @@
-"""`penstock run` and `penstock graph`: run a job file, or draw its graph."""
+"""Run a job file or print its graph: `penstock run` and `penstock graph`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _run_on_spark(
         extra += ["--conf", setting]
     if slots is not None:
         extra += ["--slots", str(slots)]
-    # Before the job file runs, so that its own use of Spark is in this session, too.
+    # The session is created before the job file runs, so that the file uses the same session.
     spark = spark_session(settings, master, options.name or Path(options.job).stem)
     cluster = SparkCluster(spark, slots)
     try:
@@ -90,17 +90,17 @@ def _run_on_spark(
 
 
 class _PlanExecutor:
-    """Prints the plan of a program instead of running it.
+    """An executor that prints the graph of a program instead of running the program.
 
     Arguments:
-        format: "text" or "mermaid".
+        format: the format of the output, "text" or "mermaid".
     """
 
     def __init__(self, format: str) -> None:
         self._format = format
 
     def execute(self, program: Program) -> JobExecutionResult:
-        """Print the plan, and end the job file, since there is no result to go on with."""
+        """Print the graph of the program, and end the job file by raising `SystemExit`."""
         from penstock.dataflow.graph.compile import compile_graph
         from penstock.dataflow.graph.plan import render
 
@@ -108,7 +108,7 @@ class _PlanExecutor:
         raise SystemExit(0)
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
-        """Print the plan with the sink that would collect the records."""
+        """Print the graph with the sink that would collect records; end the job file."""
         from penstock.runtime.operators.collect_sink import CollectSink
 
         program.add_sink("Collect", outputs, CollectSink(""))

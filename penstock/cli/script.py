@@ -1,8 +1,8 @@
-"""Runs a job file as Python would, with the command line's options applied.
+"""Run a job file as Python would, with the options of the command line.
 
-The file is run as `__main__`, with its own arguments and with its folder first on `sys.path`. An
-exception becomes a message and an exit code. Its traceback has no frames of Penstock, which would
-not help the file's author.
+The file runs as the module `__main__`. It gets its own arguments, and its folder is the first entry
+of `sys.path`. If the file raises an exception, the command prints a message and returns an exit
+code. Tracebacks are printed without the frames of Penstock, which do not help the file's author.
 """
 
 from __future__ import annotations
@@ -38,16 +38,20 @@ PACKAGE = str(Path(__file__).parents[1])
 
 
 class Detached(SystemExit):
-    """Ends the command, after a message that the job continues was printed."""
+    """Ends the command `submit`, while the submitted job continues to run.
+
+    It is raised after a message has informed the user.
+    """
 
 
 class MonitoredExecutor:
     """Delegates programs to another executor, and shows their progress.
 
     Arguments:
-        executor: runs the programs; None takes the local executor of each program.
+        executor: the executor that runs the programs. With None, each program runs in its local
+            executor.
         progress: shows the running job.
-        name: replaces the name of each program; None keeps it.
+        name: the name for each program's job. With None, the program's own name is used.
     """
 
     def __init__(
@@ -57,19 +61,19 @@ class MonitoredExecutor:
         self._progress = progress
         self._name = name
         self._records: list[CloseableIterator] = []
-        #: Whether the job file has executed anything.
+        #: Whether the job file has executed a program.
         self.executed = False
-        #: Whether the last program keeps a checkpoint folder.
+        #: Whether the last program has a checkpoint folder, so that the user can resume it.
         self.resumable = False
 
     def execute(self, program: Program) -> JobExecutionResult:
-        """Run a program to its end."""
+        """Run a program to its end, and return its result."""
         executor = self._begin(program)
         with self._progress.showing(printing=_prints(program)):
             return executor.execute(program)
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
-        """Run a program, and iterate over the records of some of its outputs."""
+        """Run a program, and return an iterator over the records of the given outputs."""
         records = self._begin(program).collect(program, outputs)
         self._records.append(records)
 
@@ -80,7 +84,7 @@ class MonitoredExecutor:
         return CloseableIterator(shown(), records.close)
 
     def close(self) -> None:
-        """Stop the jobs that the job file has left running."""
+        """Stop all jobs whose records the job file has not read to the end."""
         for records in self._records:
             records.close()
 
@@ -101,16 +105,18 @@ def _prints(program: Program) -> bool:
 def run_job(options: JobOptions, executor: Executor | None = None) -> int:
     """Run a job file, and return the exit code.
 
-    The exit code is 0 for success, 1 for an error that was reported on standard error, 130 or 143
-    if SIGINT or SIGTERM stopped the job, else that of the file itself.
+    The exit code is 0 after success, and 1 after an error, which is printed on standard error. It
+    is 130 if SIGINT stopped the job, and 143 if SIGTERM stopped it. If the file calls `sys.exit`
+    with another code, that code is returned.
 
     Arguments:
-        options: the command line's options.
-        executor: runs the file's programs; None takes the local executor of each program.
+        options: the options of the command line.
+        executor: the executor that runs the file's programs. With None, each program runs in its
+            local executor.
     """
     shown = options.progress
     if options.in_process and shown == "auto":
-        shown = "plain"  # a live display would write over the debugger's prompt
+        shown = "plain"  # A live view would overwrite the prompt of a debugger.
     progress = Progress(shown, options.resume is not None)
     monitored = MonitoredExecutor(executor, progress, options.name)
     settings = RunOptions(
@@ -165,7 +171,7 @@ def _job_file(job: str) -> Path | None:
 
 @contextmanager
 def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
-    """Set `sys.argv` and `sys.path` as if Python had been started with this file."""
+    """Set `sys.argv` and `sys.path` as `python PATH ARGS` does, and restore them later."""
     argv, search = sys.argv, list(sys.path)
     sys.argv = [str(path), *args]
     sys.path.insert(0, str(path.resolve().parent))
@@ -177,7 +183,7 @@ def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Raise `SystemExit` in the job file if the process receives SIGTERM."""
+    """While the block runs, raise `SystemExit` if the process receives SIGTERM."""
 
     def end(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -196,7 +202,7 @@ def _exited(exit: SystemExit, options: JobOptions, executor: MonitoredExecutor) 
         print_message(str(code))
         return 1
     if code == 0 and not executor.executed:
-        # It may have printed its help. That is no error, but no job ran either.
+        # The job file may have printed its help. No job has run, but that is not an error.
         print_message(f"note: {options.job} ended by itself before it executed anything")
     return code
 
@@ -241,7 +247,7 @@ def _report_error(error: PenstockError, path: Path) -> None:
 
 
 def _user_traceback(error: BaseException) -> list[str]:
-    """Return the lines of a traceback without the frames of Penstock."""
+    """Return the traceback of an error as text, without the frames of Penstock."""
     summary = traceback.TracebackException.from_exception(error)
     seen: set[int] = set()
 

@@ -1,6 +1,6 @@
-"""`penstock jobmanager`, `submit`, `list` and `cancel`: the job service and its jobs.
+"""Run and use the job service: `penstock jobmanager`, `submit`, `list`, `cancel`.
 
-The service itself is `penstock.runtime.dispatcher`; `service_connection.py` is its client.
+`penstock.runtime.dispatcher` implements the service, and `service_connection.py` is its client.
 """
 
 from __future__ import annotations

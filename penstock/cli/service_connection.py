@@ -1,6 +1,6 @@
-"""`ServiceConnection`: the client of the job service.
+"""Send requests to the job service, and receive its events: `ServiceConnection`.
 
-Blocking code, since a job file that is submitted may have an event loop of its own.
+The calls block and use no event loop, because a submitted job file may run its own event loop.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ CONNECT_SECONDS = 10.0
 
 
 class ServiceConnection:
-    """A connection to the running service; a context manager.
+    """A connection to the running job service. It is a context manager.
 
     Arguments:
-        directory: state folder of the service; None is the default one.
+        directory: the state folder of the service. With None, the default folder is used.
 
     Raises:
-        PenstockError: if no service runs, or if it does not accept the connection.
+        PenstockError: if no service runs with this folder, or if the service does not accept the
+            connection.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -66,7 +67,7 @@ class ServiceConnection:
             client_handshake_blocking(connection, token)
         except (ConnectionRefusedError, FileNotFoundError):
             connection.close()
-            # The service was killed, so its address is still in the folder.
+            # A service that was killed has left its address in the folder.
             raise PenstockError(self._absent) from None
         except (AuthenticationError, OSError) as error:
             connection.close()
@@ -83,7 +84,10 @@ class ServiceConnection:
         self._socket.close()
 
     def ask(self, request: Request) -> dict[str, Any]:
-        """Send a request, and return its answer; raise `PenstockError` if it is refused."""
+        """Send a request to the service, and return the answer.
+
+        Raises `PenstockError` if the service refuses the request, or ends before it answers.
+        """
         from penstock.runtime.control.framing import send_blocking
         from penstock.runtime.control.requests import encode_request
 
@@ -99,11 +103,14 @@ class ServiceConnection:
         raise PenstockError(gone)
 
     def set_timeout(self, seconds: float) -> None:
-        """Let `events` raise `TimeoutError` after this time, in seconds."""
+        """Set the time after which `events` raises `TimeoutError`, in seconds from now."""
         self._deadline = time.monotonic() + seconds
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events that the service reports, until it closes the connection."""
+        """Yield the events that the service sends until it closes the connection.
+
+        Raises `TimeoutError` after the time that `set_timeout` has set.
+        """
         from penstock.runtime.control.framing import receive_blocking
         from penstock.runtime.control.packing import unpack_event
 

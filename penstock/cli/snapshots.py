@@ -1,6 +1,6 @@
-"""`penstock snapshots`: list and show the snapshots of a checkpoint folder.
+"""Print the snapshots of a job: `penstock snapshots list` and `show`.
 
-The commands only read, so a job may be running on the folder.
+The commands only read the checkpoint folder, so the job may be running.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bo
     manifest = store.newest() if wanted is None else store.load(wanted)
     if manifest is None:
         raise StoreError("there is no complete snapshot in the folder", store.paths.root)
-    # Sizes are compared in any case, which costs little; contents on request.
+    # File sizes are always compared, since that is fast. Checksums are compared only on request.
     problem = _damage(store, manifest, checksums=verify)
     details = _details(manifest)
     details["problem"] = problem
@@ -133,11 +133,11 @@ def _when(created_ms: int | None) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table, in full width if it doesn't go to a terminal."""
+    """Print a table, which is shortened only if standard output is a terminal."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    # A program that reads the output needs it in full, not cut at 80 columns.
+    # A program that reads the output needs all columns, so the width is not limited to 80.
     Console(highlight=False, width=None if console.is_terminal else 1000).print(table)
 
 

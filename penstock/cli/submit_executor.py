@@ -1,4 +1,4 @@
-"""`SubmitExecutor`: hands the programs of a job file to the running service."""
+"""Submit the programs of a job file to the running job service: `SubmitExecutor`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from penstock.runtime.control.requests import Submit
 
 __all__ = ["SubmitExecutor"]
 
-#: The longest time that a detached submit waits until the job processes records, in seconds.
+#: The longest time that `submit --detach` waits until the job processes records, in seconds.
 BEGIN_SECONDS = 10.0
-#: The outcome that is reported if the service closes the connection before the job has ended.
+#: The text that is reported if the service closes the connection before the job has ended.
 SERVICE_GONE = "is out of sight: the job manager is gone, and its jobs stop with it"
 
 
 def _wait_until_running(connection: ServiceConnection, monitor: JobMonitor, id: str) -> str | None:
-    """Follow a job until it processes records, or for `BEGIN_SECONDS`.
+    """Wait until a job processes records or has ended, but at most `BEGIN_SECONDS`.
 
-    Returns how the job ended, or None if it runs on.
+    Returns a text that says how the job ended, or None if the job continues to run.
     """
     connection.set_timeout(BEGIN_SECONDS)
     try:
@@ -52,11 +52,11 @@ def _wait_until_running(connection: ServiceConnection, monitor: JobMonitor, id: 
 
 
 class SubmitExecutor:
-    """Submits programs to the running service.
+    """Submits programs to the running job service.
 
     Arguments:
-        directory: state folder of the service; None is the default one.
-        wait: follow each job to its end.
+        directory: the state folder of the service. With None, the default folder is used.
+        wait: whether `execute` waits until the job has ended.
     """
 
     def __init__(self, directory: Path | None, wait: bool) -> None:
@@ -64,18 +64,21 @@ class SubmitExecutor:
         self._wait = wait
 
     def execute(self, program: Program) -> JobExecutionResult:
-        """Submit a program, and follow it to its end, or until it processes records."""
+        """Submit a program, and wait until its job has ended.
+
+        With `wait` off, it prints the job's id, and waits only until the job processes records.
+        Raises `SystemExit` if the job was cancelled.
+        """
         options, name = current_options(), program.config.name
         monitor = JobMonitor(program, options, time.perf_counter())
         with prepared_sources(program, options, attached=False):
             job = job_request(program, options)
-        # A detached job is followed, too, until it processes records.
         request = Submit(name, str(Path.cwd()), job)
         with ServiceConnection(self._directory) as connection:
             submitted = connection.ask(request)
             monitor.handle(submitted)
             if not self._wait:
-                # Alone on standard output, for scripts.
+                # Scripts read the id, so nothing else is printed on standard output.
                 click.echo(submitted["id"])
                 ended = _wait_until_running(connection, monitor, submitted["id"])
                 if ended is not None:
@@ -84,14 +87,14 @@ class SubmitExecutor:
             ended = self._follow(connection, monitor, submitted["id"])
         result = monitor.result(ended)
         if result.stopped:
-            # It was cancelled. The rest of the job file relies on a job that has finished.
+            # The job was cancelled. The rest of the job file may need the output of a finished job.
             raise SystemExit(143)
         return result
 
     def _follow(self, connection: ServiceConnection, monitor: JobMonitor, id: str) -> str:
-        """Follow a job to its end, and return a text that says how it ended.
+        """Wait until a job has ended, and return a text that says how it ended.
 
-        Raises `Detached` if a signal interrupts the wait. The job then continues.
+        Raises `Detached` if a signal interrupts the wait. The job then continues to run.
         """
         ended = SERVICE_GONE
         try:
@@ -106,7 +109,7 @@ class SubmitExecutor:
         return ended
 
     def collect(self, program: Program, outputs: Sequence[OperatorOutput]) -> CloseableIterator:
-        """Raise `GraphError`: the service sends no records back."""
+        """Raise `GraphError`, because the service does not send records to the client."""
         del program, outputs
         raise GraphError(
             "execute_and_collect() brings records to this program, which a submitted job cannot: "

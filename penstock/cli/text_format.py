@@ -1,4 +1,4 @@
-"""Sizes, durations and the state of loops as text for people."""
+"""Format sizes, durations and the state of loops for output on a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["duration_text", "loop_text", "size_text"]
 
 
 def loop_text(loop: dict[str, Any]) -> str:
-    """Return a line about the records in a loop's back-edge."""
+    """Return a text with the number of records in a back-edge, and their size on disk."""
     text = f"loop {loop['name']}: {loop['queued_records']:,} records in its back-edge"
     if loop["spilled_bytes"]:
         text += f", {size_text(loop['spilled_bytes'])} of them on disk"
@@ -16,7 +16,7 @@ def loop_text(loop: dict[str, Any]) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes with a unit, such as "1.5 MB"."""
+    """Return a text for a size in bytes, such as "1.5 MB"."""
     amount = float(size)
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1000:
@@ -26,7 +26,7 @@ def size_text(size: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration with a unit, such as "5 min"."""
+    """Return a text for a duration in seconds, such as "5 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
