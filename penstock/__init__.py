@@ -1,7 +1,7 @@
 """Penstock: stateful stream processing in pure Python, exactly once.
 
-Programs import all public names from this module. A name's module is loaded when the name is first
-used, so that a worker process loads no module that it does not need.
+Programs import all public names from this module. The module that defines a name is imported when
+the name is first used. So a worker process imports only the modules that it needs.
 
 Start reading at `penstock.dataflow.environment`.
 """

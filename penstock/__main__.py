@@ -1,4 +1,4 @@
-"""`python -m penstock` is the command `penstock`."""
+"""Run the command `penstock` with `python -m penstock`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line of Penstock.
+
+    After a Ctrl-C, it prints "stopped" and exits with code 130.
+    """
     try:
-        # In here, so that a Ctrl-C while it is being imported ends the program quietly, too.
+        # The import is in the `try` block, so that a Ctrl-C during the import prints no traceback.
         from penstock.cli import main as command
 
         command(prog_name="penstock")

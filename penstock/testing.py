@@ -1,6 +1,6 @@
-"""Fixtures of pytest for the tests of jobs.
+"""Provide pytest fixtures for tests that run jobs.
 
-A `conftest.py` enables them with `pytest_plugins = ["penstock.testing"]`.
+To enable the fixtures, write `pytest_plugins = ["penstock.testing"]` in `conftest.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ __all__ = ["penstock_in_process"]
 
 @pytest.fixture
 def penstock_in_process() -> Iterator[None]:
-    """Run all jobs of a test inside its process; takes precedence over the programs' settings."""
+    """Run all jobs of a test inside the test's process.
+
+    The fixture takes precedence over the settings of the programs.
+    """
     with run_options(replace(current_options(), in_process=True)):
         yield

@@ -1,3 +1,3 @@
-"""The version of this package, which manifests contain."""
+"""The version of Penstock, which is also written to the manifest of each snapshot."""
 
 VERSION = "0.1.0"
