@@ -52,7 +52,7 @@ class ChannelFactory:
 
     Arguments:
         descriptor: describes the tasks of the slot.
-        system: provides the clock and random numbers.
+        system: provides the clock and the random number generator.
         feedback_bytes: the memory of a feedback channel, in bytes; further records are written to
             disk. With None, the feedback channels of the slot share an eighth of the job's memory.
     """
@@ -103,8 +103,8 @@ class ChannelFactory:
             gate.add(id, self._capacity(id))
 
     def _capacity(self, id: ChannelId) -> int:
-        # Within a process there is no latency that a second batch in flight could hide. It would
-        # only displace the first batch from the processor's cache before the batch is processed.
+        # A channel within a process has no network latency, so one batch in flight is enough. A
+        # second batch would only displace the first one from the processor's cache.
         return 1 if id.source == self._slot else self._config.channel_batches
 
     def _recorded_channel(self, id: ChannelId, link: Link, gate: InputGate) -> RecordedChannel:
@@ -145,7 +145,7 @@ class ChannelFactory:
     # ---- outputs
 
     def remote_outputs(self) -> dict[ChannelId, Callable[[], None]]:
-        """Return the channels to other slots, each with a function that wakes its sender."""
+        """Return the channels to other slots, with functions that wake their senders."""
         return {
             id: self.signals[chain.id].loop.set
             for chain in self._descriptor.chains
@@ -200,7 +200,10 @@ class ChannelFactory:
                 )
 
     def _place_of(self, link: Link) -> str | None:
-        """Return the name in errors of a link's user function, such as "key of Count"."""
+        """Return the name that errors use for a link's user function.
+
+        An example is "key of Count". Return None if the link has no user function.
+        """
         what = {Partitioning.HASH: "key", Partitioning.CUSTOM: "partitioner"}.get(link.partitioning)
         return None if what is None else f"{what} of {self._plan.operator(link.consumer).name}"
 
@@ -231,9 +234,10 @@ class ChannelFactory:
         return output
 
     def _encoder(self, link: Link) -> Callable[[RecordBatch], bytes]:
-        """Return an encoder of batches whose errors name the link's producer.
+        """Return a function that encodes batches, and adds the producer's name to errors.
 
-        Errors need the name, because a batch is encoded long after its records were emitted.
+        A batch is encoded long after the producer has emitted its records. So the error itself does
+        not contain the producer's name.
         """
         name = self._plan.operator(link.producer).name
         encode_batch = self._descriptor.codec.encode_record_batch

@@ -38,7 +38,7 @@ class DataConnections:
     Arguments:
         spec: the specification of the worker.
         transport: opens connections.
-        lost: called with the reason when a connection has ended.
+        lost: a function that is called when a connection has ended, with the reason.
     """
 
     def __init__(self, spec: WorkerSpec, transport: Transport, lost: Callable[[str], None]) -> None:
@@ -52,7 +52,7 @@ class DataConnections:
         self._changed = Signal()
 
     def expect(self, inputs: Mapping[ChannelId, InputChannel], workers: int) -> None:
-        """Start to serve connections; earlier connections wait for this call.
+        """Start to serve connections. Connections that arrive earlier wait for this call.
 
         Arguments:
             inputs: the worker's input channels, by their ids.
@@ -75,7 +75,7 @@ class DataConnections:
             outputs: for each channel to another worker, a function that wakes its sender.
             addresses: the addresses of all workers, by their indices.
             credits: the number of batches that may be in flight on a channel.
-            nursery: runs the trio tasks that send and receive frames.
+            nursery: the nursery in which the connections send and receive frames.
         """
         senders: dict[ChannelId, Sender] = {}
         for id, wake in outputs.items():
@@ -96,8 +96,8 @@ class DataConnections:
     async def accept(self, stream: trio.abc.Stream) -> Callable[[], Awaitable[None]] | None:
         """Check an incoming connection, and return a function that serves it.
 
-        It returns None if the connection is refused. The sender then reports that the connection
-        was closed.
+        Return None if the worker refuses the connection. The sending worker then reports that the
+        connection was closed.
         """
         frames = await self._admission.admit(stream)
         if frames is None:

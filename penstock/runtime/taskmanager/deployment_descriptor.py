@@ -27,10 +27,10 @@ class DeploymentDescriptor:
         code: the code of the job, with its execution graph.
         slot: the index of the slot. The slot runs the subtask with this index of each chain.
         attempt: the number of the execution attempt, which is unique within the job.
-        ordinal: the number of times that this run was restarted.
+        ordinal: the number of restarts of the job in this run.
         lineage: the lineage of the run's snapshots.
         root: the job's folder, for its state and snapshots.
-        keep: whether snapshots contain state.
+        keep: whether snapshots contain the state of operators.
         codec: encodes records and state.
     """
 

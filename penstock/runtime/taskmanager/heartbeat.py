@@ -1,7 +1,7 @@
 """Send heartbeats from a thread, and end the worker when its JobManager has ended.
 
-The event loop cannot send them, because it does not run while a function of the user computes. The
-thread also ensures that no worker continues to run after its job.
+The event loop cannot send heartbeats, because it does not run while a function of the user
+computes. The thread also ensures that a worker does not continue to run after its job has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.runtime.system.unix_sockets import socket_name
 
 __all__ = ["start_heartbeat"]
 
-#: The time, in seconds, in which a worker without a JobManager can end by itself.
+#: The time to wait before the process of a worker without JobManager is ended by force, in seconds.
 GRACE_SECONDS = 0.5
 
 
@@ -46,7 +46,7 @@ def _run(spec: WorkerSpec, ended: threading.Event) -> None:
             send_blocking(connection, m.encode(m.Heartbeat(spec.worker, spec.attempt)))
             if closed.poll(spec.heartbeat_seconds * 1000):
                 break
-    # The event loop can end the process cleanly, unless a function of the user is computing.
+    # The event loop usually ends the process in time. It cannot while a function of the user runs.
     if not ended.wait(GRACE_SECONDS):
         os._exit(EXIT_JOBMANAGER_LOST)
 

@@ -24,14 +24,14 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run one worker, after reading its `WorkerSpec` from standard input."""
+    """Read a `WorkerSpec` from standard input, run the worker, and end the process."""
     spec = WorkerSpec.from_wire(sys.stdin.buffer.read())
-    # Only the JobManager ends its workers. An interrupt from the terminal is ignored.
+    # The terminal sends a Ctrl-C to the workers, too. Only the JobManager may end its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     given = spec.search_path
     sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
     system = replace(real_system(spec.host, beside=spec.address), start_heartbeat=start_heartbeat)
-    # Threads do the blocking work. With Python's default interval of 5 ms, a thread and the event
+    # Threads run the blocking calls. With Python's default switch interval, a thread and the event
     # loop would each wait up to 5 ms for the other one.
     sys.setswitchinterval(0.0005)
     code = 0

@@ -43,11 +43,11 @@ class SnapshotReporter(CheckpointResponder):
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
         """Report that a task snapshot is durable.
 
-        For the last snapshot of the job, it sends the metrics first, since the job may end
-        afterwards.
+        Before the final snapshot of the job is reported, the metrics are sent, since the job may
+        end afterwards.
 
         Raises:
-            GraphError: a committable or a split has a value that cannot be stored in a snapshot.
+            GraphError: if a committable or a split has a value that a snapshot cannot contain.
         """
         if acknowledgement.final:
             self._send_metrics()
@@ -77,7 +77,7 @@ class SnapshotReporter(CheckpointResponder):
             raise
 
     def _require_plain(self, acknowledgement: Acknowledgement) -> None:
-        """Raise an error if a value cannot be sent; the error names the value's operator."""
+        """Raise an error with the operator's name if a value cannot be sent."""
         for committable in acknowledgement.committables:
             name = self._names[committable.uid]
             require_plain("committable's payload", committable.payload, name)
@@ -87,7 +87,7 @@ class SnapshotReporter(CheckpointResponder):
             )
 
     def decline(self, number: int, reason: str) -> None:
-        """Report that a task snapshot cannot be made durable, with the reason."""
+        """Report that the task cannot contribute to snapshot `number`, with the reason."""
         self._send(m.Decline(*self._task, number, reason))
 
 

@@ -23,7 +23,7 @@ class StateRestorer:
     Arguments:
         descriptor: describes the tasks of the slot.
         handles: the operator handles for each task, as in the `Deploy` message.
-        offload: runs blocking calls off the event loop.
+        offload: runs blocking calls in a thread.
     """
 
     def __init__(
@@ -36,7 +36,10 @@ class StateRestorer:
         )
 
     async def restore(self, task: Task) -> None:
-        """Restore state, in-flight logs and splits of a task before it is opened."""
+        """Restore the state, the in-flight logs and the splits of a task.
+
+        Must be called before the task is opened.
+        """
         root = task.root.operator.context.uid
         handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
         logs: list[RestoredLog] = []
@@ -62,8 +65,8 @@ class StateRestorer:
     def _restore_end_of_input(
         task: Task, handles: dict[str, list[tuple[Path, OperatorHandle]]]
     ) -> None:
-        # The first operator and the operators with a hook may have been in different tasks when the
-        # snapshot was taken. So the handles of all of them are used.
+        # When the snapshot was taken, the first operator and the operators with a hook may have
+        # been in different tasks. So the handles of all these operators are needed.
         uids = (task.root.operator.context.uid, *task.end_of_input.hooked)
         ended = [handle for uid in uids for _, handle in handles.get(uid, []) if handle.ended]
         if ended:

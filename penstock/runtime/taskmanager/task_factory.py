@@ -55,7 +55,7 @@ __all__ = ["TaskFactory"]
 
 @dataclass
 class _TaskParts:
-    """The parts of one task, which are collected while its operators are created.
+    """Collects the parts of one task while the operators of the task are created.
 
     Arguments:
         signals: the signals that wake the parts of the task.
@@ -76,7 +76,7 @@ class TaskFactory:
     Arguments:
         descriptor: describes the tasks of the slot.
         system: provides clocks and threads.
-        channels: creates the slot's channels; it has created the input channels before.
+        channels: creates the channels of the slot. Its input channels must already exist.
     """
 
     def __init__(
@@ -106,10 +106,11 @@ class TaskFactory:
 
         Arguments:
             senders: the sending halves of connections to other workers, by channel.
-            listener: notified when the input of a task has ended.
-            responder: takes the id of a chain, and returns the responder that reports the task's
-                snapshots to the JobManager.
-            request_split: takes the id of a chain, and requests a split for its source.
+            listener: the listener that is notified when the input of a task has ended.
+            responder: a function that takes the id of a chain, and returns an object that reports
+                the snapshots of the chain's task to the JobManager.
+            request_split: a function that takes the id of a chain, and requests a split for the
+                source of that chain.
         """
         return [
             self._task(chain, senders, listener, responder(chain.id), request_split)
@@ -216,7 +217,10 @@ class TaskFactory:
         )
 
     def _outside(self, chain: Chain) -> list[ChannelId] | None:
-        """Return the input channels from outside of the loop, or None if there is no loop."""
+        """Return the input channels from outside of the chain's loop.
+
+        Return None if the chain is not in a loop.
+        """
         loop = self._plan.loop_of(chain.id)
         if loop is None:
             return None
@@ -245,8 +249,8 @@ class TaskFactory:
             for link, partitioner in zip(links, partitioners, strict=True)
             if loop_of(link.source) is not None and loop_of(link.source) == loop_of(link.target)
         )
-        # Inside a loop, the chain runner must notice that a hook emits records. A fused operator
-        # would emit them itself.
+        # Inside a loop, the chain runner must notice when an end-of-input hook emits records. A
+        # fused operator emits records without the chain runner, so it cannot be used there.
         if len(partitioners) == 1 and not children and not inner:
             alone = fused(operator, partitioners[0])
             if alone is not None:

@@ -14,7 +14,7 @@ __all__ = ["TaskRunner"]
 
 
 class TaskRunner:
-    """Runs a task as three coroutines: loop, checkpoint writer, source reader.
+    """Runs a task as three coroutines: its loop, checkpoint writer and source reader.
 
     Arguments:
         task: the task.
@@ -29,7 +29,7 @@ class TaskRunner:
 
     @property
     def last_snapshot(self) -> int:
-        """The number of the newest snapshot for which the task has captured its state."""
+        """The number of the newest snapshot in which the task has captured its state."""
         return self.task.last_snapshot
 
     @property
@@ -44,7 +44,7 @@ class TaskRunner:
 
     @property
     def reads_in_threads(self) -> bool:
-        """Whether `read_source` must run, because the task's source is read in threads."""
+        """Whether the task's source is read in threads, so that `read_source` must run."""
         return self.task.source_input is not None and self.task.source_input.pumping
 
     def flush(self) -> None:
@@ -70,10 +70,10 @@ class TaskRunner:
         self._signals.writer.set()
 
     async def process(self, priority: BarrierPriority) -> None:
-        """Run the loop of the task, which processes records, until cancelled.
+        """Process records in the loop of the task until cancelled.
 
         Arguments:
-            priority: decides which of the worker's tasks yield to other tasks.
+            priority: decides which tasks of the worker let other tasks run first.
         """
 
         async def wait(until: float | None) -> None:
@@ -89,12 +89,12 @@ class TaskRunner:
         await self.task.run(wait, pause)
 
     async def write_snapshots(self) -> None:
-        """Run the checkpoint writer, which writes the task's snapshots, until cancelled."""
+        """Write the snapshots of the task until cancelled."""
         writer = self.task.checkpoint_writer
         while True:
             while writer.has_work():
                 await writer.work(self._system.offload, trio.lowlevel.checkpoint)
-                self.wake()  # the task may be waiting for memory that was freed now
+                self.wake()  # The writer has freed memory, for which the task may be waiting.
             await self._signals.writer.wait()
 
     async def read_source(self) -> None:

@@ -43,10 +43,10 @@ class TaskSlot:
         return iter(self._tasks.values())
 
     def execute(self, message: m.Message) -> None:
-        """Execute a message of the JobManager on the tasks that it concerns.
+        """Execute a message of the JobManager on the tasks to which it is addressed.
 
         Raises:
-            ProtocolError: the message is no command for tasks.
+            ProtocolError: if the message is not a command for tasks.
         """
         match message:
             case m.SplitAssigned(chain, _, id, payload, position):

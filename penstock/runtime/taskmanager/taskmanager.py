@@ -1,9 +1,9 @@
 """The TaskManager, or worker: a process that runs the tasks of one slot.
 
 The TaskManager connects to the JobManager, deploys the tasks of its slot and reports that they are
-ready. Then it runs them until the connection to the JobManager ends. It reports failures, and the
-JobManager decides how to handle them. A worker serves one execution attempt. A restart starts new
-workers, so that no data of an old attempt remains in them.
+ready. Then it runs the tasks until the connection to the JobManager ends. It reports failures, and
+the JobManager decides how to handle them. A worker runs for one execution attempt only. For the
+next attempt, new workers are started, so that no data of an old attempt remains in them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class TaskManager:
     Arguments:
         spec: the specification of the worker.
         system: provides clocks, connections and threads.
-        memory_sampled: called with each sample of the process's resident memory, in bytes.
+        memory_sampled: a function that is called at intervals, with the resident memory of the
+            process in bytes.
         logs: configures the logging of the process; with None, logging is not changed.
     """
 
@@ -92,7 +93,7 @@ class TaskManager:
             try:
                 await self._read(jobmanager, nursery)
             except ProtocolError as error:
-                # The JobManager reports only that the connection was lost, without this reason.
+                # The JobManager reports only a lost connection, so the reason is printed here.
                 print(f"worker {spec.worker} closed its connection: {error}", file=sys.stderr)
             except (trio.BrokenResourceError, OSError):
                 pass  # the JobManager has ended, so no report can be sent
@@ -103,7 +104,7 @@ class TaskManager:
     # ---- the connection to the JobManager
 
     def send(self, message: m.Message) -> None:
-        """Queue a message, which is then sent to the JobManager."""
+        """Add a message to the queue of messages that are sent to the JobManager."""
         self._outbox.put(m.encode(message))
 
     async def _read(self, jobmanager: Frames, nursery: trio.Nursery) -> None:
@@ -119,7 +120,8 @@ class TaskManager:
             except BaseException as error:
                 if not is_user_error(error):
                     raise
-                # A task raised the error, such as a sink at a barrier. Or the message is invalid.
+                # Either the message is invalid, or user code of a task has failed while the message
+                # was executed. An example is a sink that fails at a barrier.
                 self._fail(error, None)
 
     def _handle(self, message: m.Message, nursery: trio.Nursery) -> None:
@@ -201,7 +203,7 @@ class TaskManager:
                 if not self._over:
                     raise
                 # The job has ended, so an error of the user's `close` can only be printed. Other
-                # errors are ignored: state cannot be closed while an abandoned thread writes it.
+                # errors are ignored. For example, closing a state fails while a thread writes it.
                 if isinstance(error, JobError) and error.user_traceback:
                     print(f"after the job's end: {error}", file=sys.stderr)
 
@@ -221,8 +223,8 @@ class TaskManager:
             await self._guard(serve)
 
     def _connection_lost(self, reason: str) -> None:
-        # Usually the other worker has ended, and the JobManager has noticed that earlier. This
-        # report is needed if a connection between two running workers breaks.
+        # Usually the other worker has ended, which the JobManager notices without this report. The
+        # report is needed if the connection breaks while both workers are running.
         if not self._over:
             self._fail(ConnectionLost(reason), None)
 
@@ -231,9 +233,10 @@ class TaskManager:
     async def _guard(
         self, function: Callable[[], Awaitable[None]], task: Task | None = None
     ) -> None:
-        """Run a function; if it raises an error of user code, report it to the JobManager.
+        """Run a function, and report errors of user code to the JobManager.
 
-        Errors in the user's environment are also reported. All other errors are raised.
+        Errors in the user's environment are also reported, such as a full disk. All other errors
+        are raised.
         """
         try:
             await function()
@@ -241,7 +244,7 @@ class TaskManager:
             if not is_user_error(error):
                 raise
             if isinstance(error, MemoryError) or not isinstance(error, Exception):
-                # The error comes from user code outside of operators, such as an imported module.
+                # The error was raised outside of operators, for example in a module of the user.
                 text = f"the worker ended with {type(error).__name__}: {error}"
                 error = JobError(text, user_traceback=user_traceback(error))
             self._fail(error, task)
