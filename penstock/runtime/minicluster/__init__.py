@@ -1,9 +1,9 @@
 """Run a job inside the process of its program. (Flink: `MiniCluster`.)
 
 This mode is for debuggers, coverage and fast tests. The engine is the same as with several
-processes. Each worker is a group of tasks of one event loop instead of a process. Its connections
-are queues in memory instead of sockets. The code of the job is still pickled with cloudpickle, so
-that each worker has its own copies of the functions.
+processes. All workers run in one event loop, and their connections are queues in memory instead of
+sockets. The code of the job is still pickled with cloudpickle, so that each worker has its own
+copies of the functions.
 
-A program uses the module `executor`. The module `minicluster` runs one job.
+Programs use the module `executor`. The module `minicluster` runs one job.
 """

@@ -19,7 +19,10 @@ class InProcessExecutor(LocalExecutor):
     def start(
         self, program: Program, options: RunOptions, collecting: bool = False
     ) -> JobConnection:
-        """Return a connection to a JobManager in this process, which has not started yet."""
+        """Return a connection to a job in this process.
+
+        The job starts when the client reads the first event from the connection.
+        """
         shown = options.progress is not None
         return InProcessJob(job_request(_without_timeouts(program), options, collecting, shown))
 
@@ -27,8 +30,8 @@ class InProcessExecutor(LocalExecutor):
 def _without_timeouts(program: Program) -> Program:
     """Return a copy of the program without timeouts for workers and snapshots.
 
-    While a function waits at a breakpoint, the job must not report a lost worker or a failed
-    snapshot.
+    While the program waits at a breakpoint, the JobManager must not consider a worker lost or a
+    snapshot failed.
     """
     config = replace(
         program.config,

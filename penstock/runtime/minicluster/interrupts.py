@@ -1,8 +1,8 @@
 """Handle a Ctrl-C while the event loop runs inside the program's own thread.
 
-By default, Python raises `KeyboardInterrupt` in whatever code the thread runs. If that is the event
-loop itself, the loop breaks. So this module raises the exception only between two steps of the
-loop, or in a function of the program that the engine calls.
+By default, Python raises `KeyboardInterrupt` at the line that the thread is executing. If this line
+is in the event loop itself, the loop breaks. So this module raises the exception only between two
+steps of the loop, or in a function of the program that the engine has called.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["in_called_function", "in_event_loop", "interrupted_between_steps"]
 
 _PENSTOCK = str(Path(__file__).parents[2])
 _TRIO = str(Path(trio.__file__).parent)
-#: The paths of the code with signal handlers: this folder, and the client's `stop_signals` module.
+#: The paths of the code that handles signals: this folder and the module `stop_signals`.
 _HANDLERS = (str(Path(__file__).parent) + os.sep, stop_signals.__file__)
 
 
 @contextmanager
 def interrupted_between_steps(add_step: Callable[[Callable[[], None]], None]) -> Iterator[None]:
-    """Let a Ctrl-C interrupt this block, which runs steps of the event loop.
+    """Handle a Ctrl-C while the block runs steps of the event loop.
 
     The first Ctrl-C raises `KeyboardInterrupt` after the current step. A second Ctrl-C also
-    interrupts a function that the engine calls. Nothing is changed in threads other than the main
-    thread, or if the program has its own handler of SIGINT.
+    interrupts a function that the engine has called. The context manager does nothing outside the
+    main thread, or if the program has installed its own handler of SIGINT.
 
     Arguments:
         add_step: a function that adds a callable to the queue of steps.
@@ -72,9 +72,9 @@ def in_event_loop() -> bool:
 
 
 def in_called_function() -> bool:
-    """Return whether the current signal has interrupted a function of the program.
+    """Return whether the signal interrupted a function that the engine has called.
 
-    If so, the signal handler may raise an exception without breaking the event loop.
+    In this case, the signal handler may raise an exception without breaking the event loop.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_HANDLERS):

@@ -1,6 +1,6 @@
 """Run a job in this process, and connect the client to its JobManager.
 
-The event loop runs in the program's own thread (trio's guest mode), so that debuggers and profilers
+The event loop runs in the program's own thread, in trio's guest mode. So debuggers and profilers
 see the functions of the job. The loop runs only while the program waits in `execute` or for the
 next record. If the program itself runs inside an event loop, the job runs in another thread.
 """
@@ -41,9 +41,9 @@ class InProcessJob(JobConnection):
 
     def __init__(self, request: bytes) -> None:
         self._request = request
-        #: The queue of event loop steps that the thread of the job has to run.
+        #: The queue of functions that the job's thread must call. Each is a step of the event loop.
         self._steps: SimpleQueue[Any] = SimpleQueue()
-        #: The queue of events from the JobManager. None marks its end.
+        #: The queue of events from the JobManager. None means that no more events follow.
         self._events: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._requests: list[bytes] = []
         self._scope = trio.CancelScope()
@@ -62,8 +62,8 @@ class InProcessJob(JobConnection):
             while (event := self._next()) is not None:
                 yield event
         finally:
-            # If the client stops reading events, the job must be run to its end here, since its
-            # event loop runs only while the client waits.
+            # The event loop runs only while the client waits for events. If the client stops
+            # reading events, the job must be run to its end here.
             if self.running:
                 self.stop()
                 self.drain()
@@ -84,7 +84,7 @@ class InProcessJob(JobConnection):
 
     @property
     def running(self) -> bool:
-        """Whether the job was begun and has not ended."""
+        """Whether the job has started and has not ended."""
         return self._begun and not self._ended
 
     def kill(self) -> None:
@@ -106,7 +106,10 @@ class InProcessJob(JobConnection):
     # ---- the thread of the job
 
     def _next(self) -> dict[str, Any] | None:
-        """Run the job until it reports an event. Return the event, or None at the end."""
+        """Run the job until it reports an event, and return the event.
+
+        Return None if the job has ended.
+        """
         if self._ended and self._events.empty():
             return None
         if not self._begun:
@@ -143,7 +146,7 @@ class InProcessJob(JobConnection):
         try:
             outcome.unwrap()
         except BaseException as error:
-            # The cause is a bug of the engine, or a Ctrl-C in the middle of an event loop step.
+            # The cause is a bug of the engine, or a Ctrl-C during a step of the event loop.
             if self._outcome == "ended":
                 self._outcome = "".join(["failed\n", *traceback.format_exception(error)]).rstrip()
         self._ended = True

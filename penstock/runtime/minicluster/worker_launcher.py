@@ -1,4 +1,4 @@
-"""Launch workers as groups of tasks of one event loop."""
+"""Launch workers inside the event loop of this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class InProcessLauncher:
     def create_system(self) -> System:
         """Create the `System` of the JobManager or of a worker.
 
-        Before a restart, its `revive` waits until the workers of the old attempt have ended.
+        Before a restart, the JobManager calls `revive` of the `System`. The call waits until the
+        workers of the old attempt have ended.
         """
         return System(
             trio.current_time,
@@ -105,6 +106,6 @@ class _InProcessWorker:
 
 
 async def _offload(function: Any) -> Any:
-    # A cancellation waits for the thread (`abandon_on_cancel` is off): the thread must not continue
-    # to write files after its worker has ended.
+    # If the worker is cancelled, trio waits for the thread (`abandon_on_cancel` is off). Otherwise
+    # the thread would continue to write files after its worker has ended.
     return await trio.to_thread.run_sync(function)
