@@ -7,8 +7,8 @@ from __future__ import annotations
 
 __all__ = ["CheckpointSchedule"]
 
-#: The time between the announcement of a checkpoint and its start: a number of seconds, or a share
-#: of the interval if that is shorter.
+#: The time between the announcement of a checkpoint and its start. It is `LEAD_SECONDS`, or the
+#: share `LEAD_SHARE` of the checkpoint interval if that is shorter.
 LEAD_SECONDS, LEAD_SHARE = 0.3, 1 / 4
 
 
@@ -33,11 +33,14 @@ class CheckpointSchedule:
         self._due = None if interval is None else now + interval
         self._requested: float | None = None
         self._pause_until = now
-        #: The number of the snapshot that was announced last; -1 if none was.
+        #: The number of the newest announced snapshot, or -1 if no snapshot was announced.
         self._announced = -1
 
     def request(self, at: float) -> None:
-        """Request a checkpoint at time `at`. If an earlier time was requested, that one counts."""
+        """Request a checkpoint at time `at`, in seconds.
+
+        If a checkpoint is already requested, the earlier time of both is used.
+        """
         self._requested = at if self._requested is None else min(at, self._requested)
 
     def snapshot_began(self) -> None:
@@ -56,7 +59,7 @@ class CheckpointSchedule:
             self._due = max(started + self._interval, self._pause_until)
 
     def next_checkpoint(self) -> float | None:
-        """Return the time of the next checkpoint, in seconds, or None if none is scheduled."""
+        """Return the time of the next scheduled checkpoint, in seconds, or None."""
         if self._requested is None:
             return self._due
         requested = max(self._requested, self._pause_until)
@@ -72,9 +75,10 @@ class CheckpointSchedule:
         return self._due - self._lead
 
     def announce(self, number: int, now: float) -> float | None:
-        """Return the seconds until snapshot `number` begins if it is to be announced now.
+        """Announce snapshot `number` if it is time to do so.
 
-        Otherwise return None. Each snapshot is announced only once.
+        Return the seconds until the snapshot begins. Return None if it is not time to announce the
+        snapshot, or if it is announced already.
         """
         at = self.next_announcement(number)
         if at is None or self._due is None or now < at:

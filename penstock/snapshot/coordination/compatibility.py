@@ -26,10 +26,11 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference in one operator or record class between the snapshot and the program.
+    """A difference between snapshot and program in one operator or record class.
 
     Arguments:
-        uid, name: the uid and name of the operator; for a record class, its name and kind.
+        uid, name: the uid and the name of the operator. For a record class, these are the name and
+            the kind of the class.
         verdict: the effect on the state of the operator.
         reason: the explanation that is shown to the user.
     """
@@ -41,12 +42,12 @@ class Difference:
 
 
 def require_compatible(differences: Sequence[Difference], *, allow_dropped: bool = False) -> None:
-    """Raise a `GraphError` that lists the differences, if one of them prevents resuming.
+    """Raise a `GraphError` with all differences if one of them prevents resuming.
 
     Arguments:
         differences: the results of `compare_graph` and `compare_schemas`.
-        allow_dropped: whether to drop state whose operator is gone, and records in flight whose
-            edge is gone.
+        allow_dropped: whether to drop the state of operators and the records of edges that the
+            program no longer has.
     """
     in_the_way = {Verdict.REFUSED}
     if not allow_dropped:

@@ -1,8 +1,8 @@
 """Decide when snapshots begin, when they are complete, and when they are aborted.
 
-Sans-IO: an event goes in, and an ordered list of commands comes out. Time is an event, too. The
-driver in `penstock.runtime.jobmanager` executes the commands: it injects barriers, writes manifests
-and commits the output of sinks.
+The coordinator is sans-IO: it takes an event, and returns an ordered list of commands. The current
+time is an event, too. The driver in `penstock.runtime.jobmanager` executes the commands: it injects
+barriers, writes manifests and commits the output of sinks.
 
 One snapshot is in flight at a time:
 
@@ -12,7 +12,7 @@ One snapshot is in flight at a time:
 
 A snapshot is complete when its manifest is durable. Only then may sinks commit. Each number is used
 only once, even if its snapshot is aborted. When every task has processed all its input, or when the
-user stops the job, the coordinator takes a final snapshot. The job finishes with it.
+user stops the job, the coordinator takes a final snapshot. Then the job ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tick:
-    """The driver's monotonic clock shows `now`, in seconds."""
+    """The current time is `now`, in seconds of the driver's monotonic clock."""
 
     now: float
 
@@ -119,8 +119,8 @@ class CheckpointRequested:
     """A checkpoint must begin within `delay_seconds` after the last `Tick`.
 
     The driver must send a `Tick` before this event. `loop_termination` requests checkpoints to find
-    out the state of a loop. The snapshot in flight does not fulfil the request, because tasks may
-    have taken their part before it. Any snapshot that begins after the request fulfils it.
+    out whether a loop has ended. A snapshot in flight does not fulfil the request, because some
+    tasks may have captured their state already. A snapshot that begins after the request does.
     """
 
     delay_seconds: float
@@ -130,8 +130,8 @@ class CheckpointRequested:
 class PrepareSnapshot:
     """Notify the tasks that snapshot `number` will begin in `seconds`.
 
-    The tasks can then prepare for the snapshot. This command does not begin the snapshot. If a
-    savepoint begins before, the savepoint gets that number.
+    The tasks can then prepare for the snapshot. This command does not begin the snapshot. If
+    another snapshot begins earlier, such as a savepoint, that snapshot gets the number.
     """
 
     number: int
@@ -148,14 +148,17 @@ class InjectBarriers:
 
 @dataclass(frozen=True)
 class PublishSnapshot:
-    """Write the manifest of snapshot `number` durably, since every task has acknowledged it."""
+    """Write the manifest of snapshot `number`, which all tasks have acknowledged."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class CompleteSnapshot:
-    """Commit the output staged for snapshot `number`, apply retention and notify the tasks."""
+    """Commit the staged output of snapshot `number`, and notify the tasks.
+
+    The driver then also removes old snapshots.
+    """
 
     number: int
 
@@ -316,7 +319,7 @@ class Coordinator:
         return commands
 
     def next_tick(self) -> float | None:
-        """Return the latest time for the next `Tick`, in seconds, or None if no tick is needed."""
+        """Return the time at which the next `Tick` is needed, in seconds, or None."""
         if self.state is State.COLLECTING:
             return self._started + self.timeout
         if self.state is State.WAITING:
@@ -365,7 +368,7 @@ class Coordinator:
         if task not in self.tasks:
             raise ProtocolError(f"unknown task {task} acknowledged snapshot {number}")
         if self.state is not State.COLLECTING or number != self.number:
-            return []  # the task acknowledged a snapshot that was aborted meanwhile
+            return []  # The snapshot was aborted before the acknowledgement arrived.
         if task in self.acknowledged:
             raise ProtocolError(f"task {task} acknowledged snapshot {number} twice")
         self.acknowledged.add(task)
@@ -378,8 +381,8 @@ class Coordinator:
         if self.state is not State.PUBLISHING or number != self.number:
             raise ProtocolError(f"snapshot {number} published in state {self.state.value}")
         self.failures = 0
-        # If the snapshot began before the last task ended, it is not the final one. The tasks may
-        # have emitted records behind its barrier, whose output is not committed yet.
+        # If the snapshot began before the last task ended, it is not the final one. Tasks may have
+        # emitted records after its barrier, and the output of these is not committed yet.
         if self._final:
             self.state, self.number = State.FINISHED, None
             return [FinishJob(number)]

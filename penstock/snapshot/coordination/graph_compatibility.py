@@ -1,6 +1,6 @@
 """Compare the operators and edges of a program with those of a snapshot.
 
-These functions read no files: they get a manifest and a graph, and return the differences.
+These functions take a manifest and a graph, and return the differences. They read no files.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["EdgeEntry", "compare_graph", "edges_in_flight"]
 
 
 def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """Return the edges on which the snapshot has records in flight.
+    """Return the edges on which the snapshot contains records in flight.
 
-    Each edge is a pair: the uid of the producer and the uid of the consumer.
+    Each edge is a pair of the producer's uid and the consumer's uid.
     """
     return frozenset(
         (log.producer, handle.uid)
@@ -33,7 +33,7 @@ def edges_in_flight(manifest: Manifest) -> frozenset[tuple[str, str]]:
 #: consumer's input, and the partitioning of the edge.
 EdgeEntry = tuple[str, str, int, Partitioning]
 
-#: The kinds of partitioning where the record alone determines which subtask processes it.
+#: The kinds of partitioning with which the record determines the subtask that processes it.
 _BY_RECORD = frozenset({Partitioning.HASH, Partitioning.CUSTOM, Partitioning.GLOBAL})
 
 
@@ -45,10 +45,10 @@ def compare_graph(
 ) -> list[Difference]:
     """Return the differences between a program and a snapshot that affect state.
 
-    The differences are in the order of the operators' uids.
+    The differences are sorted by the uids of the operators.
 
-    An operator that is not in the result is unchanged, or has no state in both. The user may add,
-    remove and change operators without state, and edges that had no records in flight.
+    An operator without a difference is unchanged, or has no state in both. The user may add, remove
+    and change operators without state, and edges without records in flight.
 
     Arguments:
         manifest: the manifest of the snapshot.
@@ -131,8 +131,8 @@ def _compare_logs(
         elif was is not now and Partitioning.BROADCAST in (was, now):
             reason = f"{what} on an edge that was {was.value} and is {now.value}: set that back"
         elif was is not now and now in _BY_RECORD and not rescaled:
-            # Each subtask would process the records that were sent to it under the old
-            # partitioning, since logs are redistributed only if the parallelism changes.
+            # Logs are redistributed only if the parallelism changes. Without redistribution, each
+            # subtask would process the records that the old partitioning has sent to it.
             reason = (
                 f"{what} on an edge that was {was.value} and is {now.value}: set that back, or "
                 "change the operator's parallelism too, so that they are redistributed"
@@ -150,12 +150,14 @@ def _compare_end_of_input(
 ) -> Iterator[Difference]:
     """Report changed operators whose end-of-input hook ran in only some subtasks.
 
-    Such an operator cannot be rescaled: a new subtask would get state from before the hook and
-    state from after it. It also cannot be chained to an operator whose hook ran in other subtasks.
+    Such an operator cannot be rescaled. Otherwise a new subtask could get state both from subtasks
+    whose hook has run, and from subtasks whose hook has not run. The operator also cannot be
+    chained to an operator whose hook ran in other subtasks.
     """
     ended: Counter[tuple[str, int]] = Counter()
     for handle in manifest.handles:
-        # In an unaligned snapshot, a subtask may have a second handle with records in flight to it.
+        # In an unaligned snapshot, a subtask may have a second handle, which contains records that
+        # were in flight to the subtask.
         at = handle.uid, handle.subtask
         ended[at] = max(handle.ended, ended[at])
     rounds = {
@@ -184,12 +186,13 @@ def _compare_end_of_input(
 
 
 def _ran_together(one: list[int], other: list[int]) -> bool:
-    """Return whether the hooks of two operators may have run in the same rounds.
+    """Return whether two operators can be in one task, by their end-of-input rounds.
 
-    In one task, the hooks of all operators run in the same rounds.
+    They can if their subtasks have run the same rounds, since a task runs the hooks of all its
+    operators in each round.
 
     Arguments:
-        one: the number of rounds of each subtask of the first operator.
-        other: the number of rounds of each subtask of the second operator.
+        one: for each subtask of the first operator, the number of rounds that it has run.
+        other: for each subtask of the second operator, the number of rounds that it has run.
     """
     return one == other if len(one) == len(other) else set(one) == set(other)

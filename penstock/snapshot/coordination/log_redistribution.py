@@ -1,4 +1,4 @@
-"""Redistribute the in-flight log of an edge when the consumer's parallelism has changed.
+"""Redistribute the in-flight log of an edge if its consumer was rescaled.
 
 This module only selects records. `storage/in_flight_log.py` reads logs, and
 `graph_compatibility.py` decides whether a log may be redistributed.
@@ -28,8 +28,8 @@ def redistribute_log(
 ) -> Callable[[list[Any]], list[Any]]:
     """Return a function that selects the records of a log that one subtask processes.
 
-    Each record goes to the subtask to which the edge would send it in the new program. If the
-    partitioning allows any subtask, the subtasks take turns. Exactly one subtask gets each record.
+    Exactly one subtask gets each record: the subtask to which the edge sends the record in the new
+    program. If the partitioning allows any subtask, the records are distributed in turn.
 
     Arguments:
         partitioning: the partitioning of the edge in the new program.
@@ -40,14 +40,14 @@ def redistribute_log(
         partition: the function that returns a subtask for a key and a parallelism; for CUSTOM.
 
     Returns:
-        A function from a batch of records to the records of this subtask. It counts records, so
-        each log needs a function of its own, called with all batches of the log in order.
+        A function that takes a batch of records, and returns the records of this subtask. It counts
+        records, so each log needs its own function, which is called with all batches in order.
 
     Raises:
         ProtocolError: if the edge is a broadcast edge, where each subtask has its own copy of a
-            record. `compare_graph` refuses such a change before.
+            record. `compare_graph` already refuses to rescale the consumer of such an edge.
         JobError: raised by the returned function, if a key is refused, or if the partitioner
-            returns an index that is not a subtask's.
+            returns an index that does not belong to a subtask.
     """
     if partitioning is Partitioning.BROADCAST:
         raise ProtocolError("the log of a broadcast edge cannot be redistributed")
@@ -64,7 +64,7 @@ def redistribute_log(
 
         def chosen(record: Any) -> int:
             index = partition(selector(record), parallelism)
-            # No subtask would process a record with a wrong index, so it would be lost silently.
+            # With a wrong index, no subtask would process the record, and it would be lost.
             if not 0 <= index < parallelism:
                 raise JobError(
                     f"the partitioner returned {index!r}; it must return a whole number from 0 "

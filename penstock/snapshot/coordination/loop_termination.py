@@ -4,9 +4,9 @@ A task of a loop reports its status with each snapshot. Outside a loop, a task h
 its inputs have ended. In a loop (a strongly connected component of the graph of chains) each task
 waits for the other tasks. So the JobManager must detect that the loop has no more work. A loop is
 called *idle* here if its outside input has ended and no record is left in it. This is a stable
-property: an idle loop stays idle, since tasks act only when they receive something. If the property
-holds in a consistent cut, it still holds now. Chandy and Lamport (1985) invented snapshots to
-detect such properties. Snapshots are consistent cuts:
+property: an idle loop stays idle, since its tasks act only when they receive a record or a command.
+If the property holds in a consistent cut, it still holds now. Chandy and Lamport (1985) invented
+snapshots to detect such properties. Snapshots are consistent cuts:
 
 * In an aligned snapshot, a regular channel inside the loop contains no record from before the cut,
   because each task aligns the barriers of all these channels. In an unaligned snapshot it may
@@ -30,17 +30,18 @@ rounds that a task of the loop has run:
     idle, all R > 0, a task emitted in round R  run round R + 1
     idle, all R, no task emitted                terminate the loop
 
-Only the emissions of the last round count. Records of earlier rounds have been processed, since the
-loop is idle. All tasks run a round before the next begins, so each task reports on round R. The
-detector commands each round once in an attempt. While a command is still on its way to the tasks,
-the detector waits. If hooks emit records in every round, the loop never ends.
+Only the records that the last round emitted matter. Records of earlier rounds have been processed,
+since the loop is idle. All tasks run a round before the next one begins, so each task reports on
+round R. The detector commands each round once in an attempt. Until all tasks have reported that
+they ran the round, the detector waits. If hooks emit records in every round, the loop never ends.
 
 The detector requests the snapshots that it needs, from the end of the loop's outside input until
-the loop is terminated. The first comes soon; while there is no progress, the delays grow. The
-detector decides on each loop separately, so a loop can end although a source elsewhere never ends.
-If one loop reads from another, its outside input ends when the other loop is terminated.
+the loop is terminated. The first snapshot begins soon. While there is no progress, the detector
+doubles the delay before the next snapshot. It decides on each loop separately. So a loop can end
+although a source in another part of the job never ends. If a loop reads from another loop, its
+outside input ends when the other loop is terminated.
 
-Sans-IO, as all protocols are. The driver is in `penstock.runtime.jobmanager`.
+The detector is sans-IO, as all protocols are. Its driver is in `penstock.runtime.jobmanager`.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LoopStatus:
-    """The status of one task of a loop when it took its snapshot.
+    """The status of one task of a loop at the time of a snapshot.
 
     Arguments:
-        outside_ended: whether all channels from outside the loop had delivered `EndOfInput`. True
-            for a task that has no such channel.
+        outside_ended: whether all channels from outside the loop had delivered `EndOfInput`. It is
+            true if the task has no such channel.
         log_records: the number of records in all logs that the task wrote for the snapshot.
         rounds: the number of rounds of end-of-input hooks that the task had run. A task without
             hooks counts rounds, too.
@@ -89,7 +90,7 @@ class Loop:
     """A strongly connected component of the graph of chains.
 
     Arguments:
-        index: the position in `ExecutionGraph.loops`. Commands identify the loop by it.
+        index: the position of the loop in `ExecutionGraph.loops`, which identifies the loop.
         tasks: all tasks of the loop.
         hooks: whether a function in the loop has an end-of-input hook.
     """
@@ -101,9 +102,10 @@ class Loop:
 
 @dataclass(frozen=True)
 class ExternalInputEnded:
-    """All channels that lead into a task from outside its loop have delivered `EndOfInput`.
+    """All input of a task from outside its loop has ended.
 
-    A task without such channels reports this event, too.
+    The channels from outside have delivered `EndOfInput`. A task without such channels also reports
+    this event.
     """
 
     task: Hashable
@@ -127,7 +129,10 @@ class SnapshotEnded:
 
 @dataclass(frozen=True)
 class RunEndOfInputHooks:
-    """Run a round of the end-of-input hooks in all tasks of a loop that have not run it."""
+    """Run a round of the end-of-input hooks in the tasks of a loop.
+
+    Tasks that have already run the round do nothing.
+    """
 
     loop: int
     round: int
@@ -135,7 +140,7 @@ class RunEndOfInputHooks:
 
 @dataclass(frozen=True)
 class TerminateLoop:
-    """Terminate a loop: let all its tasks send `EndOfInput` on all their output channels."""
+    """Terminate a loop: all its tasks send `EndOfInput` on all their output channels."""
 
     loop: int
 
@@ -158,8 +163,9 @@ class _Watched:
     loop: Loop
     #: The tasks whose input from outside the loop has ended.
     ended: set[Hashable] = field(default_factory=set)
-    #: The newest snapshot that a task has acknowledged; `statuses` are those reported with it.
+    #: The number of the newest snapshot that a task of the loop has acknowledged, or -1.
     number: int = -1
+    #: The statuses that the tasks have reported with this snapshot, by task.
     statuses: dict[Hashable, LoopStatus] = field(default_factory=dict)
     #: The highest round of end-of-input hooks that the detector has commanded.
     commanded: int = 0
@@ -178,8 +184,9 @@ class LoopTerminationDetector:
         loops: the loops of the execution graph, in topological order.
     """
 
-    #: The delay before the next requested snapshot, in seconds: after progress, and at most.
+    #: The delay before the next requested snapshot if there was progress, in seconds.
     SOON_SECONDS = 0.02
+    #: The longest delay before the next requested snapshot, in seconds.
     LATEST_SECONDS = 1.0
 
     def __init__(self, loops: Iterable[Loop]) -> None:
@@ -214,7 +221,7 @@ class LoopTerminationDetector:
         watched.ended.add(task)
         if not watched.waits:
             return []
-        # The snapshot in flight is not enough, since tasks may have taken it before this event.
+        # A new snapshot is needed, since tasks may have reported for the current one already.
         self._delay = self.SOON_SECONDS
         return [RequestCheckpoint(self._delay)]
 

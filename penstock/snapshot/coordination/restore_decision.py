@@ -1,8 +1,8 @@
 """Decide from which snapshot a run starts.
 
 This module reads no files, no clock and no random numbers. The caller reads the listing of
-snapshots from a store, calls `decide_resume`, and executes the decision that it returns. A refusal
-contains the message for the user.
+snapshots from a store, calls `decide_resume`, and executes the returned decision. If the run is
+refused, the decision contains the message for the user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FreshStart:
 
 @dataclass(frozen=True)
 class RestoreNewest:
-    """Resume from the newest snapshot, in its lineage."""
+    """Resume from the newest snapshot, and continue its lineage."""
 
     manifest: Manifest
     lineage: str
@@ -48,9 +48,9 @@ class Fork:
     Arguments:
         manifest: the manifest of the snapshot to restore from.
         lineage: the id of the new lineage.
-        parent: the (lineage, number) of the snapshot, which is the parent of the new lineage.
-        later: the numbers of newer snapshots. Their output exists, and the run will produce it a
-            second time.
+        parent: the lineage and the number of the snapshot, which is the parent of the new lineage.
+        later: the numbers of newer snapshots. Their output is already published, and the run will
+            produce it a second time.
     """
 
     manifest: Manifest
@@ -82,18 +82,20 @@ def decide_resume(
     """Decide from which snapshot a run starts.
 
     Arguments:
-        request: None (no `--resume`), `NEWEST`, a snapshot's number, or the path of another
-            job's folder or snapshot. The caller must convert a path into the job's own folder to
-            a number.
+        request: the value of `--resume`: None without the option, `NEWEST`, the number of a
+            snapshot, or the path of another job's folder or snapshot. If the path leads to a
+            snapshot in the job's own folder, the caller must replace it with the number.
         infos: the listing of the snapshots in the job's own folder.
-        newest: the manifest of the newest snapshot in the job's own folder; needed only for
-            `NEWEST`.
+        newest: the manifest of the newest snapshot in the job's own folder. It is used only if
+            `request` is `NEWEST`.
         fresh_lineage: the id for a new lineage, if the run begins one.
         fork: whether the user gave `--fork`.
-        chosen: the manifest of the snapshot that the number or path names; None if there is none.
-        chosen_infos: if `request` is a path, the listing of the snapshots in that job's folder.
+        chosen: the manifest of the snapshot with the number or path in `request`, or None if there
+            is no such snapshot.
+        chosen_infos: the listing of the snapshots in the folder to which the path in `request`
+            leads. It is used only if `request` is a path.
     """
-    # Damaged snapshots count, too: their output was committed when they were published.
+    # Damaged snapshots are included, because their output was committed when they were published.
     published = sorted(info.number for info in infos if info.published)
     if request is None:
         if published:

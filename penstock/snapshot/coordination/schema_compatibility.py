@@ -1,8 +1,8 @@
 """Decide whether a program's record classes can read the values of a snapshot.
 
 The rules are the same as for Flink's POJO types. Fields are matched by name. A new field gets its
-default value. The values of a removed field are dropped only if the user allows it. Named tuples
-are compared by position when they are keys. So the fields of a named tuple must not change.
+default value. The values of a removed field are dropped only if the user allows it. The fields of a
+named tuple must not change, because named tuples that are keys are compared by position.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["compare_schemas"]
 def compare_schemas(
     before: Iterable[RecordSchema], after: Iterable[RecordSchema]
 ) -> list[Difference]:
-    """Return the differences between record classes that affect reading a snapshot's values.
+    """Return the differences of record classes that affect how values can be read.
 
     A class that the program no longer has is not reported here. Reading a value of such a class
     raises an error.
