@@ -171,7 +171,7 @@ def _job_file(job: str) -> Path | None:
 
 @contextmanager
 def _main_module(path: Path, args: tuple[str, ...]) -> Iterator[None]:
-    """Set `sys.argv` and `sys.path` as `python PATH ARGS` does, and restore them later."""
+    """Set `sys.argv` and `sys.path` for the job file, and restore them afterwards."""
     argv, search = sys.argv, list(sys.path)
     sys.argv = [str(path), *args]
     sys.path.insert(0, str(path.resolve().parent))
