@@ -1,8 +1,8 @@
-"""Describe a table of plain files as a sink needs it, and name partition folders.
+"""Describe a table of plain files for a sink, and name the folders of its partitions.
 
-A `Table` is plain data. It is read from Spark's catalog once, in the user's program, and travels
-with the job. All output that is staged for the table carries the table's *identity*. When the
-output is published, the identity is compared with the catalog.
+A `Table` is plain data. The user's program reads it from Spark's catalog once, and submits it as
+part of the job. Each staged file records the *identity* of the table. Before the committer
+publishes the file, it compares this identity with the table in the catalog.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = [
 
 #: The name that Hadoop and Spark give to a partition whose value is NULL.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-#: The characters that Spark escapes in the names of partition folders (ExternalCatalogUtils).
+#: Pattern of a character that Spark escapes in names of partition folders (ExternalCatalogUtils).
 _ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
-#: The longest name in the usual file systems.
+#: The maximum length of a file name in common file systems, in bytes.
 _NAME_BYTES = 255
 
 
@@ -52,13 +52,13 @@ class Table:
     """A table of plain files.
 
     Arguments:
-        name: in the catalog, each part quoted; None for a table that is only a folder.
-        location: its folder.
-        format: "parquet" or "orc".
+        name: the table's name in the catalog, each part quoted; None if the table is only a folder.
+        location: the folder of the table.
+        format: the format of the data files, "parquet" or "orc".
         schema: all columns, in the table's order.
-        partition_by: names of the partition columns, outermost first.
-        registered: whether its partitions are in the catalog.
-        identity: plain values by which another table of its name is recognized.
+        partition_by: the names of the partition columns, outermost first.
+        registered: whether the catalog lists the table's partitions.
+        identity: plain values that differ if another table has taken the table's name.
     """
 
     name: str | None
@@ -82,12 +82,12 @@ def describe_table(run: Run, name: str, schema: pa.Schema) -> Table:
     """Read the description of a table from the catalog.
 
     Arguments:
-        run: runs a statement of SQL.
-        name: of the table, as in SQL.
-        schema: its columns.
+        run: a function that runs an SQL statement.
+        name: the name of the table, as in SQL.
+        schema: the columns of the table.
 
     Raises:
-        GraphError: if rows cannot be published in a table of this kind exactly once.
+        GraphError: if rows cannot be published exactly once in a table of this kind.
     """
     facts, identity = look_up(run, name)
     parts = [facts["catalog_name"], *facts["namespace"], facts["table_name"]]
@@ -105,7 +105,7 @@ def describe_table(run: Run, name: str, schema: pa.Schema) -> Table:
 
 
 def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the catalog's details of a table, and its identity from them."""
+    """Return the catalog's details of a table, and the identity computed from them."""
     facts = json.loads(run(f"DESCRIBE TABLE EXTENDED {name} AS JSON")[0])
     _refuse(name, facts)
     in_memory = run("SET spark.sql.catalogImplementation")[0] == "in-memory"
@@ -113,7 +113,8 @@ def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "location": str(local_folder(name, facts["location"])),
         "format": facts["provider"].lower(),
         "partition columns": facts.get("partition_columns", []),
-        # Each run of the program fills an in-memory catalog again, with new times of creation.
+        # Each run of the program creates the tables of an in-memory catalog again. So their times
+        # of creation differ between runs, and are left out.
         "time of creation": "" if in_memory else str(facts.get("created_time", "")),
         "columns": {
             column["name"]: hashlib.blake2b(
@@ -125,9 +126,9 @@ def look_up(run: Run, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def difference(now: dict[str, Any], before: dict[str, Any]) -> str | None:
-    """Return how two identities show different tables; None if they are of one table.
+    """Return a text that names the first difference of two identities, or None.
 
-    Columns may have been added since. Rows without them read as NULL, as in any old file.
+    Added columns are no difference. Rows in older files have NULL in these columns.
     """
     for key in before:
         if key != "columns" and now[key] != before[key]:
@@ -166,8 +167,12 @@ def _refuse(name: str, facts: dict[str, Any]) -> None:
 
 
 def local_folder(name: str, location: str) -> Path:
-    """Return the folder of a location in a local or mounted file system."""
-    # Spark shows a Hadoop path: it has a scheme, but nothing in it is escaped.
+    """Return the path of a table's location in a local or mounted file system.
+
+    Raises:
+        GraphError: if the location has another scheme than `file`.
+    """
+    # Spark returns a Hadoop path, which has a scheme like a URI but no escaped characters.
     scheme, colon, path = location.partition(":/")
     if not colon:
         scheme, path = "", location
@@ -183,10 +188,13 @@ def local_folder(name: str, location: str) -> Path:
 
 
 def arrow_schema(fields: Iterable[dict[str, Any]]) -> pa.Schema:
-    """Return the Arrow schema of fields that are in Spark's JSON form.
+    """Convert a schema from Spark's JSON form to Arrow.
+
+    Arguments:
+        fields: the fields of the schema, each in Spark's JSON form.
 
     Raises:
-        GraphError: for a type that cannot be stored in plain Parquet and ORC files.
+        GraphError: if a field has a type that `SparkTableSink` cannot write.
     """
     return pa.schema([_arrow_field(f) for f in fields])
 
@@ -249,7 +257,7 @@ _TYPES = {
 
 
 def is_interval(column: pa.Field) -> bool:
-    """Return whether a column is an interval, or has one in it."""
+    """Return whether the type of a column is an interval, or contains an interval."""
     kind = column.type
     return (
         pa.types.is_duration(kind)
@@ -262,7 +270,12 @@ def is_interval(column: pa.Field) -> bool:
 
 
 def require_partition_column(column: pa.Field) -> None:
-    """Refuse a partition column whose folders might not be found again."""
+    """Check that a column can be a partition column of a table that the sink writes.
+
+    Raises:
+        GraphError: if Spark hides folders of the column's name, or the way in which Spark writes
+            the column's type in a folder's name depends on settings.
+    """
     kind = column.type
     if column.name[0] in "_.":
         raise GraphError(f"the partition column {column.name!r} would make hidden folders")
@@ -280,10 +293,12 @@ def require_partition_column(column: pa.Field) -> None:
 
 
 def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
-    """Return the folder of a partition below the table's, named as Spark names it.
+    """Return the path of a partition's folder, relative to the folder of the data files.
+
+    The path has Spark's form, such as `a=1/b=x`.
 
     Raises:
-        JobError: for texts that Spark reads back as NULL or that cannot name a folder.
+        JobError: if Spark would read a value back as NULL, or if a value cannot name a folder.
     """
     return "/".join(
         folder_name(n, escape(_value_text(n, v))) for n, v in zip(names, values, strict=True)
@@ -294,11 +309,11 @@ def folder_name(column: str, text: str) -> str:
     """Return the name of one folder in the path of a partition.
 
     Arguments:
-        column: name of the partition column.
-        text: its value, escaped.
+        column: the name of the partition column.
+        text: the escaped value of the column.
 
     Raises:
-        JobError: if the name is too long for the usual file systems.
+        JobError: if the name is longer than 255 bytes or contains a NUL character.
     """
     name = f"{escape(column)}={text}"
     size = len(name.encode())
@@ -325,12 +340,12 @@ def _value_text(name: str, value: Any) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape a text as Spark does in the names of partition folders."""
+    """Escape the special characters of a text, as Spark does in names of partition folders."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def partition_literals(folder: str, schema: pa.Schema) -> str:
-    """Return the partition of a folder as SQL writes it."""
+    """Return the SQL clause `PARTITION (…)` for the partition in a folder."""
     parts = []
     for part in folder.split("/"):
         name, _, text = part.partition("=")
@@ -348,7 +363,11 @@ def partition_literals(folder: str, schema: pa.Schema) -> str:
 
 
 def _bare(value: str) -> str:
-    """Return a number or boolean as SQL writes it; the folder's text may be anything."""
+    """Return a text that is a whole number or a boolean, for use in an SQL statement.
+
+    Raises:
+        JobError: if the text is neither.
+    """
     if not re.fullmatch(r"-?[0-9]+|true|false", value):
         raise JobError(f"{value!r} is no value of a partition column")
     return value

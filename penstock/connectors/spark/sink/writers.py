@@ -1,4 +1,4 @@
-"""Stage the rows of a table in data files, in the tasks of the sink."""
+"""Write the rows of a table to staged data files, in the tasks of the sink."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from penstock.snapshot.storage.filesystem.durable_files import make_folders
 
 __all__ = ["ChangeWriter", "RowWriter", "TableWriter"]
 
-#: The memory of the rows that one writer gathers, over all partitions, in bytes.
+#: The maximum size of the rows that one writer holds in memory for all partitions, in bytes.
 _GATHERED_BYTES = 64 << 20
-#: The number of partitions whose files one writer keeps open.
+#: The maximum number of partitions whose files one writer keeps open.
 _OPEN_FILES = 100
-#: Encoding a batch as columns has a fixed cost, that of some hundred records. So records are
-#: gathered up to a number of records or of the task's slices, which are shorter for large records.
+#: The number of records, and of batches, at which a writer encodes the gathered records as columns.
+#: Each encoding has a fixed cost, so larger groups are cheaper.
 _TOGETHER, _SLICES_TOGETHER = 2048, 8
 
 
 class TableWriter(SinkWriter):
-    """Gathers records, and names staged files and partitions; a base class."""
+    """The base class of writers, which gathers records and names staged files."""
 
     def __init__(self, table: Table, context: WriterContext) -> None:
         self._table = table
@@ -39,12 +39,13 @@ class TableWriter(SinkWriter):
         self._tag = sink_tag(context.lineage, context.uid)
         self._files = 0
         self._folders: dict[tuple[Any, ...], str] = {}
-        #: Records that are not encoded yet, and the number of slices in which they came.
+        #: The gathered records that are not encoded yet.
         self._waiting: list[Any] = []
+        #: The number of batches in which the gathered records arrived.
         self._slices = 0
 
     def write(self, batch: list[Any]) -> None:
-        """Gather records; they are staged when there are enough, or when no more come."""
+        """Gather a batch of records, and stage the gathered records once there are enough."""
         self._waiting += batch
         self._slices += 1
         if len(self._waiting) >= _TOGETHER or self._slices >= _SLICES_TOGETHER:
@@ -58,7 +59,7 @@ class TableWriter(SinkWriter):
 
     @abstractmethod
     def _stage(self, batch: list[Any]) -> None:
-        """Encode records and gather their rows."""
+        """Encode records as rows, and stage the rows or keep them until the next snapshot."""
 
     def close(self) -> None:
         """Discard the gathered records."""
@@ -76,7 +77,11 @@ class TableWriter(SinkWriter):
         return partition_folder(self._table.partition_by, key)
 
     def _folder(self, key: tuple[Any, ...], record: Any) -> str:
-        """Return the folder of a record's partition; errors name the record."""
+        """Return the folder of a record's partition.
+
+        Raises:
+            JobError: if the partition cannot name a folder. The error shows the record.
+        """
         folder = self._folders.get(key)
         if folder is None:
             if len(self._folders) > 100_000:
@@ -88,23 +93,22 @@ class TableWriter(SinkWriter):
         return folder
 
     def _free_name(self) -> str:
-        """Return a new staged name, with a beginning that no other writer uses."""
+        """Return an unused name for a staged file, with a prefix that only this writer uses."""
         ctx = self._context
         with naming(self._staging):
-            make_folders(
-                self._staging
-            )  # again each time: INSERT OVERWRITE empties the table's folder
+            # INSERT OVERWRITE may have removed the folder since the last file was staged.
+            make_folders(self._staging)
         while True:
             name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
             self._files += 1
-            # A job that was stopped and started again may count its attempts from 0 again, and a
-            # file of the first run may still wait for its commit.
+            # A job that is stopped and started again may count its attempts from 0 again. A file
+            # of the earlier run may still wait for its commit, so its name is not used again.
             if not (self._staging / name).exists():
                 return name
 
 
 class RowWriter(TableWriter):
-    """Stages rows, one file per partition."""
+    """Writes rows to staged files, one file for each partition and snapshot."""
 
     def __init__(self, table: Table, context: WriterContext, collected: bool) -> None:
         super().__init__(table, context)
@@ -113,11 +117,11 @@ class RowWriter(TableWriter):
         self._schema = pa.schema([f for f in table.schema if f.name not in names])
         self._root = collection(self._tag) + "/" if collected else table.data
         self._open: dict[str, DataFile] = {}
-        #: Files that had to be closed before the snapshot, and are not sealed yet.
+        #: The folders and data files that were completed early, to limit the number of open files.
         self._full: list[tuple[str, DataFile]] = []
 
     def _stage(self, batch: list[Any]) -> None:
-        """Encode records, and add each row to the file of its partition."""
+        """Encode records as rows, and write each row to the staged file of its partition."""
         rows = self._encoder.encode(batch)
         keys = self.partitions(rows)
         rows = rows.select(self._schema.names)
@@ -130,7 +134,8 @@ class RowWriter(TableWriter):
         indices: dict[tuple[Any, ...], list[int]] = {}
         for index, key in enumerate(keys):
             indices.setdefault(key, []).append(index)
-        # All folders are named first: a refused name must not leave half of a batch behind.
+        # Name all folders before the first row is written. If a name is refused, no part of the
+        # batch has been written.
         folders = {key: self._folder(key, batch[mine[0]]) for key, mine in indices.items()}
         for key, mine in indices.items():
             self._add(folders[key], rows.take(pa.array(mine)))
@@ -144,7 +149,7 @@ class RowWriter(TableWriter):
             self._limit_open_files()
 
     def _limit_open_files(self) -> None:
-        """Limit memory and open files when there are many partitions."""
+        """Write the largest buffer to disk, or close a file, if a limit is exceeded."""
         if sum(f.gathered_bytes for f in self._open.values()) > _GATHERED_BYTES:
             max(self._open.values(), key=lambda f: f.gathered_bytes).flush()
         written = [folder for folder, file in self._open.items() if file.is_open]
@@ -154,7 +159,11 @@ class RowWriter(TableWriter):
             self._full.append((written[0], file))
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Return a function that completes and syncs the files of a snapshot."""
+        """End the files of a snapshot, and return a function that seals them.
+
+        The function writes the rest of each file, syncs it, and returns the committables. The
+        result is None if no rows were written since the previous snapshot.
+        """
         self.flush()
         files = [*self._full, *self._open.items()]
         self._full, self._open = [], {}
@@ -185,7 +194,7 @@ class RowWriter(TableWriter):
         return seal
 
     def close(self) -> None:
-        """Discard the records, and remove the files."""
+        """Discard the gathered records, and remove the staged files that are not sealed."""
         super().close()
         for _, file in (*self._full, *self._open.items()):
             file.discard()
@@ -205,17 +214,17 @@ class ChangeWriter(TableWriter):
         super().__init__(table, context)
         self._keys = keys
         self._is_delete = is_delete
-        # A key of None would never match a row.
+        # Key columns must not be NULL, because a NULL key never equals the key of a row.
         named = [f.with_nullable(False) if f.name in keys else f for f in table.schema]
         self._encoder = RowEncoder(pa.schema(named), str(table))
-        # For a deleted row, only the keys of the record matter.
+        # A record that deletes a row needs only its key columns.
         self._key_encoder = RowEncoder(pa.schema([f for f in named if f.name in keys]), str(table))
         self._schema = pa.schema([*table.schema, pa.field(DELETED, pa.bool_())])
         self._gathered: list[pa.Table] = []
         self._rows = 0
 
     def _stage(self, batch: list[Any]) -> None:
-        """Encode records, and keep the last change of each key."""
+        """Encode records as changes, and keep only the last change of each key in memory."""
         gone = (
             [False] * len(batch) if self._is_delete is None else list(map(self._is_delete, batch))
         )
@@ -243,8 +252,8 @@ class ChangeWriter(TableWriter):
                     for f in self._table.schema
                 }
             )
-        # The committer creates the folders. A name that it would refuse must fail here, because the
-        # commit could never succeed.
+        # The committer creates the folders later. A name that cannot be used must fail here,
+        # because the commit of a complete snapshot could never succeed.
         for key, record in zip(self.partitions(rows) or (), records, strict=False):
             self._folder(key, record)
         flag = pa.array([gone] * len(rows), pa.bool_())
@@ -255,7 +264,10 @@ class ChangeWriter(TableWriter):
         self._rows = len(self._gathered[0])
 
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
-        """Return a function that writes the changes of a snapshot."""
+        """Return a function that writes the changes of a snapshot to a staged file.
+
+        The result is None if there are no changes since the previous snapshot.
+        """
         del snapshot
         self.flush()
         gathered, self._gathered, self._rows = self._gathered, [], 0
@@ -271,13 +283,17 @@ class ChangeWriter(TableWriter):
         return seal
 
     def close(self) -> None:
-        """Discard the records and changes."""
+        """Discard the gathered records and changes."""
         super().close()
         self._gathered = []
 
 
 def _pick(record: Any, names: list[str], keys: tuple[str, ...]) -> Any:
-    """Return the keys of a record of any form."""
+    """Return the key columns of a record, which is a dict, a tuple, a list or an object.
+
+    Raises:
+        JobError: if the record lacks a key column as an attribute.
+    """
     wanted = [name for name in names if name in keys]
     if isinstance(record, dict):
         return {key: record[key] for key in wanted if key in record}

@@ -1,12 +1,12 @@
-"""Write tables of Delta Lake and Iceberg, whose logs define which files are rows.
+"""Write tables of Delta Lake and Iceberg. The log of a table lists its data files.
 
 A sink publishes a snapshot with one transaction of the table. The transaction also records the
 snapshot's number, so the table itself shows which output is published (`table_log`).
 
-`table_lookup` finds a table by its name. `delta` and `iceberg` describe the tables and refuse
-those that cannot be written exactly once. `delta_log` and `iceberg_log` perform the transactions
-through the packages deltalake and pyiceberg. `lake_committers` publishes through either, and
-`lake_formats` chooses the parts for a table. No other module imports this package's face.
+`table_lookup` finds a table by its name. `delta` and `iceberg` describe tables, and refuse a table
+that cannot be written exactly once. `delta_log` and `iceberg_log` perform the transactions
+through the packages deltalake and pyiceberg. `lake_committers` publishes output through either
+log. `lake_formats` creates the log, the writer and the committer of a table.
 """
 
 from __future__ import annotations

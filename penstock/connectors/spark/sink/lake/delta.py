@@ -1,8 +1,8 @@
-"""Describe a Delta table as a sink needs it; refuse those it cannot write.
+"""Describe a Delta table for a sink, and refuse a table that cannot be written exactly once.
 
-The table's own log is read through the package deltalake (delta-rs), in the program; its schema
-has Spark's JSON form there. The description is plain data. `delta_log.py` has the transactions.
-(Delta's PROTOCOL.md, "Table Features".)
+The user's program reads the table's log through the package deltalake (delta-rs). The log holds
+the schema in Spark's JSON form. The description is plain data. `delta_log.py` performs the
+transactions. (Delta's PROTOCOL.md, "Table Features".)
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaLakeTable", "delta_table", "identity_of", "open_delta", "refusal"]
 
-#: The features that a version of the writer protocol requires, before tables listed them by name.
+#: The table features of each writer protocol version from 3 to 6. From version 7 on, each table
+#: lists its features by name.
 _BY_VERSION = {
     3: ["checkConstraints"],
     4: ["changeDataFeed", "generatedColumns"],
     5: ["columnMapping"],
     6: ["identityColumns"],
 }
-#: Features that delta-rs can commit to and that need nothing in files which are only added. Some
-#: of them would if they were used; `_used` finds these.
+#: The table features that the sink supports, because they need nothing in added files. If a table
+#: uses one of the features that `_used` returns, the table is refused all the same.
 _HARMLESS = {
     "appendOnly",
     "changeDataFeed",
@@ -50,7 +51,7 @@ class DeltaLakeTable(LakeTable):
     """A Delta table.
 
     Arguments:
-        only_appends: why existing rows must not be removed; "" if they may be.
+        only_appends: the reason why existing rows cannot be removed; "" if they can.
     """
 
     only_appends: str = ""
@@ -59,7 +60,7 @@ class DeltaLakeTable(LakeTable):
         """Check that the table can be written in a mode of the sink.
 
         Raises:
-            GraphError: if the mode removes rows and the table does not allow that.
+            GraphError: if the mode removes rows and rows of this table cannot be removed.
         """
         if mode != "append" and self.only_appends:
             raise GraphError(
@@ -71,11 +72,11 @@ def delta_table(path: Path, name: str | None = None) -> DeltaLakeTable:
     """Read the description of a Delta table from its log.
 
     Arguments:
-        path: its folder.
-        name: its name in messages; by default the path.
+        path: the folder of the table.
+        name: the table's name in messages. None stands for the path.
 
     Raises:
-        GraphError: if there is no Delta table, or it can't be written exactly once.
+        GraphError: if the folder has no Delta table, or the table can't be written exactly once.
     """
     table = open_delta(path)
     reason = refusal(table)
@@ -100,7 +101,8 @@ def open_delta(path: Path) -> deltalake.DeltaTable:
     """Open the newest state of a Delta table.
 
     Raises:
-        GraphError: if there is none, it can't be read, or the package deltalake is missing.
+        GraphError: if the folder has no Delta table, the table can't be read, or the package
+            deltalake is missing.
     """
     try:
         import deltalake
@@ -121,7 +123,7 @@ def open_delta(path: Path) -> deltalake.DeltaTable:
 
 
 def identity_of(table: deltalake.DeltaTable, path: Path) -> dict[str, Any]:
-    """Return the identity of a table, which another table at its path lacks."""
+    """Return the identity of a table; another table at the same path has another identity."""
     metadata = table.metadata()
     return {
         "location": str(path),
@@ -139,7 +141,7 @@ def identity_of(table: deltalake.DeltaTable, path: Path) -> dict[str, Any]:
 
 
 def refusal(table: deltalake.DeltaTable) -> str | None:
-    """Return why rows cannot be added to a table exactly once; None if they can."""
+    """Return the reason why a table cannot be written exactly once, or None."""
     protocol = table.protocol()
     version = protocol.min_writer_version
     features = set(protocol.writer_features or ())
@@ -165,7 +167,7 @@ def refusal(table: deltalake.DeltaTable) -> str | None:
 
 
 def _used(table: deltalake.DeltaTable) -> dict[str, str]:
-    """Return, by feature, the parts of the table that use it."""
+    """Return the features that a table uses, each with a text that names the part using it."""
     used = {}
     configuration = table.metadata().configuration
     constraints = [key for key in configuration if key.startswith("delta.constraints.")]

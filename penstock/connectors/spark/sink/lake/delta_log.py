@@ -1,13 +1,14 @@
 """Perform transactions in the log of a Delta table, through deltalake (delta-rs).
 
-Each transaction carries a `txn` action. Its application is the sink in its line of snapshots, and
-its version is the number of the snapshot. Delta's protocol keeps the newest version of each
-application for good, also in checkpoints of the log. delta-rs must not retry by itself. So a
-transaction becomes the version right after the one that was read, or fails, because the file of
-that version can be created only once.
+Each transaction contains a `txn` action. The action's application id names the line of snapshots
+and the sink. The action's version is the number of the snapshot. Delta's log always keeps the
+newest version of each application, also in checkpoints of the log.
 
-Appended files stay as they were staged. Only their names go into the log, with the statistics in
-their footers. (Delta's PROTOCOL.md, "Transaction Identifiers", "Per-file Statistics".)
+The retries of delta-rs are disabled. If version N of the table was read, the transaction creates
+the log file of version N + 1. It fails if another writer has created that file.
+
+The contents of appended files do not change. The transaction adds their names and statistics to
+the log. (Delta's PROTOCOL.md, "Transaction Identifiers", "Per-file Statistics".)
 """
 
 from __future__ import annotations
@@ -46,15 +47,16 @@ from penstock.snapshot.storage.filesystem.durable_files import sync_path
 
 __all__ = ["DeltaLog", "statistics"]
 
-#: Longer texts get no bounds in the statistics of a file. (Delta itself cuts texts to this length.)
+#: The maximum length of a text in the statistics of a file, in characters. A column with a longer
+#: minimum or maximum gets no bounds. (Delta itself truncates texts to this length.)
 _LONGEST_TEXT = 32
 
 
 class DeltaLog(TableLog[deltalake.DeltaTable]):
-    """The log of a Delta table.
+    """Performs transactions in the log of one Delta table.
 
     Arguments:
-        table: the table.
+        table: the description of the table.
     """
 
     def __init__(self, table: DeltaLakeTable) -> None:
@@ -63,8 +65,8 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[deltalake.DeltaTable]:
-        # The table is opened again each time. An open table object that is updated does not notice
-        # that the table was dropped and created again.
+        # The table is opened again for each attempt. To update an open table object is not enough:
+        # it does not show that the table was dropped and created again.
         try:
             table = open_delta(self._table.location)
         except GraphError as error:
@@ -84,7 +86,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
         for number in range(state.version(), -1, -1):
             path = self._log / f"{number:020d}.json"
             if not path.exists():
-                return  # removed behind a checkpoint, so it is old
+                return  # Delta removed this file after a checkpoint, so the commit is old
             if any(t["appId"] == _application(snapshot) for t in _actions(path, "txn")):
                 self._sync(number - 1)
                 return
@@ -121,7 +123,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
         changes: pa.Table,
         keys: tuple[str, ...],
     ) -> None:
-        # Columns that were added since the changes were staged are left out.
+        # Columns that were added to the table after the changes were staged are not written.
         names = [name for name in self._table.schema.names if name in changes.schema.names]
         deleted = f"s.{_quoted(DELETED)}"
         values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
@@ -132,7 +134,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
                 " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys),
                 source_alias="s",
                 target_alias="t",
-                # All changes are in memory, so delta-rs can skip files that cannot have the keys.
+                # With all changes in memory, delta-rs can skip files that contain none of the keys.
                 streamed_exec=False,
                 commit_properties=_properties(snapshot),
             )
@@ -154,7 +156,7 @@ class DeltaLog(TableLog[deltalake.DeltaTable]):
         self._sync(base)
 
     def _sync(self, base: int) -> None:
-        """Sync all commits after a version, which delta-rs does not do."""
+        """Sync the files of all commits after version `base`, because delta-rs does not sync."""
         folders = {self._log}
         for path in self._log.iterdir():
             number = path.name.partition(".")[0]
@@ -199,7 +201,7 @@ def _quoted(name: str) -> str:
 
 
 def _partition_values(folder: str) -> dict[str, str | None]:
-    """Return the values of a partition from its folder, as Delta writes them."""
+    """Parse the path of a partition's folder into the value of each partition column."""
     values: dict[str, str | None] = {}
     for part in folder.split("/") if folder else ():
         name, _, text = part.partition("=")
@@ -208,7 +210,7 @@ def _partition_values(folder: str) -> dict[str, str | None]:
 
 
 def _actions(version: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Yield the actions of one kind in a version of the log."""
+    """Yield the actions of one kind, such as "add", from the file of one log version."""
     with version.open(encoding="utf-8") as lines:
         for line in lines:
             action = json.loads(line)
@@ -217,7 +219,7 @@ def _actions(version: Path, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _sync_file(path: Path) -> None:
-    # The file is missing if the table or its log was compacted in the meantime.
+    # Another writer may have removed the file since, by compacting the table or its log.
     with contextlib.suppress(FileNotFoundError):
         sync_path(path)
 
@@ -226,10 +228,10 @@ def _sync_file(path: Path) -> None:
 
 
 def statistics(path: Path) -> dict[str, Any]:
-    """Return Delta's statistics of a data file, from its footer.
+    """Return the statistics of a Parquet file for Delta's log, read from the file's footer.
 
-    Whole numbers, dates, times and short texts get bounds. A reader cannot skip a file by a column
-    without bounds, which is slower and never wrong.
+    Columns of whole numbers, dates, times and short texts get a minimum and a maximum. Without
+    them, a query cannot skip the file by this column. It is slower, but its result is right.
     """
     footer = pq.read_metadata(path)
     lowest: dict[str, Any] = {}
@@ -239,7 +241,7 @@ def statistics(path: Path) -> dict[str, Any]:
         column = footer.schema.column(index)
         name = column.name
         if column.path != name:
-            continue  # within another column
+            continue  # the column is nested in another column
         chunks = [footer.row_group(n).column(index) for n in range(footer.num_row_groups)]
         known = [c.statistics for c in chunks if c.is_stats_set]
         if not known or len(known) != len(chunks) or not all(s.has_null_count for s in known):
@@ -261,13 +263,13 @@ def statistics(path: Path) -> dict[str, Any]:
 
 
 def _bound(value: Any, upper: bool) -> Any:
-    """Return a bound as the log writes it; None if the log has none for such a value."""
+    """Return a minimum or maximum in the form that the log uses, or None if it is left out."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
         return value
     if isinstance(value, datetime.datetime):
-        # Delta counts milliseconds here, so an upper bound is rounded up.
+        # Delta stores milliseconds. A maximum is rounded up, so that no value exceeds it.
         rest = datetime.timedelta(microseconds=value.microsecond % 1000)
         try:
             value = value - rest + datetime.timedelta(milliseconds=1 if upper and rest else 0)

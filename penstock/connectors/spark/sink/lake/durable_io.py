@@ -1,7 +1,8 @@
 """Write an Iceberg table's metadata files so that they survive a power failure.
 
-pyiceberg loads this class by the name that the sink gives it in the catalog's settings. Its own
-classes do not sync files. A durable catalog could then name metadata that was lost.
+The classes of pyiceberg do not sync files. After a power failure, the catalog could name a
+metadata file that was lost. So the sink sets `DurableFileIO` in the settings of the catalog, and
+pyiceberg loads it by its name.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ __all__ = ["DurableFileIO"]
 
 
 class DurableFileIO(PyArrowFileIO):
-    """Writes to the local file system; a file is durable when it is closed."""
+    """Writes files of the local file system, and syncs each file when it is closed."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """Return a file to be written."""
+        """Return the output file for a location. A local file is synced when it is closed."""
         scheme, netloc, path = self.parse_location(location, self.properties)
         if scheme != "file":
             return super().new_output(location)

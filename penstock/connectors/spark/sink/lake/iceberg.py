@@ -1,9 +1,9 @@
-"""Describe an Iceberg table as a sink needs it; refuse those it cannot write.
+"""Describe an Iceberg table for a sink, and refuse a table that cannot be written exactly once.
 
-The table is read through pyiceberg, in the program, and the description is plain data. Data files
-carry the ids of the table's columns, as Iceberg requires. `iceberg_writer.py` finds the partition
-of each row, and `iceberg_log.py` has the transactions. (Iceberg's Table Spec, "Schemas and Data
-Types", "Partitioning".)
+The user's program reads the table through pyiceberg. The description is plain data. Data files
+contain the ids of the table's columns, as Iceberg requires. `iceberg_writer.py` computes the
+partition of each row, and `iceberg_log.py` performs the transactions. (Iceberg's Table Spec,
+"Schemas and Data Types", "Partitioning".)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "refusal",
 ]
 
-#: The folder of the data files in the table's folder.
+#: The folder of the data files, relative to the folder of the table.
 _DATA = "data/"
 _FILE_IO = "penstock.connectors.spark.sink.lake.durable_io.DurableFileIO"
 
@@ -44,9 +44,9 @@ class PartitionField:
     """A field by which an Iceberg table is partitioned.
 
     Arguments:
-        name: of the field.
-        source: the column that it is computed from.
-        transform: the function, as Iceberg writes it: `identity`, `day`, `bucket[16]`.
+        name: the name of the field.
+        source: the name of the column that the field is computed from.
+        transform: the name of the Iceberg transform, such as `identity`, `day` or `bucket[16]`.
     """
 
     name: str
@@ -59,10 +59,10 @@ class IcebergTable(LakeTable):
     """An Iceberg table. Its data files hold all columns, so `partition_by` is empty.
 
     Arguments:
-        catalog: name of its catalog.
-        identifier: namespace and name in it.
-        properties: how pyiceberg reaches the catalog.
-        schema_id, spec_id: ids of the schema and of the partitioning that rows are staged for.
+        catalog: the name of the table's catalog.
+        identifier: the namespace and the name of the table in the catalog.
+        properties: the settings with which pyiceberg connects to the catalog.
+        schema_id, spec_id: the ids of the schema and of the partitioning of staged rows.
         fields: the fields by which the table is partitioned.
     """
 
@@ -74,7 +74,7 @@ class IcebergTable(LakeTable):
     fields: tuple[PartitionField, ...] = ()
 
     def require_mode(self, mode: str) -> None:
-        """Accept every mode."""
+        """Do nothing: an Iceberg table can be written in every mode of the sink."""
         del mode
 
 
@@ -82,13 +82,13 @@ def iceberg_table(catalog: str, identifier: list[str], properties: dict[str, str
     """Read the description of an Iceberg table through its catalog.
 
     Arguments:
-        catalog: name of the catalog.
-        identifier: namespace and name of the table in it.
-        properties: how pyiceberg reaches the catalog.
+        catalog: the name of the catalog.
+        identifier: the namespace and the name of the table in the catalog.
+        properties: the settings with which pyiceberg connects to the catalog.
 
     Raises:
-        GraphError: if there is no such table, it can't be written exactly once, or the package
-            pyiceberg is missing.
+        GraphError: if the table does not exist or can't be written exactly once, the catalog
+            can't be read, or a package is missing.
     """
     name = ".".join([catalog, *identifier])
     with opened(catalog, tuple(identifier), properties) as table:
@@ -125,15 +125,15 @@ def iceberg_table(catalog: str, identifier: list[str], properties: dict[str, str
 def opened(
     catalog: str, identifier: tuple[str, ...], properties: dict[str, str]
 ) -> Iterator[PyIcebergTable]:
-    """Open the newest state of a table; its catalog is closed afterwards.
+    """Open the newest state of a table, and close its catalog at the end of the block.
 
     Raises:
-        GraphError: if there is no such table, the catalog can't be reached, or the package
+        GraphError: if the table does not exist, the catalog can't be read, or the package
             pyiceberg is missing.
     """
     name = ".".join([catalog, *identifier])
     try:
-        # Parts of pyiceberg need further packages: sqlalchemy, pyarrow, a client of Hive.
+        # Some modules of pyiceberg need further packages: sqlalchemy, pyarrow or a Hive client.
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError, NotInstalledError
 
@@ -152,7 +152,7 @@ def opened(
             f"the Iceberg catalog {catalog!r} has no table {'.'.join(identifier)!r}: create it"
         ) from error
     except Exception as error:
-        # Each kind of catalog raises errors of its own.
+        # Each kind of catalog has its own classes of errors.
         raise GraphError(
             f"the Iceberg table {name} cannot be read: {_first_line(error)}. "
             f"Its catalog was looked for with {properties}"
@@ -171,7 +171,7 @@ _MISSING = (
 
 
 def identity_of(table: PyIcebergTable, location: Path) -> dict[str, Any]:
-    """Return the identity of a table, which another table of its name lacks."""
+    """Return the identity of a table; another table of the same name has another identity."""
     return {
         "location": str(location),
         "format": "iceberg",
@@ -186,7 +186,7 @@ def identity_of(table: PyIcebergTable, location: Path) -> dict[str, Any]:
 
 
 def refusal(table: PyIcebergTable) -> str | None:
-    """Return why rows cannot be added to a table exactly once; None if they can."""
+    """Return the reason why a table cannot be written exactly once, or None."""
     if table.format_version > 2:
         return (
             f"its format has version {table.format_version}, and pyiceberg writes 1 and 2: "

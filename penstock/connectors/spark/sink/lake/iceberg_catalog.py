@@ -1,8 +1,8 @@
-"""Translate the settings of an Iceberg catalog in Spark to those of pyiceberg.
+"""Translate the settings of an Iceberg catalog from Spark's names to pyiceberg's names.
 
-Both know the same kinds of catalog under different names. Secrets are left out, because these
-settings travel with the job. pyiceberg reads secrets from its own file (`~/.pyiceberg.yaml`) or
-from the environment.
+Spark and pyiceberg support the same kinds of catalog under different names. Secrets are left out,
+because the settings are stored with the job. pyiceberg reads secrets from its own file
+(`~/.pyiceberg.yaml`) or from environment variables.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _KINDS = {
     "aws.glue.GlueCatalog": "glue",
     "jdbc.JdbcCatalog": "sql",
 }
-#: Settings with the same meaning in both.
+#: Pattern of the settings that have the same name and meaning in Spark and pyiceberg.
 _SHARED = re.compile(r"uri|warehouse|prefix|scope|audience|resource|oauth2-server-uri|header\..+")
 _SECRET = re.compile(r"(?i)secret|password|token|credential")
 
 
 def from_spark(name: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a catalog for pyiceberg.
+    """Return the settings with which pyiceberg connects to a catalog of Spark.
 
     Arguments:
-        name: of the catalog.
-        settings: all settings of the session, by their full names.
+        name: the name of the catalog in Spark.
+        settings: all settings of the Spark session, by their full names.
 
     Raises:
-        GraphError: if pyiceberg cannot commit to this kind of catalog.
+        GraphError: if pyiceberg does not support this kind of catalog, or a setting is a secret.
     """
     prefix = f"spark.sql.catalog.{name}."
     own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
@@ -72,14 +72,14 @@ def from_spark(name: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Check a catalog's settings for pyiceberg; return them fit to travel with a job.
+    """Check a catalog's settings for pyiceberg, and return them with absolute paths.
 
     Arguments:
-        name: of the catalog.
-        properties: as for `pyiceberg.catalog.load_catalog`.
+        name: the name of the catalog.
+        properties: the settings, as for `pyiceberg.catalog.load_catalog`.
 
     Raises:
-        GraphError: if one of them is a secret.
+        GraphError: if one of the settings contains a secret, which must not be stored with a job.
     """
     result = {str(key): str(value) for key, value in properties.items()}
     secret = next((key for key in result if _SECRET.search(key)), None)

@@ -1,13 +1,13 @@
 """Perform transactions on an Iceberg table, through pyiceberg.
 
-A transaction adds a snapshot to the table and sets one of its properties,
-`penstock.<sink>.snapshot`, to the number of the job's snapshot. The property is the record,
-because it stays when Iceberg's snapshots expire. The summary of each snapshot names the job's
-snapshot too. That is for people, and a fallback if somebody has removed the property.
+A transaction adds an Iceberg snapshot to the table. It also sets the table property
+`penstock.<sink>.snapshot` to the number of the job's snapshot. The property remains when Iceberg's
+snapshots expire. The summary of each Iceberg snapshot also contains the number. It informs users,
+and it is a fallback if somebody removes the property.
 
-After a conflict, pyiceberg would repeat a transaction on top of the other one. It must not: the
-other one may have published the same snapshot, which must be checked first. (Iceberg's Table
-Spec, "Optimistic Concurrency"; Catalog API, "assert-ref-snapshot-id".)
+The retries of pyiceberg are disabled. After a conflict, another committer may have published the
+same snapshot, so the log checks this before the next attempt. (Iceberg's Table Spec, "Optimistic
+Concurrency"; Catalog API, "assert-ref-snapshot-id".)
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ __all__ = ["IcebergLog"]
 
 
 class IcebergLog(TableLog[PyIcebergTable]):
-    """The log of an Iceberg table.
+    """Performs transactions on one Iceberg table.
 
     Arguments:
-        table: the table.
+        table: the description of the table.
     """
 
     def __init__(self, table: IcebergTable) -> None:
@@ -91,7 +91,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
             reason = refusal(table)
             if reason is not None:
                 raise JobError(f"{mine} cannot be written exactly once any more: {reason}")
-            # Only this copy of the properties is changed, not the table's own.
+            # Disable retries in this copy of the properties. The stored table does not change.
             table.metadata.properties["commit.retry.num-retries"] = "0"
             yield table
 
@@ -110,7 +110,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
         return max(numbers)
 
     def _make_durable(self, state: PyIcebergTable, snapshot: SinkSnapshot) -> None:
-        """Do nothing: files are synced before the catalog names them (`durable_io.py`)."""
+        """Do nothing: `durable_io.py` has synced all files before the catalog names them."""
 
     def _append(self, state: PyIcebergTable, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
         with self._transaction(state, snapshot) as (_, update), update.fast_append() as added:
@@ -147,7 +147,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
             with self._transaction(state, snapshot) as (_, update), update.overwrite() as replaced:
                 for task in state.scan(row_filter=_may_have(changes, keys)).plan_files():
                     scan = ArrowScan(state.metadata, state.io, state.schema(), AlwaysTrue())
-                    # pyiceberg reads texts with wide offsets, unlike the table's files.
+                    # pyiceberg returns texts as large_string, but the schema here has string.
                     rows = scan.to_table([task]).cast(self._table.schema)
                     rest = without(rows, changes, list(keys))
                     if len(rest) != len(rows):
@@ -158,7 +158,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
                 for file in written:
                     replaced.append_data_file(self._data_file(state, file))
         except ConflictError as conflict:
-            # The files are removed only if the catalog certainly does not name them.
+            # Remove the files only if the commit has certainly failed.
             if not isinstance(conflict.__cause__, CommitStateUnknownException):
                 for file in written:
                     file.path.unlink(missing_ok=True)
@@ -168,7 +168,15 @@ class IcebergLog(TableLog[PyIcebergTable]):
     def _transaction(
         self, state: PyIcebergTable, snapshot: SinkSnapshot
     ) -> Iterator[tuple[Transaction, UpdateSnapshot]]:
-        """Begin a transaction that records a snapshot; commit it at the end of the block."""
+        """Begin a transaction, and commit it at the end of the block.
+
+        The transaction also records the number of the job's snapshot.
+
+        Raises:
+            ConflictError: if another writer has committed to the table, or the result of the
+                commit is unknown.
+            JobError: if the table cannot be written for another reason.
+        """
         transaction = state.transaction()
         transaction.set_properties({_property(snapshot): str(snapshot.number)})
         try:
@@ -179,11 +187,11 @@ class IcebergLog(TableLog[PyIcebergTable]):
         except JobError:
             raise
         except Exception as error:
-            # Each kind of catalog raises errors of its own.
+            # Each kind of catalog has its own classes of errors.
             raise JobError(f"{self._table} cannot be written: {error}") from error
 
     def _write(self, rows: pa.Table) -> list[NewFile]:
-        """Write rows as new, durable files of the table."""
+        """Write rows to new data files in the table's folder, and sync the files to disk."""
         files = []
         for folder, mine in split(rows, self._iceberg.fields):
             if not len(mine):
@@ -210,7 +218,7 @@ class IcebergLog(TableLog[PyIcebergTable]):
             stats_columns=compute_statistics_plan(schema, state.properties),
             parquet_column_mapping=parquet_path_to_id_mapping(schema),
         )
-        # The path is written as the table's location is: with a scheme or without.
+        # The path has the scheme `file://` only if the location of the table has it.
         scheme = "file://" if state.location().startswith("file:") else ""
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -242,7 +250,7 @@ def _update(transaction: Transaction, snapshot: SinkSnapshot) -> UpdateSnapshot:
 
 
 def _may_have(changes: pa.Table, keys: tuple[str, ...]) -> BooleanExpression:
-    """Return a condition that holds for files which may have the keys of changes."""
+    """Return an Iceberg filter that selects all data files which may contain changed keys."""
     # Without a plugin for pydantic, mypy does not know the parameters of these classes.
     is_in: Any = In
     at_least: Any = GreaterThanOrEqual
@@ -252,6 +260,6 @@ def _may_have(changes: pa.Table, keys: tuple[str, ...]) -> BooleanExpression:
         values = changes[key].unique().to_pylist()
         conditions.append(is_in(key, values))
         if values and not isinstance(values[0], bool | bytes):
-            # For a long list of values, Iceberg does not compare it with the bounds of files.
+            # Iceberg does not compare a long list of values with the minimum and maximum of files.
             conditions += [at_least(key, min(values)), at_most(key, max(values))]
     return And(*conditions) if len(conditions) > 1 else conditions[0]

@@ -1,8 +1,8 @@
-"""Stage rows for an Iceberg table, in files of one partition each.
+"""Stage rows for an Iceberg table; each file holds rows of one partition.
 
-A partition is named by its folder, `d_day=19000/p=x`, as for plain files. When the file is
-committed, its partition values are read from the folder's name. To Iceberg itself, folders have no
-meaning.
+Each partition has a folder such as `d_day=19000/p=x`, as in a table of plain files. When a file is
+committed, `partition_values` parses the partition values from the path of the folder. Iceberg
+itself does not use the names of folders.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["IcebergChangeWriter", "IcebergWriter", "partition_values", "split"]
 
 
 class _ByFields(TableWriter):
-    """Partitions rows by fields computed from columns; shared by both writers."""
+    """Assigns rows to partitions by fields that are computed from columns; a mixin of writers."""
 
     def partitions(self, rows: pa.Table) -> list[tuple[Any, ...]] | None:
         """Return the partition of each row; None if the table has no partitions."""
@@ -42,15 +42,15 @@ class _ByFields(TableWriter):
 
 
 class IcebergWriter(_ByFields, RowWriter):
-    """Stages rows, one file per partition."""
+    """Writes rows of an Iceberg table to staged files, one for each partition and snapshot."""
 
 
 class IcebergChangeWriter(_ByFields, ChangeWriter):
-    """Stages the last change of each key since the previous snapshot."""
+    """Stages, for an Iceberg table, the last change of each key since the previous snapshot."""
 
 
 def split(rows: pa.Table, fields: tuple[PartitionField, ...]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the folder of each partition, with its rows."""
+    """Divide rows by partition; yield the folder and the rows of each partition."""
     keys = _partitions(rows, fields)
     if keys is None:
         yield "", rows
@@ -65,7 +65,7 @@ def split(rows: pa.Table, fields: tuple[PartitionField, ...]) -> Iterator[tuple[
 def partition_values(
     folder: str, fields: tuple[PartitionField, ...], schema: pa.Schema
 ) -> list[Any]:
-    """Return the values of a partition from its folder, as in Iceberg's manifests."""
+    """Parse the path of a partition's folder into values for an Iceberg manifest."""
     if not fields:
         return []
     values: list[Any] = []
@@ -90,7 +90,7 @@ def _partitions(rows: pa.Table, fields: tuple[PartitionField, ...]) -> list[tupl
 
 
 def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
-    """Compute the values of a partition field from those of its column."""
+    """Apply an Iceberg transform to a column, and return the value of each row."""
     if transform == "void":
         return [None] * len(column)
     if transform == "identity":
@@ -100,7 +100,7 @@ def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
     from pyiceberg.transforms import parse_transform
 
     if pa.types.is_timestamp(column.type) and not transform.startswith("bucket"):
-        # Times within an hour are in one partition, so few distinct values remain.
+        # All times of an hour are in the same partition. Rounding leaves few distinct values.
         column = pc.floor_temporal(column, unit="hour")
     kind, column = _in_iceberg(column)
     function = parse_transform(transform).transform(kind)
@@ -110,7 +110,7 @@ def _transformed(column: pa.ChunkedArray, transform: str) -> list[Any]:
 
 
 def _in_iceberg(column: pa.ChunkedArray) -> tuple[IcebergType, pa.ChunkedArray]:
-    """Return the Iceberg type of a column, and its values for Iceberg's transforms."""
+    """Return the Iceberg type of a column, and the column in the form that transforms accept."""
     from pyiceberg import types
 
     if pa.types.is_timestamp(column.type):
@@ -130,7 +130,7 @@ def _in_iceberg(column: pa.ChunkedArray) -> tuple[IcebergType, pa.ChunkedArray]:
 
 
 def _result_type(field: PartitionField, schema: pa.Schema) -> pa.DataType:
-    """Return the type of a field's values: its column's, or int64 for most transforms."""
+    """Return the type of a partition field's values: string, boolean or int64."""
     if field.transform == "identity" or field.transform.startswith("truncate"):
         kind = schema.field(field.source).type
         return kind if kind in (pa.string(), pa.bool_()) else pa.int64()
@@ -144,7 +144,7 @@ def _folder(fields: tuple[PartitionField, ...], key: tuple[Any, ...]) -> str:
             text = NULL_PARTITION
         elif isinstance(value, str):
             text = escape(value)
-            if text == NULL_PARTITION:  # a text that equals the name for NULL
+            if text == NULL_PARTITION:  # the text equals the name that means NULL
                 text = "%5F" + text[1:]
         else:
             text = str(value).lower()

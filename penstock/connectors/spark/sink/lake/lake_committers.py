@@ -1,14 +1,16 @@
 """Publish staged files through the log of a Delta or Iceberg table.
 
-The steps are those for plain files (`table_committer.py`). But a file in the table's folder holds
-rows only when the log names it, so all files of a snapshot appear in one step:
+The rows of a file belong to the table only once the log names the file. So all files of a snapshot
+become visible in one step. The steps are similar to the steps for plain files
+(`table_committer.py`):
 
 1. Link each staged file under its final name, and sync the folders.
-2. Commit one transaction to the table's log, with the files and the snapshot's number. It is
-   skipped if the log has that number already.
-3. Write the ledger, durably; then remove the staged names.
+2. Commit one transaction to the table's log, with the files and the snapshot's number. Skip this
+   step if the log contains the number already.
+3. Write the ledger and sync it. Then remove the staged names.
 
-After a crash all steps are repeated. The log is authoritative; the ledger only saves reading it.
+After a crash, the committer repeats all steps. The log decides whether a snapshot is published.
+The ledger only makes this check faster.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ __all__ = ["LakeCommitter", "LakeOverwriteCommitter", "LakeUpsertCommitter"]
 
 
 class _ThroughLog(TableCommitter):
-    """The base of the committers, whose tables have logs."""
+    """The base class of committers for tables that have logs."""
 
     def settle(self) -> None:
-        """Do nothing: a swap that was begun is not part of the table until the log has it."""
+        """Do nothing: readers use the log, which never shows an incomplete replacement."""
 
 
 class LakeCommitter(_ThroughLog):
-    """Appends rows.
+    """Publishes snapshots by appending their rows to a table.
 
     Arguments:
-        table: where the rows go.
-        log: of the table.
+        table: the table that receives the rows.
+        log: the log of the table.
     """
 
     def __init__(self, table: LakeTable, log: TableLog[Any]) -> None:
@@ -52,7 +54,7 @@ class LakeCommitter(_ThroughLog):
         self._log = log
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Append files that are not known to be published."""
+        """Append the staged files of snapshots that are not in the table's log yet."""
         snapshot = _snapshot_of(committables)
 
         def files(since: int) -> list[NewFile]:
@@ -65,11 +67,11 @@ class LakeCommitter(_ThroughLog):
 
 
 class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
-    """Collects output, and replaces all rows with it at the end of the job.
+    """Collects output, and replaces all rows of a table with it at the end of the job.
 
     Arguments:
-        table: where the rows go.
-        log: of the table.
+        table: the table whose rows are replaced.
+        log: the log of the table.
     """
 
     def __init__(self, table: LakeTable, log: TableLog[Any]) -> None:
@@ -77,10 +79,11 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
         self._log = log
 
     def finish(self, lineage: str, uid: str) -> None:
-        """Replace all rows with the collected output; do nothing the second time.
+        """Replace all rows of the table with the collected output, unless this was done before.
 
         Raises:
-            JobError: as `commit`.
+            JobError: if a collected file is lost, the table was replaced by another one, or the
+                table cannot be written.
         """
         tag = sink_tag(lineage, uid)
         path = self.ledger(tag)
@@ -100,7 +103,7 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
             self._swap(SinkSnapshot(lineage, uid, max(1, ledger.committed)), path, ledger)
 
     def settled(self, path: Path) -> Ledger:
-        """Return the ledger as it is: only `finish` swaps, also after a crash."""
+        """Return the ledger. A replacement that was begun is completed by `finish` only."""
         return Ledger.read(path)
 
     def _swap(self, snapshot: SinkSnapshot, path: Path, ledger: Ledger) -> None:
@@ -116,12 +119,12 @@ class LakeOverwriteCommitter(_ThroughLog, OverwriteCommitter):
 
 
 class LakeUpsertCommitter(_ThroughLog, UpsertCommitter):
-    """Applies changes by key.
+    """Publishes upserts: replaces and deletes rows of a table by key.
 
     Arguments:
-        table: where the rows go.
-        log: of the table.
-        keys: columns that identify a row.
+        table: the table that is changed.
+        log: the log of the table.
+        keys: the names of the columns that identify a row.
     """
 
     def __init__(self, table: LakeTable, log: TableLog[Any], keys: tuple[str, ...]) -> None:
@@ -130,7 +133,7 @@ class LakeUpsertCommitter(_ThroughLog, UpsertCommitter):
         self._key_columns = keys
 
     def publish(self, committables: list[Committable], ledger: Ledger, path: Path) -> None:
-        """Apply changes, in the order of snapshots."""
+        """Apply the staged changes of all snapshots that are not in the table's log yet."""
         snapshot = _snapshot_of(committables)
         self._log.upsert(
             snapshot,
@@ -147,10 +150,10 @@ def _snapshot_of(committables: list[Committable]) -> SinkSnapshot:
 
 
 def _touched(table: Table, path: Path) -> NewFile:
-    """Return a file of the table, with the current time as its time of change.
+    """Set a file's modification time to the current time, and describe the file for the log.
 
-    Tools that clean a table's folder remove old files that the log does not name. These files may
-    have been staged long before the job was resumed.
+    Tools that clean a table's folder remove old files that the log does not name. Without a new
+    time they could remove a file that was staged long before the job was resumed.
     """
     os.utime(path)
     folder = path.parent.relative_to(table.location / table.data).as_posix()

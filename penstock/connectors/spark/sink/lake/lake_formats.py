@@ -1,7 +1,7 @@
-"""Create the log, the writer and the committer for a table, by its format.
+"""Create the log, the writer and the committer for a Delta or Iceberg table.
 
-The packages deltalake and pyiceberg are optional, and a worker does without them. So the modules
-that use them are imported only when a table of their format is opened.
+The packages deltalake and pyiceberg are optional. So a module that uses one of them is imported
+only when a table of its format is opened.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ __all__ = ["create_committer", "create_writer", "open_log"]
 
 
 def open_log(table: LakeTable) -> TableLog[Any]:
-    """Return the log of a table."""
+    """Create the object that performs transactions in the log of a table.
+
+    Raises:
+        TypeError: if the table has an unknown format.
+    """
     match table:
         case DeltaLakeTable():
             from penstock.connectors.spark.sink.lake.delta_log import DeltaLog
@@ -48,11 +52,11 @@ def create_writer(
     """Create the writer that stages rows for a table.
 
     Arguments:
-        table: where the rows go.
-        context: of the writer.
-        mode: of the sink.
-        keys: of the sink, for "upsert".
-        is_delete: of the sink, for "upsert".
+        table: the table that receives the rows.
+        context: the context of the writer.
+        mode: the sink's mode: "append", "overwrite" or "upsert".
+        keys: the sink's key columns, for "upsert".
+        is_delete: the sink's function that returns whether a record deletes a row, for "upsert".
     """
     if isinstance(table, IcebergTable):
         if mode == "upsert":
@@ -67,9 +71,9 @@ def create_committer(table: LakeTable, mode: str, keys: tuple[str, ...]) -> Comm
     """Create the committer that publishes staged rows of a table.
 
     Arguments:
-        table: where the rows go.
-        mode: of the sink.
-        keys: of the sink, for "upsert".
+        table: the table that receives the rows.
+        mode: the sink's mode: "append", "overwrite" or "upsert".
+        keys: the sink's key columns, for "upsert".
     """
     log = open_log(table)
     if mode == "upsert":

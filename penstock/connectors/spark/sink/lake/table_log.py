@@ -1,11 +1,11 @@
-"""Define what a sink needs of a table format that has a log of its own.
+"""Define the interface between a sink and a table format that has a log.
 
-A transaction in the log publishes one snapshot of a sink and carries the snapshot's number. Each
-try reads the newest state of the table, looks up the sink's newest number in it, and commits on
-top of exactly that state. If two committers publish the same snapshot, one of them fails, reads
-the table again and finds that the snapshot is published.
+A transaction in the log publishes one snapshot of a sink, and records the snapshot's number. Each
+attempt reads the newest state of the table, with the number of the sink's newest snapshot. The
+commit succeeds only if the table still has this state. If two committers publish the same
+snapshot, one of them fails. It then reads the table again and finds the snapshot in the log.
 
-Nothing here depends on Delta or Iceberg.
+This module does not depend on Delta or Iceberg.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from penstock.dataflow.errors import JobError
 
 __all__ = ["ConflictError", "LakeTable", "NewFile", "SinkSnapshot", "TableLog"]
 
-#: A state of a table that was read.
+#: The type of a table's state, as one format represents it.
 State = TypeVar("State")
 
-#: Number of attempts at a transaction while others commit at the same time. There is no pause
-#: between them: an attempt fails because another commit succeeded, and a pause would admit more.
+#: The maximum number of attempts to commit a transaction. There is no pause between attempts. An
+#: attempt fails because another writer has committed, and a pause would allow more such commits.
 _ATTEMPTS = 60
 
 
 class ConflictError(Exception):
-    """Another writer has committed to the table since it was read."""
+    """Raised if another writer has committed to the table since its state was read."""
 
 
 @dataclass(frozen=True)
 class SinkSnapshot:
-    """A snapshot of a sink that is to be published.
+    """A snapshot of a sink, to be published in a table.
 
     Arguments:
-        lineage, uid: the line of snapshots and the sink.
-        number: of the snapshot.
+        lineage: the line of snapshots.
+        uid: the uid of the sink.
+        number: the number of the snapshot.
     """
 
     lineage: str
@@ -53,17 +54,17 @@ class SinkSnapshot:
 
     @property
     def tag(self) -> str:
-        """Return a short name of the sink in its line of snapshots."""
+        """Return a short name that identifies the sink and its line of snapshots."""
         return sink_tag(self.lineage, self.uid)
 
 
 @dataclass(frozen=True)
 class NewFile:
-    """A Parquet file in the table's folder that the log is to name.
+    """A Parquet file in the table's folder that a transaction adds to the log.
 
     Arguments:
-        path: of the file.
-        folder: of its partition, `a=1/b=x` as `partition_folder` writes it; "" if it has none.
+        path: the path of the file.
+        folder: the folder of the file's partition, such as `a=1/b=x`; "" without partitions.
     """
 
     path: Path
@@ -72,25 +73,25 @@ class NewFile:
 
 @dataclass(frozen=True)
 class LakeTable(Table, ABC):
-    """A table of a format with a log; plain data, like any `Table`."""
+    """The description of a table whose format has a log, as plain data."""
 
     @abstractmethod
     def require_mode(self, mode: str) -> None:
         """Check that the table can be written in a mode of the sink.
 
         Raises:
-            GraphError: if not, with the reason.
+            GraphError: if the table cannot be written in this mode.
         """
 
 
 class TableLog(ABC, Generic[State]):
-    """The log of a table.
+    """Publishes snapshots of a sink by transactions in the log of one table.
 
-    Functions create the output to be published. They are called once the log is known not to have
-    the snapshot, and again after a conflict. Their argument is the newest snapshot in the log.
+    The caller passes a function that creates the output. `TableLog` calls the function only if the
+    log does not contain the snapshot. After a conflict it calls the function again.
 
     Arguments:
-        table: the table.
+        table: the description of the table.
     """
 
     def __init__(self, table: LakeTable) -> None:
@@ -102,16 +103,17 @@ class TableLog(ABC, Generic[State]):
         staged_for: Sequence[dict[str, Any]],
         files: Callable[[int], list[NewFile]],
     ) -> None:
-        """Add files to the table, unless its log has the snapshot.
+        """Add files to the table, unless the log contains the snapshot already.
 
         Arguments:
             snapshot: the snapshot to publish.
-            staged_for: identities of the table that the files were staged for.
-            files: returns the files of the snapshots after the given one.
+            staged_for: the table's identities that are recorded with the staged files.
+            files: a function that returns the files to add. Its argument is the number of the
+                newest snapshot in the log. It returns the files of all later snapshots.
 
         Raises:
-            JobError: if the table is another one now, cannot be written any more or cannot be
-                reached.
+            JobError: if another table has taken this table's place, or the table cannot be
+                written exactly once any more, or its catalog cannot be read.
         """
         self._once(
             snapshot, staged_for, lambda state, since: self._append(state, snapshot, files(since))
@@ -123,15 +125,15 @@ class TableLog(ABC, Generic[State]):
         staged_for: Sequence[dict[str, Any]],
         files: Callable[[], list[NewFile]],
     ) -> None:
-        """Replace all rows with files, unless the log has the snapshot.
+        """Replace all files of the table, unless the log contains the snapshot already.
 
         Arguments:
             snapshot: the snapshot to publish.
-            staged_for: as for `append`.
-            files: returns the files.
+            staged_for: the table's identities that are recorded with the staged files.
+            files: a function that returns the new files.
 
         Raises:
-            JobError: as `append`.
+            JobError: in the same cases as `append`.
         """
         self._once(snapshot, staged_for, lambda state, _: self._overwrite(state, snapshot, files()))
 
@@ -142,17 +144,18 @@ class TableLog(ABC, Generic[State]):
         changes: Callable[[int], pa.Table],
         keys: tuple[str, ...],
     ) -> None:
-        """Apply changes by key, unless the log has the snapshot.
+        """Replace and delete rows by key, unless the log contains the snapshot already.
 
         Arguments:
             snapshot: the snapshot to publish.
-            staged_for: as for `append`.
-            changes: returns the last change of each key in the snapshots after the given one, with
-                a column `DELETED`.
-            keys: columns that identify a row.
+            staged_for: the table's identities that are recorded with the staged files.
+            changes: a function that returns the last change of each key. Its argument is the
+                number of the newest snapshot in the log. Only changes of later snapshots are
+                returned. The boolean column `DELETED` is true if the row is to be deleted.
+            keys: the names of the columns that identify a row.
 
         Raises:
-            JobError: as `append`.
+            JobError: in the same cases as `append`.
         """
         self._once(
             snapshot,
@@ -201,36 +204,37 @@ class TableLog(ABC, Generic[State]):
         """Open the newest state of the table.
 
         Raises:
-            JobError: if there is no such table, or it can't be written exactly once any more.
+            JobError: if the table does not exist, can't be read, or can't be written exactly once
+                any more.
         """
 
     @abstractmethod
     def _identity(self, state: State) -> dict[str, Any]:
-        """Return the present identity of the table; see `Table.identity`."""
+        """Return the identity of the table in the given state; see `Table.identity`."""
 
     @abstractmethod
     def _recorded(self, state: State, snapshot: SinkSnapshot) -> int:
-        """Return the newest snapshot of this sink in the log; 0 if there is none."""
+        """Return the number of the sink's newest snapshot in the log, or 0 if there is none."""
 
     @abstractmethod
     def _make_durable(self, state: State, snapshot: SinkSnapshot) -> None:
-        """Sync the commit of a snapshot, whose own sync a crash may have prevented."""
+        """Sync the commit of a published snapshot. A crash may have prevented this before."""
 
     @abstractmethod
     def _append(self, state: State, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
-        """Commit on top of this state, durably, with the number of the snapshot.
+        """Add files to the table in one durable commit, with the number of the snapshot.
 
         Raises:
-            ConflictError: if the table has another state by now. Then nothing was committed, or
-                the next attempt finds it in the log.
+            ConflictError: if the state of the table has changed, or the result of the commit is
+                unknown. The next attempt finds out whether the log contains the snapshot.
         """
 
     @abstractmethod
     def _overwrite(self, state: State, snapshot: SinkSnapshot, files: list[NewFile]) -> None:
-        """Commit as `_append` does, and remove all existing rows."""
+        """Replace all files of the table in one durable commit; raise the errors of `_append`."""
 
     @abstractmethod
     def _upsert(
         self, state: State, snapshot: SinkSnapshot, changes: pa.Table, keys: tuple[str, ...]
     ) -> None:
-        """Commit as `_append` does; replace rows by key, and remove deleted ones."""
+        """Replace and delete rows by key in one durable commit; raise the errors of `_append`."""

@@ -1,8 +1,8 @@
-"""Find the Delta or Iceberg table of a name.
+"""Find a Delta or Iceberg table by its name.
 
-Spark provides only its settings and the entry of its catalog; the table itself is read without
-Spark. `DESCRIBE TABLE EXTENDED` is used in the form that returns rows, which works for tables of
-every kind.
+Spark provides its settings and the catalog's entry for the table. The table itself is read without
+Spark. `DESCRIBE TABLE EXTENDED` is used without `AS JSON`, because the form that returns rows works
+for all kinds of tables.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def find_table(name: str, iceberg_catalog: Mapping[str, str] | None = None) -> LakeTable | None:
-    """Return the Delta or Iceberg table of a name, if it needs no session.
-
-    None is returned for all other names.
+    """Find a Delta or Iceberg table by its name, without a Spark session.
 
     Arguments:
-        name: as in SQL. ``delta.`/path` `` is a Delta table.
-        iceberg_catalog: how pyiceberg reaches the catalog that the name begins with.
+        name: the name of the table, as in SQL. ``delta.`/path` `` is a Delta table.
+        iceberg_catalog: the settings with which pyiceberg connects to the Iceberg catalog. The
+            first part of the name is the name of the catalog.
+
+    Returns:
+        The table, or None if only a Spark session can find it.
 
     Raises:
-        GraphError: if there is no such table, it can't be written exactly once, or a package is
+        GraphError: if the table does not exist, it can't be written exactly once, or a package is
             missing.
     """
     parts = _parts(name)
@@ -59,10 +61,11 @@ def find_table(name: str, iceberg_catalog: Mapping[str, str] | None = None) -> L
 
 
 def find_table_in_session(session: SparkSession, name: str) -> LakeTable | None:
-    """Return the Delta or Iceberg table of a name in a session; None if it is neither.
+    """Find a table by its name in a Spark session, or return None for other formats.
 
     Raises:
-        GraphError: as `find_table`.
+        GraphError: if the Delta or Iceberg table can't be written exactly once, its catalog can't
+            be used through pyiceberg, or a package is missing.
     """
     parts = _parts(name)
     catalog = str(session.catalog.currentCatalog())
@@ -90,7 +93,7 @@ def find_table_in_session(session: SparkSession, name: str) -> LakeTable | None:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the parts of a name in SQL, without quotes."""
+    """Split an SQL name at its dots, and remove the quotes of each part."""
     parts = []
     for quoted, plain in _PART.findall(name):
         parts.append(quoted.replace("``", "`") if quoted else plain.strip())
@@ -98,16 +101,17 @@ def _parts(name: str) -> list[str]:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
-    require_jvm(session)  # some settings are only in the JVM
+    require_jvm(session)  # some settings can be read only through the JVM
     return dict(session.sparkContext.getConf().getAll()) | dict(session.conf.getAll)
 
 
 def _facts(session: SparkSession, name: str) -> dict[str, str]:
-    """Return the catalog's details of a table, without columns; none if it is missing."""
+    """Return the catalog's details of a table; an empty dict if Spark cannot describe it."""
     try:
         rows = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     except Exception:
-        return {}  # the caller looks the table up again, and reports the error
+        # The caller looks the table up again, and reports the error.
+        return {}
     facts: dict[str, str] = {}
     details = False
     for key, value, *_ in rows:
