@@ -87,6 +87,9 @@ class Aims:
             os.link(written, self._folder / f"{index}.json")
         except FileExistsError:
             return  # another process was there first
+        finally:
+            # Both names are of one file: written again, the file of the strike would be empty.
+            written.unlink()
         os.kill(pid, signal.SIGKILL)
 
     # ---- in a worker
