@@ -100,12 +100,12 @@ def spark_session(
 
 
 def session_lives(spark: SparkSession) -> bool:
-    """Return whether a Spark session can be used: its JVM runs, and nobody stopped it."""
+    """Return whether a Spark session can be used: its JVM runs, and no one stopped it."""
     return context_lives(spark.sparkContext)
 
 
 def context_lives(context: SparkContext) -> bool:
-    """Return whether a Spark context can be used: its JVM runs, and nobody stopped it.
+    """Return whether a Spark context can be used: its JVM runs, and no one stopped it.
 
     All sessions of a process share one context.
     """
