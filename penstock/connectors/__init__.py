@@ -1,8 +1,9 @@
-"""Sources and sinks: collections, numbers, generators, iterables, files, sockets.
+"""Sources and sinks for collections, numbers, generators, iterables, files and sockets.
 
-They implement the contracts of `penstock.dataflow.source` and `penstock.dataflow.sink`, and do not
-know processes, channels or snapshots. Start reading in `collection.py`, the smallest source, then
-in `file_source.py` and `file_sink.py`. `docs/connectors.md` is the guide for users.
+They implement the interfaces of `penstock.dataflow.source` and `penstock.dataflow.sink`. They do
+not depend on processes or channels. To learn the code, read `collection.py` first, because it is
+the smallest source. Then read `file_source.py` and `file_sink.py`. `docs/connectors.md` is the
+guide for users.
 """
 
 from __future__ import annotations

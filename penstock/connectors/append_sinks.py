@@ -1,7 +1,7 @@
 """Sinks that emit records at once: to standard output, or to a function.
 
-They cannot take back records, so they are *at least once*: after a recovery, records behind the
-restored snapshot are emitted again. `file_sink.py` has a sink that stages its output.
+These sinks cannot take back a record. So they are *at least once*: after a recovery, the records
+after the restored snapshot are emitted again. The sink in `file_sink.py` is exactly once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ __all__ = ["FunctionSink", "PrintSink"]
 
 
 class PrintSink(Sink):
-    """Print `str(record)` as a line, at least once.
+    """Prints each record as a line, at least once. (Flink: `print()`.)
 
-    Like Flink's `print()`: with a parallelism above 1, a line begins with the number of the
-    subtask, counted from 1: `3> record`. With a prefix it begins `prefix:3> ` or `prefix> `.
+    A line contains `str(record)`. If the parallelism is above 1, the line begins with the number of
+    the subtask, counted from 1: `3> record`. With the prefix `a`, this line is `a:3> record`. With
+    the prefix `a` and parallelism 1, it is `a> record`.
 
     Arguments:
-        prefix: put before each line.
-        stderr: print to standard error instead of standard output.
+        prefix: a text at the beginning of each line, or None.
+        stderr: whether to print to standard error instead of standard output.
     """
 
     def __init__(self, prefix: str | None = None, *, stderr: bool = False) -> None:
@@ -33,7 +34,7 @@ class PrintSink(Sink):
         self.stderr = stderr
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Return a writer with the prefix of its subtask."""
+        """Return a writer that prints the prefix and the subtask's number before each record."""
         words = [] if self.prefix is None else [self.prefix]
         if context.parallelism > 1:
             words.append(str(context.subtask + 1))
@@ -41,7 +42,10 @@ class PrintSink(Sink):
 
 
 class _PrintWriter(SinkWriter):
-    """Write each batch at once, so that the lines of several tasks do not mix."""
+    """Prints the records of one subtask.
+
+    It writes each batch in one call, so that lines of different tasks do not mix.
+    """
 
     def __init__(self, start: str, stderr: bool) -> None:
         self._start = start
@@ -60,22 +64,23 @@ class _PrintWriter(SinkWriter):
         self.flush()
 
     def _stream(self) -> TextIO:
-        # Looked up for each batch, because a redirection of the output replaces the stream.
+        # The stream is looked up for each batch, because user code may replace `sys.stdout`.
         return sys.stderr if self._stderr else sys.stdout
 
 
 class FunctionSink(Sink):
-    """Call a function with every record, in the task, **at least once**.
+    """Calls a function with every record, **at least once**.
 
-    The function must return promptly, because records wait for it. After a recovery it may be
-    called again with the same record, so it should be idempotent.
+    The task itself calls the function, so a slow function delays all records. After a recovery the
+    function may be called again with the same record, so it should be idempotent.
 
     Arguments:
-        function: called as `function(record)`; or an object with `invoke(record)` and,
-            optionally, `open(context)` with a `SinkContext` and `close()`, as in `SinkFunction`.
+        function: a function of one record, or an object with a method `invoke(record)`. Such an
+            object may also have `open(context)`, which gets a `SinkContext`, and `close()`. The
+            methods have the same meaning as in `SinkFunction`.
 
     Raises:
-        GraphError: if it is neither.
+        GraphError: if the argument is not callable and has no method `invoke`.
     """
 
     def __init__(self, function: Any) -> None:
@@ -87,12 +92,12 @@ class FunctionSink(Sink):
         self.function = function
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Return a writer that calls the function, and call an object's `open`."""
+        """Return a writer that calls the function; call the method `open` if there is one."""
         return FunctionWriter(self.function, context)
 
 
 class SinkContext(WriterContext):
-    """Describe to a sink function's `open` where it runs, also by PyFlink's names."""
+    """Describes the subtask to a sink function's `open`. It also has PyFlink's method names."""
 
     def get_task_name(self) -> str:
         """Return the name of the operator."""
@@ -108,11 +113,11 @@ class SinkContext(WriterContext):
 
 
 class FunctionWriter(SinkWriter):
-    """Call a function for each record.
+    """Calls a function with each record of one subtask.
 
     Arguments:
-        function: see `FunctionSink`.
-        context: passed to the object's `open`.
+        function: the function or object; see `FunctionSink`.
+        context: the description of the subtask, which the object's `open` gets.
     """
 
     per_record: Callable[[Any], object]
@@ -124,11 +129,11 @@ class FunctionWriter(SinkWriter):
             function.open(SinkContext(*astuple(context)))
 
     def write(self, batch: list[Any]) -> None:
-        """Call the function with each record in order."""
+        """Call the function with each record of the batch, in order."""
         for record in batch:
             self.per_record(record)
 
     def close(self) -> None:
-        """Call the object's `close` if there is one."""
+        """Call the object's method `close` if it has one."""
         if hasattr(self._function, "invoke") and hasattr(self._function, "close"):
             self._function.close()

@@ -1,8 +1,9 @@
-"""Sources over a list of records and over a range of numbers.
+"""Sources that read a list of records, or a range of numbers.
 
-Both are cut into index ranges, a few for each reader, which are assigned in order. With
-parallelism 1 there is one range, and the order is kept. The records of a collection are part of
-the source object, so it is for small inputs and tests. Large inputs belong into files.
+Both sources divide their input into index ranges, a few for each reader. The ranges are assigned in
+order. With parallelism 1 there is only one range, so the order of the records is kept. The source
+object contains all records of a collection. So use collections only for small inputs and tests,
+and put large inputs into files.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ from penstock.dataflow.source import (
 
 __all__ = ["CollectionSource", "SequenceSource"]
 
-# There are more ranges than readers, so that a slow reader takes fewer of them. A request for a
-# very small range would cost more than its records.
+# There are more ranges than readers, so that a slow reader gets fewer of them. But a range is not
+# made very small, because requesting it would take more time than reading its records.
 _RANGES_PER_READER = 4
 _SMALLEST_EXTRA_RANGE = 65_536
 
 
 class CollectionSource(Source):
-    """Read the records of a collection.
+    """Reads the records of a collection.
 
-    The position is an index. A job must be resumed with the same collection.
+    The position is the index of the next record. A job must be resumed with the same collection.
 
     Arguments:
-        records: an iterable that ends. It is copied into a list at once.
+        records: a finite iterable. The constructor copies its records into a list.
+
+    Raises:
+        GraphError: if `records` is not an iterable.
     """
 
     def __init__(self, records: Iterable[Any]) -> None:
@@ -48,11 +52,11 @@ class CollectionSource(Source):
         self.records = list(records)
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return an enumerator of index ranges of about equal length."""
+        """Return an enumerator that assigns index ranges of about equal length."""
         return ListEnumerator(_ranges(0, len(self.records), parallelism))
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader that slices the list."""
+        """Return a reader that reads slices of the list."""
         del context
         return _RangeReader(self._slice, lambda: len(self.records))
 
@@ -61,21 +65,21 @@ class CollectionSource(Source):
 
 
 class SequenceSource(Source):
-    """Read the whole numbers from `start` to `end`, both included.
+    """Reads the whole numbers from `start` to `end`, including both.
 
     The position is the next number.
 
     Arguments:
         start: the first number.
-        end: the last number; not below `start`.
+        end: the last number, which must not be below `start`.
 
     Raises:
-        GraphError: if a limit is not a whole number of 64 bits, or `end` is below `start`.
+        GraphError: if `start` or `end` is not a whole number of 64 bits, or `end` is below `start`.
     """
 
     def __init__(self, start: int, end: int) -> None:
         for number in (start, end):
-            # One more than `end` must also fit, since it is a position in snapshots.
+            # The position after the last number is `end + 1`. It must also have at most 64 bits.
             if type(number) is not int or not -(2**63) <= number < 2**63 - 1:
                 raise GraphError(
                     f"a number sequence needs whole numbers of 64 bits, not {number!r}"
@@ -86,21 +90,22 @@ class SequenceSource(Source):
         self.end = end
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return an enumerator of ranges of about equal length."""
+        """Return an enumerator that assigns ranges of numbers of about equal length."""
         return ListEnumerator(_ranges(self.start, self.end + 1, parallelism))
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader that counts."""
+        """Return a reader that returns the numbers of a range."""
         del context
         return _RangeReader(lambda start, stop: list(range(start, stop)), None)
 
 
 class _RangeReader(SourceReader):
-    """Read ranges by slices.
+    """Reads the records of index ranges.
 
     Arguments:
-        slice: returns the records from a first index up to, but without, a second one.
-        length: returns the number of records, to notice a collection that has become shorter.
+        slice: a function of (start, stop) that returns the records `start <= index < stop`.
+        length: a function that returns the number of records of the collection, or None. The reader
+            raises an error if a resumed job has a shorter collection than before.
     """
 
     def __init__(
@@ -127,7 +132,7 @@ class _RangeReader(SourceReader):
 
 
 def _ranges(start: int, stop: int, parallelism: int) -> list[Split]:
-    """Cut `start <= number < stop` into splits of about equal length."""
+    """Divide the range `start <= number < stop` into splits of about equal length."""
     length = stop - start
     count = parallelism
     if parallelism > 1:

@@ -1,8 +1,8 @@
-"""An enumerator that assigns each split to a fixed subtask.
+"""A split enumerator that assigns each split to a fixed subtask.
 
-`ListEnumerator` assigns the next split to the first task that asks. That is right for files and
-ranges, because a fast task should read more of them. It is wrong for splits that belong to one
-subtask each.
+`ListEnumerator` assigns the next split to whichever subtask requests one first. This suits files
+and ranges, because a fast subtask then reads more of them. It does not suit sources that have one
+split for each subtask. Such sources use `SubtaskEnumerator`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ __all__ = ["SubtaskEnumerator"]
 
 
 class SubtaskEnumerator(SplitEnumerator):
-    """Assign split *i* to subtask *i*; after rescaling, *i* modulo the parallelism.
+    """Assigns split *i* to subtask *i* modulo the parallelism.
+
+    At first there is one split for each subtask. After rescaling, a subtask may get several splits,
+    or none.
 
     Arguments:
-        payloads: the payload of each split, by index.
-        parallelism: number of readers.
+        payloads: the payloads of the splits, in the order of the splits' indices.
+        parallelism: the number of readers.
     """
 
     def __init__(self, payloads: Sequence[Any], parallelism: int) -> None:
@@ -28,16 +31,16 @@ class SubtaskEnumerator(SplitEnumerator):
         self._parallelism = parallelism
 
     def next_split(self, subtask: int) -> Split | None:
-        """Return the first split of this subtask that is left."""
+        """Return the next unassigned split of a subtask, or None if there is none."""
         for index in sorted(self._left):
             if index % self._parallelism == subtask:
                 return Split(str(index), self._left.pop(index))
         return None
 
     def snapshot(self) -> Any:
-        """Return the splits that are left, with their indices."""
+        """Return the unassigned splits as a list of [index, payload]."""
         return [[index, payload] for index, payload in sorted(self._left.items())]
 
     def restore(self, state: Any) -> None:
-        """Restore the splits that were left."""
+        """Replace the unassigned splits by those of a snapshot."""
         self._left = dict(state)

@@ -1,9 +1,12 @@
-r"""Read one file, or a range of it, from a position, for `FileSource`.
+r"""Read a file, or a byte range of a file, from a position, for `FileSource`.
 
-There are three cursors. Plain line formats are read in chunks that end at a line end, and each
-chunk is decoded and split at once; the position is a byte offset. Compressed lines and CSV cannot
-be entered in the middle. Their position is a number of lines or rows, which a resumed job skips,
-in pieces so that the task is not held up. A cursor holds at most one chunk in memory.
+* `LineCursor` reads a plain file of lines in chunks. A chunk ends at a line end, and all its lines
+  are decoded and split together. The position is a byte offset.
+* `GzipLineCursor` and `CsvCursor` cannot start in the middle of a file. Their position is a number
+  of lines or rows. A resumed job reads and skips these lines or rows first. Each call of `read`
+  skips only a limited number of them, so that a long skip does not delay barriers.
+
+A cursor holds at most one chunk of a file in memory.
 """
 
 from __future__ import annotations
@@ -31,23 +34,24 @@ _SKIP = 65_536
 
 
 class Cursor(Protocol):
-    """Read one file from a position."""
+    """The interface of the classes that read one file from a position."""
 
     def read(self, max_records: int) -> Read:
-        """Return the next records."""
+        """Return at most `max_records` records, and the position after them."""
 
     def close(self) -> None:
         """Close the file."""
 
 
 class LineCursor:
-    """Read the lines that start in a byte range of a plain file.
+    """Reads the lines that start in a byte range of a plain file.
 
     Arguments:
-        path: the file.
-        format: format of a line.
-        start, end: the range, in bytes; a line belongs to it if its first byte does.
-        position: byte offset of the line to go on with; None is the first one.
+        path: the path of the file.
+        format: the format of the lines.
+        start, end: the range of byte offsets, `start <= offset < end`. The cursor reads a line if
+            the offset of the line's first byte is in the range.
+        position: the byte offset of the next line to read. None means the first line of the range.
     """
 
     def __init__(
@@ -61,14 +65,15 @@ class LineCursor:
         if position is None:
             position = start
             if start > 0:
-                # From the byte before: if that is a line end, a line starts right at `start`.
+                # Skip the rest of the line that contains the byte before `start`. If that byte is a
+                # line end, the first line of the range starts exactly at `start`.
                 self._file.seek(start - 1)
                 position = start - 1 + len(self._file.readline())
         self._file.seek(position)
         self._position = position
 
     def read(self, max_records: int) -> Read:
-        """Return the records of whole lines."""
+        """Return the records of the next lines, and the byte offset after these lines."""
         if self._position >= self._end:
             return Read([], self._position, finished=True)
         data = self._next_lines(max_records)
@@ -88,7 +93,7 @@ class LineCursor:
         self._file.close()
 
     def _next_lines(self, max_records: int) -> bytes:
-        """Return the bytes of whole lines, of one at least and of `max_records` at most."""
+        """Return the bytes of the next lines: at least one line, and at most `max_records`."""
         wanted = int(self._line_bytes * max_records)
         size = min(max(wanted, _SMALLEST_CHUNK), _LARGEST_CHUNK, self._end - self._position)
         data = self._file.read(size)
@@ -105,7 +110,8 @@ class LineCursor:
             data = data[: len(data) - len(rest)]
             self._file.seek(self._position + len(data))
             count = max_records
-        # A little less than the average, so that the rest of a chunk is rarely read twice.
+        # The next chunk is sized by a little less than the average length of a line. So it rarely
+        # contains more than `max_records` lines, which would have to be read again.
         self._line_bytes = 0.9 * len(data) / count
         return data
 
@@ -114,12 +120,12 @@ class LineCursor:
 
 
 class GzipLineCursor:
-    """Read the lines of a gzip file.
+    """Reads the lines of a gzip file.
 
     Arguments:
-        path: the file.
-        format: format of a line.
-        position: number of lines to skip.
+        path: the path of the file.
+        format: the format of the lines.
+        position: the number of lines to skip, or None to read from the first line.
     """
 
     def __init__(self, path: Path, format: LineFormat, position: int | None) -> None:
@@ -130,7 +136,7 @@ class GzipLineCursor:
         self._file = _open(path)
 
     def read(self, max_records: int) -> Read:
-        """Return records, or none while lines are still skipped."""
+        """Return the next records, or an empty list while lines are being skipped."""
         try:
             if self._skipped < self._position:
                 self._skipped += _skip(self._path, self._file, self._skipped, self._position)
@@ -160,12 +166,12 @@ class GzipLineCursor:
 
 
 class CsvCursor:
-    """Read the rows of a CSV file, compressed or not.
+    """Reads the rows of a CSV file, which may be compressed with gzip.
 
     Arguments:
-        path: the file.
-        format: format of a row.
-        position: number of rows to skip after the header.
+        path: the path of the file.
+        format: the format of the rows.
+        position: the number of rows to skip after the header, or None to read from the first row.
     """
 
     def __init__(self, path: Path, format: CsvRows, position: int | None) -> None:
@@ -182,7 +188,7 @@ class CsvCursor:
         self._width: int | None = None
 
     def read(self, max_records: int) -> Read:
-        """Return records, or none while rows are still skipped."""
+        """Return the next records, or an empty list while rows are being skipped."""
         try:
             if self._parse is None:
                 self._begin()
@@ -210,7 +216,11 @@ class CsvCursor:
         self._file.close()
 
     def _begin(self) -> None:
-        """Read the header, if there is one, and decide the names of the columns."""
+        """Read the header if the format has one, and determine the names of the columns.
+
+        Raises:
+            JobError: if the header differs from the format's `fields`, or names a column twice.
+        """
         names = None if self._format.fields is None else list(self._format.fields)
         if self._format.header:
             first = next(filter(None, self._rows), None)
@@ -241,7 +251,7 @@ class CsvCursor:
 
 
 def _open(path: Path) -> io.BufferedReader[Any]:
-    """Open a file for reading in order, uncompressed by its name."""
+    """Open a file for reading. Decompress it if its name ends in `.gz`."""
     raw: io.BufferedReader[Any] = io.BufferedReader(io.FileIO(path), _BUFFER_BYTES)
     if path.suffix != ".gz":
         return raw
@@ -249,7 +259,10 @@ def _open(path: Path) -> io.BufferedReader[Any]:
 
 
 class _GzipReader(io.BufferedReader):
-    """Buffer a gzip stream in C, because `GzipFile` finds lines in Python."""
+    """Reads lines from a gzip file with a buffer that is implemented in C.
+
+    `GzipFile` itself searches line ends in Python code, which is slower.
+    """
 
     def __init__(self, raw: io.BufferedReader[Any]) -> None:
         self._raw = raw
@@ -267,9 +280,16 @@ def _decode_lines(
     format: LineFormat,
     bad_bytes: Callable[[UnicodeDecodeError], JobError],
 ) -> list[str]:
-    r"""Split whole lines (the last may lack its end), decoding them at once.
+    r"""Return the lines in `data` as texts without line ends.
 
-    `str.splitlines` would split at `\x0b`, U+2028 and others as well.
+    `str.splitlines` is not used, because it also splits at other characters, such as `\x0b` and
+    U+2028.
+
+    Arguments:
+        data: the bytes of whole lines. The last line of a file may lack its line end.
+        position: 0 at the beginning of a file, where a byte order mark is skipped.
+        format: the format of the lines.
+        bad_bytes: a function that returns the error to raise if `data` cannot be decoded.
     """
     if position == 0 and format.encoding == "utf-8":
         data = data.removeprefix(codecs.BOM_UTF8)
@@ -279,7 +299,8 @@ def _decode_lines(
         text = data.decode(format.encoding, format.errors)
     except UnicodeDecodeError as error:
         raise bad_bytes(error) from error
-    # A last line without an end is given one, which it shares with a "\r" before it.
+    # Add the line end that the last line of a file may lack. Then a "\r" at the end of the file is
+    # part of a line end, too, and is removed below.
     if not data.endswith(b"\n"):
         text += "\n"
     if "\r" in text:
@@ -288,7 +309,19 @@ def _decode_lines(
 
 
 def _skip(path: Path, lines: Iterable[Any], skipped: int, position: int) -> int:
-    """Skip lines before `position`, at most a piece, and return their number."""
+    """Skip the next lines or rows of a file, and return how many were skipped.
+
+    One call skips at most `_SKIP` lines, so that it does not delay barriers.
+
+    Arguments:
+        path: the path of the file, for the error message.
+        lines: an iterator of the lines or rows.
+        skipped: the number of lines that earlier calls skipped.
+        position: the total number of lines to skip.
+
+    Raises:
+        JobError: if the file has fewer than `position` lines or rows.
+    """
     count = min(_SKIP, position - skipped)
     if next(islice(lines, count - 1, None), None) is None:
         raise JobError(
@@ -316,7 +349,7 @@ def _bad_line(path: Path, place: str, format: LineFormat, line: str) -> JobError
 
 
 def _first_bad(format: LineFormat, lines: list[str]) -> int:
-    """Return the index of the first line that cannot be parsed by itself."""
+    """Return the index of the first line that cannot be parsed, or 0 if each line can be."""
     for index, line in enumerate(lines):
         try:
             format.parse([line])

@@ -1,7 +1,7 @@
-"""Formats of `FileSource` and `FileSink`: lines of text, JSON lines, CSV.
+"""The formats of `FileSource` and `FileSink`: lines of text, JSON lines, and CSV.
 
-A format turns decoded text into records, and records into bytes. `file_cursors.py` opens files
-and keeps positions. A user's own format is a subclass of `LineFormat`.
+A format converts decoded text to records, and records to bytes. It does not open files;
+`file_cursors.py` does. Users define their own formats as subclasses of `LineFormat`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ __all__ = ["CsvRows", "FileFormat", "JsonLines", "LineFormat", "TextLines"]
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat(ABC):
-    """Define how a file holds records.
+    """Defines how records are stored in a file.
 
     Arguments:
-        encoding: of the text. Line ends, commas and quotes must be single bytes in it, as in
-            ASCII: UTF-8, Latin-1 and most others, but not UTF-16. A byte order mark at the
-            beginning of a UTF-8 file is skipped.
-        errors: how to handle text that cannot be decoded or encoded, as for `bytes.decode`.
+        encoding: the name of the text encoding. It must encode line ends, commas and quotes as in
+            ASCII. UTF-8, Latin-1 and most other encodings do, but UTF-16 does not. A byte order
+            mark at the beginning of a UTF-8 file is skipped.
+        errors: the way to handle text that cannot be decoded or encoded, such as `strict` or
+            `replace`. `bytes.decode` has a parameter of the same name and meaning.
 
     Raises:
-        GraphError: if encoding or errors is unknown or unsuitable.
+        GraphError: if `encoding` or `errors` is unknown, or the encoding is not like ASCII.
     """
 
     extension: ClassVar[str]
@@ -47,7 +48,8 @@ class FileFormat(ABC):
             is_like_ascii = '\r\n,"'.encode(name) == b'\r\n,"'
         except LookupError as error:
             raise GraphError(f"a file format cannot be made: {error}") from None
-        # The mark is skipped on reading and never written, so both names mean the same.
+        # `utf-8-sig` and `utf-8` have the same effect here: a byte order mark is skipped when a
+        # file is read, and it is never written.
         name = "utf-8" if name == "utf-8-sig" else name
         if name != "utf-8" and not is_like_ascii:
             raise GraphError(
@@ -57,13 +59,18 @@ class FileFormat(ABC):
 
     @abstractmethod
     def create_encoder(self) -> Callable[[list[Any]], bytes]:
-        """Return the encoder of one file, which turns each batch into the bytes to append.
+        """Return a function that encodes batches of records for one file.
 
-        The encoder raises a `JobError` that shows the record if it cannot be written.
+        The function takes a batch, and returns the bytes to append to the file. If a record cannot
+        be encoded, it raises a `JobError` that shows this record.
         """
 
     def encode(self, text: str) -> bytes:
-        """Return text as bytes; raise a `JobError` if the encoding lacks a character."""
+        """Return the encoded bytes of a text.
+
+        Raises:
+            JobError: if the encoding does not contain a character of the text.
+        """
         try:
             return text.encode(self.encoding, self.errors)
         except UnicodeEncodeError as error:
@@ -76,23 +83,34 @@ class FileFormat(ABC):
 
 
 class LineFormat(FileFormat):
-    """Hold one record per line. Subclasses turn a line into a record and back."""
+    """The base class of formats that store one record per line.
+
+    A subclass defines `parse`, which converts lines to records, and `render`, which converts
+    records to lines. By default, `parse` returns the lines themselves.
+    """
 
     def parse(self, lines: list[str]) -> list[Any]:
-        """Return the records of lines without their ends; a line has one record or none.
+        """Return the records that the lines contain.
+
+        Arguments:
+            lines: the lines without their line ends. A line contains one record, or none.
 
         Raises:
-            ValueError: if a line is not valid. The lines are then tried one by one, so that the
-                error can name the place.
+            ValueError: if a line is not valid. The caller then parses the lines one by one to find
+                the invalid line, and raises a `JobError` that names it.
         """
         return lines
 
     @abstractmethod
     def render(self, batch: list[Any]) -> list[str]:
-        """Return records as lines without ends; the user sees any error that it raises."""
+        """Return one line for each record of a batch, without line ends.
+
+        If this method raises an exception, the job fails with a `JobError` that shows the
+        exception's message and the record.
+        """
 
     def create_encoder(self) -> Callable[[list[Any]], bytes]:
-        """Return an encoder that calls `render`."""
+        """Return a function that encodes the lines that `render` returns."""
         return self._encode_lines
 
     def _encode_lines(self, batch: list[Any]) -> bytes:
@@ -116,41 +134,45 @@ class LineFormat(FileFormat):
 
 @dataclass(frozen=True)
 class TextLines(LineFormat):
-    r"""Hold a record per line: a str without its line end.
+    r"""Stores one text per line.
 
-    Reading: lines end with `\n` only. One `\r` before it, or at the end of the file, is stripped.
-    Other separators (form feeds, U+2028 …) are part of the line. Empty lines are records.
-    Writing: `str(record)`. A record that contains a line end is refused.
+    A source reads each line as a str without its line end. Only `\n` ends a line. One `\r` before
+    the `\n`, or at the end of the file, is removed. Other separators, such as form feeds and
+    U+2028, are part of the line. An empty line is an empty record.
+
+    A sink writes `str(record)`. It raises a `JobError` if this text contains a line end.
 
     Arguments:
-        encoding: see `FileFormat`.
-        errors: see `FileFormat`.
+        encoding: the name of the text encoding; see `FileFormat`.
+        errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
     """
 
     extension = ".txt"
 
     def render(self, batch: list[Any]) -> list[str]:
-        """Return `str` of each record."""
+        """Return `str(record)` for each record."""
         return list(map(str, batch))
 
 
 @dataclass(frozen=True)
 class JsonLines(LineFormat):
-    """Hold one JSON value per line. Blank lines are skipped, and tuples become lists.
+    """Stores one JSON value per line.
+
+    Blank lines are skipped. A tuple is written as a JSON array, and read back as a list.
 
     Arguments:
-        encoding: see `FileFormat`.
-        errors: see `FileFormat`.
+        encoding: the name of the text encoding; see `FileFormat`.
+        errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
     """
 
     extension = ".jsonl"
 
     def parse(self, lines: list[str]) -> list[Any]:
-        """Decode each line that is not blank."""
+        """Return the decoded JSON value of each line that is not blank."""
         return list(map(json.loads, filter(str.strip, lines)))
 
     def render(self, batch: list[Any]) -> list[str]:
-        """Encode each record; characters outside ASCII stay as they are."""
+        """Return each record as JSON. Characters outside ASCII are not escaped."""
         return list(map(_JSON.encode, batch))
 
 
@@ -159,22 +181,25 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 
 @dataclass(frozen=True)
 class CsvRows(FileFormat):
-    """Hold comma separated values, by the rules of Python's `csv` module.
+    """Stores one record per row of comma separated values.
 
-    Quoted fields may contain line ends. All values are read as str. Blank rows are skipped.
+    The format follows the rules of Python's `csv` module. Quoted fields may contain line ends. All
+    values are read as str. Blank rows are skipped.
 
     Arguments:
-        encoding: see `FileFormat`.
-        errors: see `FileFormat`.
-        fields: names of the columns. None: the first row of each file (reading), or the keys of
-            a file's first record (writing).
-        header: whether the first row of each file holds the names.
-        tuples: whether rows are read as tuples instead of dicts. Without names they always are.
-        delimiter: one character between fields.
-        quote: one character around fields that need it.
+        encoding: the name of the text encoding; see `FileFormat`.
+        errors: the way to handle text that cannot be decoded or encoded; see `FileFormat`.
+        fields: the names of the columns, or None. If it is None, a source takes the names from the
+            header of each file. A sink takes the names from the first record of each file.
+        header: whether the first row of each file contains the names of the columns.
+        tuples: whether a source returns tuples instead of dicts. It always returns tuples if the
+            names of the columns are unknown.
+        delimiter: the character between two fields.
+        quote: the character before and after a field that contains special characters.
 
     Raises:
-        GraphError: if an argument is not usable.
+        GraphError: if `fields` is a str, if two fields have the same name, or if `delimiter` or
+            `quote` is not one character.
     """
 
     extension = ".csv"
@@ -199,18 +224,29 @@ class CsvRows(FileFormat):
             raise GraphError(f"not usable for CSV rows: {error}") from None
 
     def parser(self, names: Sequence[str] | None) -> Callable[[list[list[str]]], list[Any]]:
-        """Return a function from rows to records, for the names of the columns if any."""
+        """Return a function that converts rows to records.
+
+        Arguments:
+            names: the names of the columns, or None if they are unknown.
+        """
         if self.tuples or names is None:
             return lambda rows: list(map(tuple, rows))
         return lambda rows: [dict(zip(names, row, strict=True)) for row in rows]
 
     def create_encoder(self) -> Callable[[list[Any]], bytes]:
-        """Return an encoder that calls `csv.writer`, after a header if `header` is set."""
+        """Return a function that encodes records as CSV rows.
+
+        In its first call, the function writes the header if `header` is set.
+        """
         return _CsvEncoder(self)
 
 
 class _CsvEncoder:
-    """Write the rows of one file: dicts by name, other iterables in their order."""
+    """Encodes records as the CSV rows of one file.
+
+    The values of a dict are written in the order of the columns. The values of another iterable are
+    written in their own order.
+    """
 
     def __init__(self, format: CsvRows) -> None:
         self._format = format
@@ -269,7 +305,7 @@ class _CsvEncoder:
 
 
 def _culprit(render: Callable[[list[Any]], Any], batch: list[Any]) -> str | None:
-    """Return the `repr` of the first record that cannot be rendered by itself."""
+    """Return the `repr` of the first record for which `render` fails, or None."""
     for record in batch:
         try:
             render([record])

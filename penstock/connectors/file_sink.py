@@ -1,10 +1,13 @@
-"""Write files exactly once, in two phases.
+"""Write files exactly once, with a two-phase commit.
 
-A writer stages into `folder/_staging`, one file per snapshot. A snapshot seals the file, and the
-committer publishes it by a hard link under its final name. `link` either creates the name or
-fails, so a file appears whole or not at all. If the name exists with the recorded content, the
-file was published before a crash. The order is link, sync the folder, unlink: so the data has a
-durable name at any moment. `file_formats.py` has the formats.
+A writer writes its records to a file in `folder/_staging`. At a snapshot, the writer seals this
+file. Later records go to a new file. When the snapshot is complete, the committer publishes the
+file: it creates a hard link with the final name.
+
+The system call `link` either creates the name or fails. So readers of the folder never see a part
+of a file. If the final name exists and the file has the recorded checksum, the file was published
+before a crash. The committer creates the link, syncs the folder, and only then removes the staged
+name. So the data has a durable name at any time. `file_formats.py` contains the formats.
 """
 
 from __future__ import annotations
@@ -30,20 +33,22 @@ _BUFFER_BYTES = 1 << 18
 
 
 class FileSink(Sink):
-    """Write files into a folder, one per subtask and snapshot, exactly once.
+    """Writes one file for each subtask and snapshot into a folder, exactly once.
 
-    Names sort by snapshot: `part-<snapshot>-<subtask>-<attempt>-<uid>-<tag>.<extension>`, where
-    the tag stands for lineage and uid, so that several sinks and jobs can share a folder. A
-    snapshot without records makes no file. Readers should skip names beginning with `_`, as
-    Spark and `FileSource` do. The folder's file system must have hard links, and all workers and
-    the JobManager must see it under the same path.
+    A file is named `part-<snapshot>-<subtask>-<attempt>-<uid>-<tag>.<extension>`, so the names sort
+    by snapshot. The tag is a hash of the snapshot's lineage and the sink's uid. So several sinks
+    and jobs can share a folder. A subtask that has no records for a snapshot writes no file.
+
+    Readers of the folder must ignore names that begin with `_`, as Spark and `FileSource` do. The
+    folder's file system must have hard links. All workers and the JobManager must see the folder
+    under the same path.
 
     Arguments:
-        folder: folder of the published files. It is created if it is missing.
-        format: format of the files: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
+        folder: the folder of the published files. It is created if it does not exist.
+        format: the format of the files: `TextLines()`, `JsonLines()` or `CsvRows(...)`.
 
     Raises:
-        GraphError: if an argument is of the wrong kind.
+        GraphError: if `format` is not a `FileFormat`, or `folder` is not a usable path.
     """
 
     exactly_once = True
@@ -59,18 +64,19 @@ class FileSink(Sink):
         self.format = format
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Return a writer that stages files."""
+        """Return a writer that stages the files of one subtask."""
         return _FileWriter(self.folder, self.format, context)
 
     def create_committer(self) -> FileCommitter:
-        """Return the committer that publishes files."""
+        """Return the committer that publishes the staged files."""
         return FileCommitter(self.folder)
 
     def validate(self) -> None:
-        """Check that the folder exists or can be created.
+        """Check that files can be created in the folder.
 
         Raises:
-            GraphError: if it cannot.
+            GraphError: if the folder does not exist and cannot be created, or if the user has no
+                permission to write to it.
         """
         existing = next(path for path in (self.folder, *self.folder.parents) if path.exists())
         if not existing.is_dir():
@@ -80,7 +86,7 @@ class FileSink(Sink):
 
 
 class _FileWriter(SinkWriter):
-    """Stage the records of one subtask."""
+    """Writes the records of one subtask to staged files."""
 
     def __init__(self, folder: Path, format: FileFormat, context: WriterContext) -> None:
         self._folder = folder
@@ -110,7 +116,8 @@ class _FileWriter(SinkWriter):
         target = name + self._format.extension
 
         def seal() -> list[Any]:
-            # The folder is for readers of the manifest. The committer uses its own folder.
+            # The folder is recorded for error messages and for people who inspect the manifest. The
+            # committer uses the folder of its own sink.
             return [{**staged.seal(), "target": target, "folder": str(self._folder)}]
 
         return seal
@@ -121,19 +128,19 @@ class _FileWriter(SinkWriter):
             self._staged = None
 
     def _free_name(self) -> Path:
-        """Return a new name for a staged file, with a prefix that only this writer uses."""
+        """Return a path for a new staged file, with a prefix that only this writer uses."""
         ctx = self._context
         while True:
             name = f"{self._tag}-{ctx.attempt:04d}-{ctx.subtask:05d}-{self._files:08d}"
             self._files += 1
-            # A job that was stopped and started again may count its attempts from the start. A file
-            # of the earlier run may still wait for its commit.
+            # A job that is started again may number its attempts from the beginning. So a staged
+            # file of the earlier run may have this name, and may still wait for its commit.
             if not (self._staging / name).exists():
                 return self._staging / name
 
 
 class _StagedFile:
-    """Write one staged file, and compute its checksum on the way."""
+    """Writes one staged file, and computes its checksum."""
 
     def __init__(self, path: Path, format: FileFormat) -> None:
         self._path = path
@@ -163,33 +170,35 @@ class _StagedFile:
 
 
 class FileCommitter(Committer):
-    """Publish staged files.
+    """Publishes the staged files of a file sink.
 
     Arguments:
-        folder: the sink's folder, which holds the staged files.
+        folder: the folder of the sink.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def commit(self, committables: list[Committable]) -> None:
-        """Link every file under its final name, then remove the staged names.
+        """Publish every staged file under its final name, and remove the staged names.
 
         Raises:
-            JobError: if a staged file was lost or damaged, a name is taken by other content, or
-                the file system can't link.
+            JobError: if a staged file is missing or was changed, if another file has the final
+                name, or if the hard link cannot be created.
         """
         self.publish(committables)
-        # Only now: until the folder is synced, only the staged name is durable.
+        # Remove the staged names last. Until `publish` has synced the folder, a crash could lose
+        # the final names.
         self.abandon(committables)
 
     def publish(self, committables: list[Committable]) -> None:
-        """Link every file durably under its final name; the staged names stay.
+        """Publish every staged file under its final name, durably, and keep the staged names.
 
         Raises:
-            JobError: as `commit`.
+            JobError: if a staged file is missing or was changed, if another file has the final
+                name, or if the hard link cannot be created.
         """
-        # Check all names first, so that nothing is published if one is refused.
+        # Check all names first, so that no file is published if one of the names is refused.
         files = [(c, self.staged(c), self.target(c)) for c in committables]
         for committable, staged, target in files:
             _publish(committable, staged, target)
@@ -197,12 +206,12 @@ class FileCommitter(Committer):
             sync_path(folder)
 
     def abandon(self, committables: list[Committable]) -> None:
-        """Remove the staged files that still exist."""
+        """Remove the staged files of these committables, as far as they exist."""
         for staged in [self.staged(committable) for committable in committables]:
             staged.unlink(missing_ok=True)
 
     def staged(self, committable: Committable) -> Path:
-        """Return the path of a committable's staged file; see `staged_path`."""
+        """Return the path of the staged file of a committable; see `staged_path`."""
         return staged_path(self._folder, committable)
 
     def target(self, committable: Committable) -> Path:
@@ -210,13 +219,13 @@ class FileCommitter(Committer):
         return target_path(self._folder, committable)
 
     def clean(self, lineage: str, uid: str, before_attempt: int, keep: Collection[str] = ()) -> int:
-        """Remove files that older attempts staged and that no snapshot refers to.
+        """Remove the staged files of earlier attempts to which no snapshot refers.
 
         Arguments:
-            lineage: the line of snapshots that the staged files belong to.
-            uid: uid of the sink; files of other sinks in the folder are not touched.
-            before_attempt: staged files of this attempt and later ones stay.
-            keep: names of staged files (`payload["staged"]`) that a manifest refers to.
+            lineage: the id of the lineage of the run's snapshots.
+            uid: the uid of the sink. Files of other sinks are not removed.
+            before_attempt: the number of an attempt. Only files of earlier attempts are removed.
+            keep: the names of staged files to which a manifest refers, as in `payload["staged"]`.
 
         Returns:
             The number of removed files.
@@ -232,7 +241,14 @@ class FileCommitter(Committer):
 
 
 def _publish(committable: Committable, staged: Path, target: Path) -> None:
-    """Give a staged file its final name, unless this was done before."""
+    """Create a hard link to a staged file under its final name.
+
+    If the file was already published, check the content of the published file instead.
+
+    Raises:
+        JobError: if the staged file is missing or was changed, if another file has the final name,
+            or if the hard link cannot be created.
+    """
     payload = committable.payload
     try:
         size = staged.stat().st_size
@@ -272,7 +288,10 @@ def _publish(committable: Committable, staged: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to errors of writing: the error of a full disk has none."""
+    """Raise a `JobError` that names the path if the `with` block raises an `OSError`.
+
+    The `OSError` of a full disk, for example, does not name the file.
+    """
     try:
         yield
     except OSError as error:
@@ -280,7 +299,10 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _elsewhere(payload: dict[str, Any], target: Path) -> str:
-    """Return a hint if the sink had another folder when it staged a file."""
+    """Return a hint that names the sink's folder at the time of staging.
+
+    The result is an empty text if the sink still has the same folder.
+    """
     folder = payload.get("folder", str(target.parent))
     return "" if folder == str(target.parent) else f" (the sink wrote to {folder} then)"
 
@@ -293,12 +315,12 @@ def _has_content(path: Path, payload: dict[str, Any]) -> bool:
 
 
 def new_digest() -> hashlib.blake2b:
-    """Return the hash object for checksums of staged files."""
+    """Return a new hash object for the checksum of a staged file."""
     return hashlib.blake2b(digest_size=16)
 
 
 def sink_tag(lineage: str, uid: str) -> str:
-    """Return a short name of a sink, with only characters that file names allow."""
+    """Return a hash of a lineage and a sink's uid, as a part of file names."""
     return hashlib.blake2b(
         f"{lineage}\0{uid}".encode(errors="surrogatepass"), digest_size=5
     ).hexdigest()

@@ -1,9 +1,11 @@
-"""A source that reads files: one, many, a folder, a glob; plain or gzip.
+"""A source that reads files, which may be compressed with gzip.
 
-The files are listed once, when the job starts; later files are not read. Large plain files of
-lines are cut into byte ranges. A file must not change while the job reads it. Its size, its time
-and a checksum of both ends are recorded when it is listed, and compared when it is opened.
-`file_cursors.py` reads files, and `file_formats.py` turns lines into records.
+The enumerator lists the files once, when the job starts. Files that are created later are not read.
+Large plain files of lines are divided into byte ranges, which several readers share.
+
+A file must not change while the job reads it. The enumerator records its size, its modification
+time, and a checksum of its first and last bytes. The reader compares these values when it opens the
+file. `file_cursors.py` reads the files, and `file_formats.py` converts lines to records.
 """
 
 from __future__ import annotations
@@ -30,32 +32,35 @@ from penstock.dataflow.source import (
 
 __all__ = ["FileSource"]
 
-#: Bytes of both ends of a file that are compared.
+#: The number of bytes at each end of a file that the checksum for `verify_unchanged` includes.
 _END_BYTES = 4096
 
 
 class FileSource(Source):
-    """Read the records of files, each to its end.
+    """Reads the records of files.
 
-    A path is a file, a folder (searched to any depth) or a glob (`logs/**/*.jsonl.gz`). In
-    folders and globs, names beginning with `_` or `.` are skipped. Files whose names end in
-    `.gz` are decompressed. Files are read in the order of their paths; with parallelism 1 that
-    is the order of the records. The position is a byte offset in plain text and JSON lines, and
-    a number of lines or rows in gzip and CSV files, where resuming reads what it skips.
+    A path names a file, a folder, or a glob such as `logs/**/*.jsonl.gz`. Folders are searched to
+    any depth. In folders and globs, names that begin with `_` or `.` are skipped. Files whose names
+    end in `.gz` are decompressed. The files of each path are read in the order of their names. With
+    parallelism 1, the records have the same order.
+
+    In plain files of lines, the position is a byte offset. In gzip and CSV files, it is a number of
+    lines or rows. There, a resumed job reads the file from its beginning and skips that number.
 
     Arguments:
         paths: a path or a list of paths, on a file system that all workers see.
-        format: format of the files: `TextLines()`, `JsonLines()`, `CsvRows(...)`, or a
-            `LineFormat` of your own.
-        split_bytes: size of the ranges into which larger plain files of lines are cut, in bytes,
-            so that several readers share them.
-        verify_unchanged: whether to refuse a file that was changed: its time differs and its size
-            does not, or its first or last bytes differ, up to the listed size. Set it to False
-            if workers see copies of the files. A file that shrank is always refused. Lines that
-            are appended after the listing may be missed.
+        format: the format of the files: `TextLines()`, `JsonLines()`, `CsvRows(...)`, or an
+            instance of your own subclass of `LineFormat`.
+        split_bytes: the size of a byte range, in bytes. Larger plain files of lines are divided
+            into ranges of this size, so that several readers share them.
+        verify_unchanged: whether the reader raises an error if a file was changed after it was
+            listed. A file counts as changed in two cases. First, its modification time differs, but
+            its size does not. Second, the time differs, and so do its first or last bytes up to the
+            listed size. Set this to False if workers see copies of the files. A file that became
+            shorter is always an error. Lines that are appended after the listing may be missed.
 
     Raises:
-        GraphError: if an argument is of the wrong kind.
+        GraphError: if there is no path, or an argument has the wrong type or value.
     """
 
     def __init__(
@@ -83,12 +88,12 @@ class FileSource(Source):
         self.verify_unchanged = verify_unchanged
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return an enumerator of one split per file or range."""
+        """Return an enumerator that assigns one split for each file or byte range."""
         del parallelism
         return _FileEnumerator(self)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader of files and ranges."""
+        """Return a reader that reads the records of these splits."""
         del context
         return _FileReader(self.format, self.verify_unchanged)
 
@@ -106,14 +111,14 @@ class FileSource(Source):
 
 
 class _FileEnumerator(ListEnumerator):
-    """List the files when a run starts without a snapshot."""
+    """Lists the files when a run starts without a snapshot, and assigns their splits."""
 
     def __init__(self, source: FileSource) -> None:
         super().__init__()
         self._source = source
 
     def start(self) -> None:
-        # By name, so that a file that two paths contain is read once.
+        # The paths are keys of a dict, so that a file is read once even if two paths contain it.
         files = {path: None for given in self._source.paths for path in list_files(given)}
         self.splits = [split for path in files for split in self._splits_of(path)]
 
@@ -144,7 +149,7 @@ class _FileEnumerator(ListEnumerator):
 
 
 class _FileReader(SourceReader):
-    """Read splits with the cursor for the format and the file."""
+    """Reads the records of a split, with the cursor that suits the format and the file."""
 
     def __init__(self, format: FileFormat, verify_unchanged: bool) -> None:
         self._format = format
@@ -183,7 +188,11 @@ class _FileReader(SourceReader):
             self._cursor = None
 
     def _check(self, payload: dict[str, Any]) -> None:
-        """Raise if the file differs from the one that was listed."""
+        """Check that the file has not changed since the enumerator listed it.
+
+        Raises:
+            JobError: if the file is shorter, or `verify_unchanged` is set and it was changed.
+        """
         status = self._path.stat()
         size = payload["size"]
         if status.st_size < size:
@@ -201,16 +210,17 @@ class _FileReader(SourceReader):
         if status.st_mtime_ns == payload["mtime_ns"]:
             return False
         size = payload["size"]
-        # Appended lines change neither end. Version 0.1 recorded no ends.
+        # Lines that are appended do not change the bytes up to the listed size. Snapshots of
+        # Penstock 0.1 have no checksum of the first and last bytes.
         ends = payload.get("ends")
         return status.st_size == size or (ends is not None and ends != _ends(self._path, size))
 
 
 def _ends(path: Path, size: int) -> str:
-    """Return a checksum of both ends of the first `size` bytes of a file.
+    """Return a checksum of the first and the last bytes among the first `size` bytes of a file.
 
     Raises:
-        JobError: if it cannot be read.
+        JobError: if the file cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -1,7 +1,7 @@
 """Find files in the local file system.
 
-Names that begin with `_` or `.` are *hidden*, as in Spark and Hadoop. Staged output has such a
-name, so that readers of the folder see only committed files.
+Names that begin with `_` or `.` are *hidden*, as in Spark and Hadoop. The folder of staged output
+has such a name, so that readers see only committed files.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ _MAGIC = frozenset("*?[")
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path that a user means.
+    """Return the absolute path for a path or URI that a user gave.
 
     Arguments:
-        path: a path, or a `file://` URI; `~` is the home folder.
+        path: a path, or a `file://` URI. A leading `~` means the home folder.
 
     Raises:
-        GraphError: if it is a URI of another kind, or empty.
+        GraphError: if the path is empty, has a wrong type, or is a URI of another scheme.
     """
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if not isinstance(text, str) or not text:
         raise GraphError(f"a path must be a text or a pathlib.Path, and not empty: {path!r}")
     text = without_scheme(text)
-    # Made absolute here, in the program, since a worker may run in another folder.
+    # Make the path absolute here, in the user's program. A worker may run in another folder.
     return Path(text).expanduser().absolute()
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return the files of a path, a folder or a glob pattern, sorted.
+    """Return the sorted paths of the files that a path, folder or glob pattern names.
 
-    A folder is searched to any depth, and hidden names below it are skipped. A glob (also `**`)
-    skips hidden names unless a part of the pattern begins with the same character. A file that
-    is named in full is always taken.
+    * A file is returned even if its name is hidden.
+    * A folder is searched to any depth, without hidden names.
+    * A glob pattern, which may contain `**`, does not match a hidden name, except if a part of the
+      pattern begins with the same character. For example, `_*` matches `_log`.
 
     Raises:
-        JobError: if there is nothing of this name, the pattern matches nothing, or a folder
-            can't be read.
+        JobError: if the path does not exist, if no file matches the pattern, or if a folder cannot
+            be read.
     """
     try:
         return _list_files(path)
@@ -77,12 +78,17 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _fail(error: OSError) -> None:
-    """Raise the error of an unreadable folder, which `os.walk` would skip."""
+    """Raise the error of an unreadable folder, because `os.walk` ignores it by default."""
     raise error
 
 
 def _split_pattern(path: Path) -> tuple[Path, list[str]]:
-    """Return the path before the first wildcard, and the parts from there on."""
+    """Divide a glob pattern before its first part that contains a wildcard.
+
+    Returns:
+        The path before that part, and the list of that part and all later parts. The list is empty
+        if the path contains no wildcard.
+    """
     parts = path.parts
     for index, part in enumerate(parts):
         if _MAGIC.intersection(part):

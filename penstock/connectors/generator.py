@@ -1,8 +1,8 @@
-"""A source that computes record *i* from *i*, at full speed or at a steady rate.
+"""A source that computes record *i* from *i*, at full speed or at a fixed rate.
 
-It is like Flink's `DataGeneratorSource`. The reader never waits: it returns the records that are
-due, and the seconds until the next one is due. The clock is an argument, so that a simulation can
-pass a virtual one.
+It resembles Flink's `DataGeneratorSource`. The reader never waits. It returns the records that are
+due, and the time until the next record is due. The clock is an argument, so that a simulation can
+use a virtual clock.
 """
 
 from __future__ import annotations
@@ -27,34 +27,35 @@ from penstock.dataflow.source import (
 
 __all__ = ["GeneratorSource"]
 
-# After a pause, the records of this time are caught up with. The schedule forgets the others, so
-# that a job that was held up does not flood the operators behind it.
+# The maximal delay that a source with a fixed rate makes up for, in seconds. If the job was delayed
+# for longer, the rest of the schedule moves to a later time. Otherwise the source would send too
+# many records at once to the next operators.
 _CATCH_UP_SECONDS = 1.0
 
-# The shortest wait that a read asks for. At 1,000 records/s this is one record at a time. Above
-# that rate, records come in batches, because a wake-up costs more than a record.
+# The shortest time between two reads at a fixed rate, in seconds. At rates above 1,000 records/s, a
+# read therefore returns several records. A read for each record would cost more than the record.
 _SHORTEST_WAIT_SECONDS = 0.001
 
-# A read that calls user code for longer than this would hold up barriers.
+# The target duration of the user's code in one read, in seconds. A longer read delays barriers.
 _SLICE_SECONDS = 0.01
 _FIRST_SLICE = 256
 
 
 class GeneratorSource(Source):
-    """Make records with a function of their index.
+    """Creates records with a function of their index.
 
-    Split *i* of *n* has the indices *i*, *i + n*, *i + 2n* …, and its position is the next index.
-    The function must always return the same record for the same index.
+    Split *i* of *n* has the indices *i*, *i + n*, *i + 2n* and so on. The position is the next
+    index. The function must always return the same record for the same index.
 
     Arguments:
-        function: returns the record of an index.
-        count: number of records of all readers together; None is without end.
-        records_per_second: rate of all readers together, which share it equally; None is as fast
-            as possible.
-        clock: returns monotonic seconds.
+        function: a function that gets the index of a record, and returns the record.
+        count: the total number of records of all readers. If it is None, the source never ends.
+        records_per_second: the total rate of all readers, in records per second. The readers share
+            it equally. If it is None, the rate is not limited.
+        clock: a function that returns a monotonic time, in seconds.
 
     Raises:
-        GraphError: if an argument is of the wrong kind or out of range.
+        GraphError: if an argument has the wrong type or is out of range.
     """
 
     def __init__(
@@ -85,17 +86,17 @@ class GeneratorSource(Source):
         self.bounded = count is not None
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return an enumerator of one split for each reader, with interleaved indices."""
+        """Return an enumerator that assigns one split to each reader."""
         return SubtaskEnumerator([[i, parallelism] for i in range(parallelism)], parallelism)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader that calls the function."""
+        """Return a reader that calls the function for each index of a split."""
         del context
         return _GeneratorReader(self)
 
 
 class _GeneratorReader(SourceReader):
-    """Make the records of one split."""
+    """Creates the records of one split."""
 
     def __init__(self, source: GeneratorSource) -> None:
         self._source = source
@@ -125,7 +126,10 @@ class _GeneratorReader(SourceReader):
         return Read(records, self._next, finished, wait)
 
     def _make(self, count: int) -> list[Any]:
-        """Call the function `count` times, and adapt the number of calls of a slice."""
+        """Return the next `count` records.
+
+        Adapt the number of calls in one read, so that a read takes about `_SLICE_SECONDS`.
+        """
         clock = self._source.clock
         began = clock()
         indices = iter(range(self._next, self._next + count * self._step, self._step))
@@ -147,9 +151,10 @@ class _GeneratorReader(SourceReader):
 
 
 class _Pace:
-    """Keep a steady schedule: record *k* is due `k / rate` seconds after the start.
+    """Computes when the records of one reader are due, at a fixed rate.
 
-    The schedule is absolute, so that late wake-ups do not lower the rate.
+    Record *k* is due `k / rate` seconds after the start, even if earlier records were late. So a
+    late read does not lower the rate.
     """
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
@@ -161,7 +166,7 @@ class _Pace:
 
     def due(self) -> int:
         """Return the number of records that are due now."""
-        # Without the small term, a wake-up at exactly the due time could be rounded down.
+        # The small term corrects rounding, which could delay a record that is due exactly now.
         elapsed = (self._clock() - self._start) * self._rate + 1e-6
         due = int(elapsed) + 1 - self._given
         if due > self._most:
@@ -170,7 +175,10 @@ class _Pace:
         return due
 
     def given(self, count: int) -> float:
-        """Count records that were returned, and return the seconds until the next is due."""
+        """Count the returned records, and return the time until the next record is due.
+
+        The time is in seconds. It is 0 if the next record is due already.
+        """
         self._given += count
         wait = self._start + self._given / self._rate - self._clock()
         return max(wait, _SHORTEST_WAIT_SECONDS) if wait > 0 else 0.0

@@ -1,9 +1,11 @@
-"""A source over any Python iterable.
+"""A source that reads any Python iterable.
 
-Sequences are sliced. Other iterables may wait for their next record at any time. So a daemon
-thread, the *pump*, runs each of them into a bounded buffer. A read takes records from the buffer,
-and waits only if it is empty. To rewind an iterator, it is created again and records are skipped.
-So the factory must return the same records in the same order each time.
+The reader reads slices of a sequence. Another iterable may block before each record. So a daemon
+thread, called the *pump*, runs the iterable and puts its records into a bounded buffer. The reader
+takes records from the buffer, and waits only if the buffer is empty.
+
+An iterator cannot go back. So a resumed job creates the iterator again and skips the records that
+were read before. The factory must therefore return the same records in the same order each time.
 """
 
 from __future__ import annotations
@@ -36,34 +38,36 @@ from penstock.dataflow.source import (
 
 __all__ = ["IterableSource"]
 
-# Records that the pump may be ahead of the reader.
+# The number of records in the buffer at which the pump waits for the reader.
 _PUMP_LIMIT = 16_384
 
-# Records that are skipped between two checks whether the reader was closed. Without a pump, this
-# many are skipped in one call of `read`.
+# The maximal number of records that one call of `_skip` skips. Between two such calls, the pump
+# checks whether the reader was closed. Without a pump, there is one such call for each `read`.
 _SKIP = 65_536
 
 _NOTHING = object()
 
 
 class IterableSource(Source):
-    """Read an iterable or sequence that each reader creates for itself.
+    """Reads an iterable or a sequence that a factory creates for each reader.
 
-    The position is the number of records that were read. To resume, the iterable is created again
-    and this number of records is skipped; a sequence is sliced, which costs nothing. **It must
-    have the same records in the same order each time.** The job raises its exceptions unchanged.
+    The position is the number of records that were read. To resume, the reader creates the iterable
+    again and skips this number of records. In a sequence, it starts at this index. **The iterable
+    must return the same records in the same order each time.** The reader does not change the
+    exceptions that the iterable raises.
 
     Arguments:
-        factory: called as `factory(subtask, parallelism)` for each reader, and returns the
-            share of this reader; or called without arguments, and then one reader reads
-            everything. It should return at once; put slow work into a generator's body. After a
-            change of parallelism it is still called with the numbers of the first run.
+        factory: a function that returns the iterable. If it takes the arguments (subtask,
+            parallelism), it is called for each reader and returns this reader's part of the
+            records. If it takes no arguments, only one reader reads records. The factory should
+            return at once; slow work belongs in the body of a generator. After rescaling, the
+            factory still gets the arguments of the first run.
         bounded: whether the iterables end.
-        blocking: whether the iterable may wait for its next record. With False there are no
-            threads; use it for sequences and for iterables that only compute.
+        blocking: whether an iterable may wait for its next record. If it is False, the source uses
+            no threads. False is suitable for sequences and for iterables that only compute.
 
     Raises:
-        GraphError: if the factory cannot be called in either way.
+        GraphError: if the factory takes other arguments.
     """
 
     def __init__(
@@ -78,17 +82,26 @@ class IterableSource(Source):
         self.shared = not _takes_subtask(factory)
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return an enumerator of one split per reader, or of one for a shared factory."""
+        """Return an enumerator that assigns one split to each reader.
+
+        If the factory takes no arguments, there is only one split.
+        """
         splits = 1 if self.shared else parallelism
         return SubtaskEnumerator([[i, splits] for i in range(splits)], parallelism)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader of one iterable at a time."""
+        """Return a reader that reads one iterable at a time."""
         return _IterableReader(self, f"penstock-pump-{context.uid}-{context.subtask}")
 
 
 def _takes_subtask(factory: Callable[..., Any]) -> bool:
-    """Return whether the factory takes (subtask, parallelism); raise if neither fits."""
+    """Return whether the factory takes the arguments (subtask, parallelism).
+
+    The result is False if the factory can be called without arguments.
+
+    Raises:
+        GraphError: if the factory is not callable, or cannot be called in one of these two ways.
+    """
     if not callable(factory):
         raise GraphError(
             f"an iterable source needs a function that makes the iterable, not "
@@ -97,7 +110,7 @@ def _takes_subtask(factory: Callable[..., Any]) -> bool:
         )
     try:
         signature = inspect.signature(factory)
-    except ValueError:  # some builtins have none; those take no arguments
+    except ValueError:  # some builtins have no signature; they are called without arguments
         return False
     for arguments in ((), (0, 1)):
         with contextlib.suppress(TypeError):
@@ -110,7 +123,7 @@ def _takes_subtask(factory: Callable[..., Any]) -> bool:
 
 
 class _IterableReader(SourceReader):
-    """Read one iterable at a time, with the cursor for its kind."""
+    """Reads one iterable at a time, with the cursor that suits it."""
 
     def __init__(self, source: IterableSource, thread_name: str) -> None:
         self.blocking = source.blocking
@@ -150,7 +163,7 @@ class _IterableReader(SourceReader):
 
 
 class _SequenceCursor:
-    """Read a sequence by slices."""
+    """Reads slices of a sequence."""
 
     def __init__(self, sequence: Sequence[Any], start: int) -> None:
         if start > len(sequence):
@@ -164,11 +177,11 @@ class _SequenceCursor:
         return Read(records, self._next, finished=self._next >= len(self._sequence))
 
     def close(self) -> None:
-        """Do nothing: a sequence holds no resources."""
+        """Do nothing, because a sequence holds no resources."""
 
 
 class _IteratorCursor:
-    """Read an iterator that never waits, without a thread."""
+    """Reads an iterator that never waits. It does not need a thread."""
 
     def __init__(self, iterator: Iterator[Any], start: int, policy: EmissionPolicy) -> None:
         self._iterator = iterator
@@ -178,7 +191,7 @@ class _IteratorCursor:
 
     def read(self, max_records: int) -> Read:
         if self._skipped < self._next:
-            # In pieces, so that a long skip does not hold up the task.
+            # Skip only a limited number of records per call, because a long call delays barriers.
             self._skipped += _skip(self._iterator, self._skipped, self._next)
             return Read([], self._next)
         given = islice(self._iterator, max_records)
@@ -193,13 +206,14 @@ class _IteratorCursor:
 
 
 class _Pump:
-    """Run an iterator in a thread of its own, into a bounded buffer.
+    """Runs an iterator in a thread of its own, and puts its records into a bounded buffer.
 
-    The buffer is a list. Only the pump appends to it, and only the reader removes from it; each is
-    one step under the interpreter lock. The condition is only for waiting, so a record costs an
-    append and two comparisons. A side that is about to wait sets its flag *before* it checks the
-    buffer. The other side checks the flag *after* it has changed the buffer. So no wake-up is
-    lost.
+    The buffer is a list. Only the pump thread appends records to it, and only the reader removes
+    records from it. Each of these operations is atomic under the interpreter lock. So the
+    condition variable is needed only for waiting, and not for each record.
+
+    A thread that is about to wait sets its flag *before* it checks the buffer. The other thread
+    checks this flag *after* it has changed the buffer. So no notification is lost.
     """
 
     def __init__(
@@ -216,7 +230,8 @@ class _Pump:
         self._closed = False
         self._ended = False
         self._error: BaseException | None = None
-        # With the context, log lines of the generator name the source.
+        # The thread runs in a copy of the context, so that log lines of the user's generator name
+        # the source.
         run = partial(copy_context().run, self._run)
         threading.Thread(target=run, name=name, daemon=True).start()
 
@@ -230,7 +245,8 @@ class _Pump:
             self._reader_waits = False
         if self._closed:
             return Read([], self._next)
-        # Read this before the buffer: all records that the pump appended are then in the buffer.
+        # Read `_ended` before the buffer. If it is set, the pump appends no more records, so the
+        # buffer contains all of them.
         ended = self._ended
         records = buffer[:max_records]
         del buffer[: len(records)]
@@ -246,7 +262,10 @@ class _Pump:
         return Read(records, self._next, finished)
 
     def close(self) -> None:
-        """Wake the reader and the pump. Do not wait for the pump, which may be blocked."""
+        """Make the reader and the pump stop waiting, and end.
+
+        This does not wait for the end of the pump, because the iterator may block forever.
+        """
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -254,10 +273,10 @@ class _Pump:
     def _run(self) -> None:
         try:
             self._pump()
-        except BaseException as error:  # also SystemExit, which the reader raises
+        except BaseException as error:  # includes SystemExit; the reader raises the error again
             self._error = error
         finally:
-            # Not in close(): a running generator cannot be closed.
+            # The pump closes the generator, because another thread cannot close it while it runs.
             if self._closed:
                 _close(self._iterator)
             with self._condition:
@@ -275,7 +294,7 @@ class _Pump:
             append(record if unchecked else copy_local_if_shared(record))
             if self._reader_waits:
                 with self._condition:
-                    self._reader_waits = False  # one notification is enough
+                    self._reader_waits = False  # do not notify the reader again for each record
                     self._condition.notify_all()
             if len(buffer) >= _PUMP_LIMIT:
                 with self._condition:
@@ -288,7 +307,18 @@ class _Pump:
 
 
 def _skip(iterator: Iterator[Any], skipped: int, position: int) -> int:
-    """Skip records before `position`, at most a piece, and return their number."""
+    """Skip the next records of an iterator, and return how many were skipped.
+
+    One call skips at most `_SKIP` records.
+
+    Arguments:
+        iterator: the iterator.
+        skipped: the number of records that earlier calls skipped.
+        position: the total number of records to skip.
+
+    Raises:
+        JobError: if the iterator has fewer than `position` records.
+    """
     count = min(_SKIP, position - skipped)
     if next(islice(iterator, count - 1, None), _NOTHING) is _NOTHING:
         raise _too_short(position)
@@ -296,10 +326,10 @@ def _skip(iterator: Iterator[Any], skipped: int, position: int) -> int:
 
 
 def _close(iterator: Iterator[Any]) -> None:
-    """Close a generator, so that it releases its resources."""
+    """Close an iterator if it is a generator, so that the generator releases its resources."""
     close = getattr(iterator, "close", None)
     if close is not None:
-        # The reader has ended, so no caller could handle a failed clean-up.
+        # The reader has ended, so no caller can handle an error of the generator's clean-up code.
         with contextlib.suppress(Exception):
             close()
 

@@ -1,8 +1,9 @@
 """A source that reads text from a TCP connection.
 
 It is for demonstrations and tests, like Flink's `socketTextStream`. Text that was received before
-a failure cannot be read again, so the source is not rewindable, and the compilation of the job
-refuses exactly-once. The reader connects at its first read, which runs in a thread.
+a failure cannot be read again. So the source is not rewindable, and a job with this source cannot
+be exactly once. The reader connects in its first call of `read`. It may block there, because the
+task calls `read` in a separate thread.
 """
 
 from __future__ import annotations
@@ -31,24 +32,26 @@ _CHUNK_BYTES = 1 << 16
 
 
 class SocketSource(Source):
-    """Read text from one TCP connection, cut at a delimiter, until the peer closes it.
+    """Reads text from one TCP connection until the peer closes the connection.
 
-    One reader connects, at any parallelism. With the delimiter `"\\n"`, one `"\\r"` at the
-    end of a record is stripped. Text after the last delimiter is a record if it isn't empty.
-    After a recovery the reader connects again, and records may be missing or come twice. The
-    position is the number of records so far, for information only.
+    A delimiter separates the records. Only one reader connects, at any parallelism. If the
+    delimiter is `"\\n"`, one `"\\r"` at the end of a record is removed. Text after the last
+    delimiter is a record if it is not empty.
+
+    After a recovery the reader connects again. Then records may be missing, or may be received
+    twice. The position is the number of records so far. It is only informative.
 
     Arguments:
-        host: name or address of the peer.
-        port: its port.
-        delimiter: text at the end of a record.
-        encoding: of the text.
-        errors: what to do with bytes that cannot be decoded; as for `bytes.decode`.
-        retries: number of attempts to connect after the first one; -1 is without end.
-        retry_seconds: time between two attempts, in seconds.
+        host: the name or address of the peer.
+        port: the port of the peer.
+        delimiter: the text that ends a record.
+        encoding: the name of the text encoding.
+        errors: the way to handle bytes that cannot be decoded, such as `strict` or `replace`.
+        retries: the number of attempts to connect after the first one. -1 means no limit.
+        retry_seconds: the time between two attempts, in seconds.
 
     Raises:
-        GraphError: if an argument is out of range.
+        GraphError: if an argument is out of range, or the encoding is unknown.
     """
 
     rewindable = False
@@ -87,18 +90,18 @@ class SocketSource(Source):
         self.retry_seconds = retry_seconds
 
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        """Return an enumerator of a single split."""
+        """Return an enumerator that assigns a single split."""
         del parallelism
         return ListEnumerator([Split(f"{self.host}:{self.port}")])
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Return a blocking reader."""
+        """Return a reader whose method `read` may block."""
         del context
         return _SocketReader(self)
 
 
 class _SocketReader(SourceReader):
-    """Receive, cut and decode the text of a connection."""
+    """Receives the text of a connection, and divides it into records."""
 
     blocking = True
 
@@ -131,13 +134,20 @@ class _SocketReader(SourceReader):
         self._closed.set()
         with self._lock:
             if self._socket is not None:
-                # A shutdown wakes a thread that waits for the socket. A close does not.
+                # `shutdown` ends a blocked `recv` in another thread. `close` alone does not.
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
                 self._socket.close()
 
     def _receive(self) -> bool:
-        """Wait for bytes and cut them into records; return False if the reader was closed."""
+        """Wait for bytes, and divide them into records.
+
+        Returns:
+            False if the reader was closed meanwhile, else True.
+
+        Raises:
+            JobError: if the connection cannot be opened, or is lost.
+        """
         connection = self._socket or self._connect()
         if connection is None:
             return False
@@ -157,7 +167,14 @@ class _SocketReader(SourceReader):
         return True
 
     def _connect(self) -> socket.socket | None:
-        """Connect, with retries; return None if the reader was closed meanwhile."""
+        """Connect to the peer, and retry as often as the source allows.
+
+        Returns:
+            The connected socket, or None if the reader was closed meanwhile.
+
+        Raises:
+            JobError: if all attempts failed.
+        """
         source = self._source
         attempts = 0
         while not self._closed.is_set():
@@ -176,7 +193,8 @@ class _SocketReader(SourceReader):
                 continue
             connection.settimeout(None)
             with self._lock:
-                # close() was called while connecting and saw no socket, so close it here.
+                # If `close` was called during the attempt to connect, it could not close the new
+                # socket. So close the socket here.
                 if self._closed.is_set():
                     connection.close()
                     return None

@@ -1,8 +1,9 @@
-"""Find the files of a committable, in the folder of its own sink only.
+"""Determine the staged and the published path of a committable's file.
 
-A committable is read from the manifest of a snapshot, and the manifest may come from a stranger.
-So it contains names instead of paths, and a name that leads out of the sink's folder is refused.
-Version 0.1 wrote absolute paths. They are accepted if they lie in the sink's folder.
+A committable is read from a manifest, which may come from an untrusted person. So the payload of a
+committable contains names of files instead of paths. A name that refers to a file outside of the
+sink's folder is refused. Penstock 0.1 wrote absolute paths. They are accepted if they are in the
+sink's folder.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from penstock.dataflow.sink import Committable
 
 __all__ = ["STAGING", "staged_path", "target_path"]
 
-#: Folder of staged files, below the folder of the sink.
+#: The name of the folder of staged files, which is in the folder of the sink.
 STAGING = "_staging"
 _STAGED_NAME = re.compile(r"[0-9a-f]{10}-[0-9]{4,}-[0-9]{5,}-[0-9]{8,}")
 _TARGET_PREFIX = "part-"
 
 
 def staged_path(folder: Path, committable: Committable) -> Path:
-    """Return the path of a staged file.
+    """Return the path of the staged file of a committable.
 
     Arguments:
-        folder: the sink's folder.
-        committable: from any snapshot.
+        folder: the folder of the sink.
+        committable: a committable of the sink. Its payload is not trusted.
 
     Raises:
-        JobError: if it is not in the staging folder, or no writer gives such a name.
+        JobError: if the payload names no file in the staging folder, if the file's name does not
+            have the form that writers use, or if the file is a symbolic link.
     """
     name = _value(committable, "staged")
     path = _below(folder, name if Path(name).is_absolute() else f"{STAGING}/{name}")
@@ -42,14 +44,15 @@ def staged_path(folder: Path, committable: Committable) -> Path:
 
 
 def target_path(folder: Path, committable: Committable) -> Path:
-    """Return the path under which a staged file is published.
+    """Return the path under which the staged file of a committable is published.
 
     Arguments:
-        folder: the sink's folder.
-        committable: from any snapshot.
+        folder: the folder of the sink.
+        committable: a committable of the sink. Its payload is not trusted.
 
     Raises:
-        JobError: if it is not in the folder, or no writer gives such a name.
+        JobError: if the payload names no file in the folder, or if the file's name does not have
+            the form that writers use.
     """
     name = _value(committable, "target")
     path = _below(folder, name)
@@ -67,12 +70,13 @@ def _value(committable: Committable, key: str) -> str:
 
 
 def _below(folder: Path, name: str) -> Path | None:
-    """Return the path of a name below a folder; None if it leads out of the folder."""
+    """Return the path for a name in a folder, or None if that path is outside of the folder."""
     path = Path(name)
     if not path.name or ".." in path.parts or "\0" in name:
         return None
     try:
-        # The folder may be written in another way than before, or contain symbolic links.
+        # Resolve both paths before comparing them. The user may spell the path of the folder in
+        # different ways, and it may contain symbolic links.
         real = folder.resolve()
         parent = (folder / path).parent.resolve()
     except (OSError, RuntimeError):
