@@ -24,7 +24,7 @@ task processes the logs before it reads any input.
     ALIGNING n abort of n or a higher one               unblock all                     IDLE
     LOGGING n  abort of n or a higher one               drop log                        IDLE
     any        barrier ≤ the newest taken or given up   nothing (stale)                 same
-    the others barrier announced                        nothing: it will be taken       same
+        the others barrier announced                        nothing; the task takes it later    same
 
 In the table, *barrier* means that the task took the barrier from its channel. *Announced* means
 that the barrier has arrived at the input gate and still waits there.
@@ -81,7 +81,7 @@ class AlignedCyclicProtocol(SnapshotProtocol):
     def __init__(self, inputs: Iterable[Hashable], back_edges: Iterable[Hashable]) -> None:
         super().__init__(inputs, back_edges)
         self.phase = Phase.IDLE
-        #: The inputs that are blocked until the snapshot, in the order of their barriers.
+        #: The inputs that are blocked until the snapshot, in the order of their barriers' arrival.
         self.blocked: dict[Hashable, None] = {}
         #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
         self.marked: dict[Hashable, None] = {}
@@ -171,7 +171,7 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
-        """Return the command that ends the logs, once all back-edges have the barrier."""
+        """Return the command that ends the logs if all inputs have the barrier, else no command."""
         if len(self.marked) < len(self.inputs):  # line 19 of ABS Algorithm 2
             return []
         number = self.settled

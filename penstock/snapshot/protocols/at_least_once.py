@@ -4,9 +4,10 @@ This mode is for jobs in which low latency matters more than duplicates after a 
 Algorithms 1 and 2, a task copies its state when the barrier has arrived on all regular inputs.
 Until then the task blocks no channel. So the copied state may contain records from behind a
 barrier, and these records are processed again after a failure. No record is lost: each record ahead
-of the barriers is in a state, or in the log of a back-edge. A back-edge is logged from the snapshot
-until its barrier arrives, as in Algorithm 2. (Flink: `CheckpointingMode.AT_LEAST_ONCE`; ABS section
-4 describes it as the algorithm without line 9.)
+of the barriers is contained in the state of a task, or in the log of a back-edge. A back-edge is
+logged from the snapshot until its barrier arrives, as in Algorithm 2. (Flink:
+`CheckpointingMode.AT_LEAST_ONCE`. Section 4 of the ABS paper describes this mode as the algorithm
+without line 9.)
 
     state      event                                 commands                    next
     IDLE       barrier n on Nil                      copy, log, broadcast        IDLE
@@ -18,12 +19,12 @@ until its barrier arrives, as in Algorithm 2. (Flink: `CheckpointingMode.AT_LEAS
     any        abort of n or a higher one            drop log, if there is one   IDLE
     any        a stale barrier                       nothing                     same
 
-While it aligns, the task only counts barriers, except for savepoints and the final snapshot of the
-job. A job that is stopped with a savepoint has not failed, so it must not process a record twice
-when it resumes. Therefore the barriers of these snapshots block their channels until the snapshot,
-as in Algorithms 1 and 2. Such a snapshot takes as long as with `EXACTLY_ONCE`. If the channels were
-not blocked, records that a loop emits behind its barrier would be in the states of later tasks. The
-log of the loop would then produce the same records again.
+While it aligns, the task only counts barriers. Savepoints and the final snapshot of the job are the
+exception: their barriers block the channels until the snapshot, as in Algorithms 1 and 2. A job
+that is stopped with a savepoint has not failed, so it must not process a record twice when it
+resumes. If the channels were not blocked, records that a loop emits behind its barrier would be in
+the states of later tasks. The log of the loop would then produce the same records again. Such a
+snapshot takes as long as with `EXACTLY_ONCE`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class AtLeastOnceProtocol(SnapshotProtocol):
         self.phase = Phase.IDLE
         #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
         self.marked: set[Hashable] = set()
-        #: The inputs that are blocked until the snapshot, in the order of their barriers.
+        #: The inputs that are blocked until the snapshot, in the order of their barriers' arrival.
         self.blocked: dict[Hashable, None] = {}
 
     def handle(self, event: Event) -> list[Command]:
@@ -122,7 +123,7 @@ class AtLeastOnceProtocol(SnapshotProtocol):
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
-        """Return the command that ends the logs, once all back-edges have the barrier."""
+        """Return the command that ends the logs if all inputs have the barrier, else no command."""
         if len(self.marked) < len(self.inputs):
             return []
         self._reset()

@@ -1,8 +1,9 @@
 """The base class of all snapshot protocols.
 
-Each barrier and each abort has a snapshot number. Barriers and aborts of a snapshot that is over
-are stale, and the protocol ignores them. When a barrier with a higher number arrives on any
-channel, the protocol gives up the current snapshot. It does not wait for the abort.
+Each barrier and each abort has a snapshot number. If the snapshot was already taken or given up,
+its barriers and aborts are stale, and the protocol ignores them. When a barrier with a higher
+number arrives on any channel, the protocol gives up the current snapshot. It does not wait until
+the coordinator aborts it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Phase(Enum):
     """The phase of a task within a snapshot.
 
     While *aligning*, the task waits for barriers. *Logging* begins when the task copies its state,
-    and ends when its last in-flight log is complete. Without a channel to log, logging ends at
-    once. Algorithm 1 never logs.
+    and ends when its last in-flight log is complete. If there is no channel to log, the phase ends
+    at once. The protocol of ABS Algorithm 1 has no logging phase.
     """
 
     IDLE = "idle"
@@ -56,8 +57,8 @@ class SnapshotProtocol(ABC):
         """Handle an event, and return the commands that the task must execute, in order.
 
         Raises:
-            ProtocolError: if the event is impossible in the current state. The state then stays
-                as it is.
+            ProtocolError: if the event is impossible in the current state. The protocol then keeps
+                its state.
         """
 
     @abstractmethod
@@ -66,7 +67,7 @@ class SnapshotProtocol(ABC):
 
     @abstractmethod
     def _give_up(self) -> list[Command]:
-        """Give up the snapshot in progress, and return the commands for that."""
+        """Give up the current snapshot, and return the commands that the task must execute."""
 
     @abstractmethod
     def _describe(self) -> str:
@@ -81,7 +82,7 @@ class SnapshotProtocol(ABC):
         """Give up the current snapshot if it is older than snapshot `number`.
 
         Returns:
-            The commands for that, or None if `number` is stale.
+            The commands that the task must execute first, or None if `number` is stale.
         """
         if number <= self.settled or (self.number is not None and number < self.number):
             return None

@@ -1,8 +1,8 @@
 """The events that snapshot protocols handle, and the commands that they return.
 
-Names of events are in the past tense, names of commands in the imperative. The order of commands is
-part of the protocol: the task copies its state before it broadcasts the barrier, and unblocks its
-inputs last.
+The names of events are in the past tense, the names of commands in the imperative. The order of
+commands is part of the protocol: the task copies its state before it broadcasts the barrier, and
+unblocks its inputs last.
 """
 
 from __future__ import annotations
@@ -68,17 +68,16 @@ class BarrierArrived:
 class BarrierAnnounced:
     """The barrier of snapshot `number` has arrived at the input gate.
 
-    The task has not taken the barrier from its channel yet.
-
-    Aligned protocols receive this event for back-edges that are being logged. The log ends when
-    the barrier arrives, not when the task takes it. So the snapshot does not wait until the task
-    has processed all records of a loop. The unaligned protocol receives this event for all
-    channels.
+    The task has not taken the barrier from its channel yet. Aligned protocols receive this event
+    for back-edges that are being logged, and the unaligned protocol receives it for all channels.
+    The log ends when the barrier arrives, not when the task takes it. So the snapshot does not
+    wait until the task has processed all records of a loop.
 
     Arguments:
         channel: the input channel.
         number: the number of the snapshot.
-        urgent: whether the barrier has overtaken records. The task then must not align first.
+        urgent: whether the barrier has overtaken records. If it has, the task must copy its state
+            at once, without alignment.
     """
 
     channel: Hashable
@@ -116,7 +115,7 @@ class AlignmentTimedOut:
 
 @dataclass(frozen=True)
 class BlockChannel:
-    """Process no more records from `channel` until it is unblocked."""
+    """Stop processing records from `channel` until it is unblocked."""
 
     channel: Hashable
 
@@ -180,7 +179,7 @@ class StartAlignmentTimer:
 
 @dataclass(frozen=True)
 class Halt:
-    """Halt the task until the command `Resume`.
+    """Halt the task until it receives the command `Resume`.
 
     A halted task reads no source, runs no end-of-input hooks, and does not end.
     """

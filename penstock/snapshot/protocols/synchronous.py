@@ -88,7 +88,7 @@ class SynchronousProtocol(SnapshotProtocol):
         if commands is None:
             return []
         if self.halted:
-            return commands  # This barrier of a back-edge was already handled when announced.
+            return commands  # The protocol handled this barrier when the input gate announced it.
         self.number = number
         if channel is not None:
             self.marked.add(channel)
@@ -112,7 +112,7 @@ class SynchronousProtocol(SnapshotProtocol):
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
-        """Return the command that ends the logs, once all back-edges have the barrier."""
+        """Return the command that ends the logs if all inputs have the barrier, else no command."""
         if self.number is None or len(self.marked) < len(self.inputs):
             return []
         self.logging = False

@@ -3,7 +3,7 @@
 No channel is blocked, and the records in flight are logged.
 
 Under backpressure an aligned barrier waits behind the records of every queue. An unaligned barrier
-overtakes these records (Chandy & Lamport 1985; Flink: unaligned checkpoints). When the first
+overtakes the records (Chandy & Lamport 1985; Flink: unaligned checkpoints). When the first
 barrier *arrives* at the input gate of a task, the task copies its state at once. It then sends the
 barrier ahead of all records that wait in its output channels.
 
@@ -37,9 +37,10 @@ the tasks that receive it do not align.
 
 (*) Without `align_first`.
 
-The snapshot is consistent: channels are FIFO, and each record is covered exactly once. It is not
-sent yet in the state of the sender, already processed in the state of the receiver, or in a log.
-The protocol terminates, since barriers do not wait for records.
+The snapshot is consistent, since channels are FIFO and each record is covered exactly once. There
+are three cases: the sender's state does not contain the record as sent, or the receiver's state
+contains it as processed, or it is in a log. The protocol terminates, since barriers do not wait for
+records.
 """
 
 from __future__ import annotations
@@ -89,11 +90,11 @@ class UnalignedProtocol(SnapshotProtocol):
         super().__init__(inputs, back_edges)
         self.align_first = align_first
         self.phase = Phase.IDLE
-        #: The inputs that are blocked while aligning, in the order of their barriers.
+        #: The inputs that are blocked while aligning, in the order in which their barriers arrived.
         self.blocked: dict[Hashable, None] = {}
-        #: The inputs whose barrier has arrived; used while logging.
+        #: The inputs whose barrier has arrived. The set is used in the logging phase only.
         self.marked: set[Hashable] = set()
-        #: Whether the task has sent its own barrier; used while logging.
+        #: Whether the task has sent its own barrier. The value is used in the logging phase only.
         self.sent = False
 
     def handle(self, event: Event) -> list[Command]:
@@ -149,7 +150,7 @@ class UnalignedProtocol(SnapshotProtocol):
                 return [*commands, *self._snapshot_unaligned(number)]
             return [*commands, StartAlignmentTimer(number), *self._snapshot_aligned(number)]
         if self.phase is not Phase.ALIGNING or number != self.number:
-            return []  # This barrier was already handled when it was announced.
+            return []  # The protocol handled this barrier when the input gate announced it.
         self.blocked[channel] = None
         if self.regular <= self.blocked.keys():
             return self._snapshot_aligned(number)
@@ -159,7 +160,7 @@ class UnalignedProtocol(SnapshotProtocol):
         """Begin snapshot `number`, and give up an older one that is in progress.
 
         Returns:
-            The commands for giving up the older one, or None if `number` is stale.
+            The commands that give up the older snapshot, or None if `number` is stale.
         """
         commands = None if number == self.number else self._supersede(number)
         if commands is not None:
