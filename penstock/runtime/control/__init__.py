@@ -1,5 +1,5 @@
 """The control plane: messages, connections, errors and the job's code.
 
-Connections are authenticated. Records are sent by `penstock.runtime.network`, and
+All connections are authenticated. The modules of `penstock.runtime.network` send the records, and
 `penstock.runtime.jobmanager` makes the decisions. Start reading at `messages.py`.
 """

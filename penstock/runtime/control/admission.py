@@ -2,8 +2,9 @@
 
 The job service, JobManagers and workers accept connections through an `Admission`. A connection
 must complete the handshake within `HANDSHAKE_SECONDS`. The number of pending handshakes is limited:
-at the limit, a new connection closes the oldest pending one. A peer that knows the token needs only
-a few milliseconds. So it is admitted, even while a peer without the token opens many connections.
+at the limit, a new connection closes the oldest pending one. A peer that knows the token completes
+the handshake within a few milliseconds. So the server admits it, even while a peer without the
+token opens many connections.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class Admission:
         self._pending: deque[trio.CancelScope] = deque()
 
     def expect(self, count: int) -> None:
-        """Raise the limit by `count`, for connections that workers may open at once."""
+        """Allow `count` more pending handshakes, since workers may connect at the same time."""
         self._expected = count
 
     async def admit(self, stream: trio.abc.Stream) -> Frames | None:
         """Return the connection after its handshake, or None if the handshake fails.
 
         Arguments:
-            stream: a new connection, on which nothing was read. The caller closes it.
+            stream: a new connection, from which nothing has been read. The caller closes it.
         """
         limit = self._limit or _quarter_of_descriptors()
         if len(self._pending) >= limit + self._expected:
@@ -61,7 +62,7 @@ class Admission:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_expire, scope)
-                # An error that a peer without the token causes must not end this process.
+                # A peer without the token may cause these errors. They must not end this process.
                 with scope, contextlib.suppress(PenstockError, trio.BrokenResourceError, OSError):
                     frames = await server_handshake(stream, self._token)
                 nursery.cancel_scope.cancel()
@@ -74,9 +75,9 @@ class Admission:
 async def _expire(scope: trio.CancelScope) -> None:
     """Cancel a handshake after `HANDSHAKE_SECONDS`.
 
-    A user function may block the event loop, such as an `open` that loads a model. Meanwhile the
-    answer of the peer cannot be read. Such a time delays only one of the `STEPS` sleeps, so it
-    counts for at most one of them.
+    A user function may block the event loop, for example while `open` loads a model. Meanwhile this
+    process cannot read the answer of the peer. So the time is divided into `STEPS` sleeps: a block
+    of any length uses up at most one of them.
     """
     for _ in range(STEPS):
         await trio.sleep(HANDSHAKE_SECONDS / STEPS)

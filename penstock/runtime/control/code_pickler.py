@@ -1,12 +1,12 @@
 """Pickle the job's code so that unpickled objects have fast attribute access.
 
 Unpickling writes an object's attributes into its `__dict__`. In CPython 3.11 the interpreter does
-not specialise attribute access for a dictionary that was filled in this way. A method of a line or
-two then takes twice as long as on an object whose `__init__` has set the attributes. In a worker,
-each function object of the user was unpickled, and is called for each record. So this pickler
-makes unpickling set the attributes one by one, as `__init__` does.
+not specialise attribute access for a dictionary that was filled in this way. A method of one or two
+lines then takes twice as long as on an object whose `__init__` has set the attributes. This
+matters in a worker, which unpickles the user's function objects and calls them for each record. So
+this pickler makes unpickling set the attributes one by one, as `__init__` does.
 
-cloudpickle does everything else.
+cloudpickle does all other work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def dumps(value: Any) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
-        """Return the instructions to unpickle a value of a type that is not built in."""
+        """Return the instructions to unpickle a value whose type is not built in.
+
+        Return NotImplemented if the value needs no special instructions.
+        """
         reduced = super().reducer_override(value)
         if reduced is not NotImplemented or not self._is_ordinary(type(value)):
             return reduced
@@ -65,5 +68,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _goes_elsewhere(cls: type, name: Any) -> bool:
-    """Return whether setting an attribute does not write into the object's `__dict__`."""
+    """Return whether setting an attribute writes elsewhere than into `__dict__`."""
     return type(name) is not str or hasattr(inspect.getattr_static(cls, name, None), "__set__")

@@ -1,7 +1,7 @@
 """Turn errors into plain values for other processes, and into text for people.
 
-Errors are sent to other processes only as `describe` returns them, and the receiver calls
-`recreate`. Workers send failures to the JobManager in this way, and the JobManager to its client.
+The sender of an error calls `describe`, and the receiver calls `recreate`. Workers send failures to
+the JobManager in this way, and the JobManager sends them to its client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 class ConnectionLost(JobError):
-    """A data connection between two workers has ended: often one of them has died."""
+    """A data connection between two workers has ended, often because one of them has died."""
 
     _of_class = Recoverability.ENVIRONMENT
 
@@ -51,7 +51,7 @@ _FAMILIES: dict[str, type[PenstockError]] = {
 }
 #: The classes of errors that are sent with the fields of a `JobError`, keyed by name.
 _JOB_ERRORS: dict[str, type[JobError]] = {"JobError": JobError, "ConnectionLost": ConnectionLost}
-#: The maximum length of a record in a sentence, in characters. A longer record is cut.
+#: The maximum length of a record in the text of a failure, in characters. The rest is left out.
 MAX_RECORD = 100
 
 
@@ -77,7 +77,7 @@ def printable(text: str) -> str:
 
 
 def recreate(described: dict[str, Any]) -> PenstockError:
-    """Return an error equal to the error from which `describe` made these values."""
+    """Return an error equal to the one that `describe` has turned into these values."""
     family = _FAMILIES.get(described["family"])
     if family is not None:
         return family(described["message"])
@@ -101,7 +101,7 @@ def failure_message(chain: int, subtask: int, error: BaseException) -> Failed:
     if isinstance(error, PenstockError) and not isinstance(error, ProtocolError):
         described = describe(error)
     else:
-        # This is a bug of the engine. Its traceback has no user code, but helps to find the bug.
+        # The error is a bug of the engine. Its traceback shows no user code, but locates the bug.
         text = "".join(traceback.format_exception(error))
         described = {"family": "ProtocolError", "message": printable(f"{text}\n{error}")}
     return Failed(chain, subtask, described, recoverability_of(error).value)
@@ -137,7 +137,7 @@ def pinned(error: PenstockError) -> PenstockError:
 
 
 def sentence_of(event: dict[str, Any]) -> str:
-    """Return one line with the message of a failure, its operator and its record."""
+    """Return a line that contains a failure's message, its operator and its record."""
     lines = event["message"].strip().splitlines() or ["no message"]
     # In an error of the engine, the traceback comes before the message.
     sentence: str = lines[-1] if lines[0].startswith("Traceback") else lines[0]
@@ -153,7 +153,7 @@ def sentence_of(event: dict[str, Any]) -> str:
 def details_of(event: dict[str, Any]) -> str:
     """Return the details of a failure that are not in its sentence.
 
-    These are the traceback, or all lines of the message after the first.
+    The details are the traceback, or else all lines of the message after the first one.
     """
     traceback = event.get("user_traceback")
     if traceback:

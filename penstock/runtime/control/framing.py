@@ -40,8 +40,8 @@ class Frames:
         self.stream = stream
         self._buffer = bytearray()
         self._start = 0
-        # Only a socket has a file descriptor. `send_now` writes nothing to other streams, such as
-        # those of a simulation.
+        # Only a socket has a file descriptor. To another stream, such as a simulated one,
+        # `send_now` writes nothing.
         self._fileno: Callable[[], int] | None = None
         if isinstance(stream, trio.SocketStream):
             self._fileno = stream.socket.fileno
@@ -53,8 +53,8 @@ class Frames:
     def send_now(self, *parts: bytes) -> bytes | None:
         """Write one frame made of `parts`, without waiting.
 
-        The kernel may accept only a part of the frame. No other trio task may be sending. Raise
-        `OSError` if the stream is closed or broken.
+        The kernel may accept only a part of the frame. No other trio task may be sending on the
+        stream. Raise `OSError` if the stream is closed or broken.
 
         Returns:
             The bytes that the kernel did not accept, or None if it accepted the whole frame. The
@@ -79,7 +79,7 @@ class Frames:
         await self.stream.send_all(rest)
 
     async def receive(self) -> bytes | None:
-        """Return the next frame, or None if the other end has closed between two frames.
+        """Return the next frame, or None if the peer has closed the stream between two frames.
 
         Raises:
             trio.BrokenResourceError: if the connection ends within a frame, for example because
@@ -99,7 +99,10 @@ class Frames:
             return bytes(view[begin : self._start])
 
     async def receive_exactly(self, count: int) -> bytes | None:
-        """Return the next `count` bytes, which are in no frame; None at the stream's end."""
+        """Return the next `count` bytes of the stream, or None at its end.
+
+        The bytes are sent without a frame around them, as in the handshake.
+        """
         if not await self._fill(count):
             return None
         begin, self._start = self._start, self._start + count
@@ -110,7 +113,7 @@ class Frames:
         await self.stream.aclose()
 
     async def _fill(self, count: int) -> bool:
-        """Read until the buffer has `count` bytes, or return False at the stream's end."""
+        """Read until the buffer has `count` bytes. Return False if the stream ends before."""
         while len(self._buffer) - self._start < count:
             if self._start:
                 del self._buffer[: self._start]
@@ -139,7 +142,7 @@ def receive_blocking(connection: socket.socket) -> bytes | None:
 
 
 def receive_exactly_blocking(connection: socket.socket, count: int) -> bytes | None:
-    """Return the next `count` bytes of a blocking socket; None if it ends before them."""
+    """Return the next `count` bytes of a blocking socket, or None if its stream ends before."""
     received = bytearray()
     while len(received) < count:
         chunk = connection.recv(min(count - len(received), 1 << 20))

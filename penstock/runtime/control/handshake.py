@@ -7,7 +7,7 @@ Every connection begins with this handshake:
     server → client   HMAC(token, "server" · a · b)
 
 The server reads nothing else before the handshake has succeeded. The messages of the handshake have
-a fixed length and are not decoded. So a peer without the token causes only one comparison.
+a fixed length and are not decoded. So a peer without the token costs the server one comparison.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def client_handshake_blocking(connection: socket.socket, token: bytes) -> None:
 
 
 def _proof(token: bytes, role: bytes, a: bytes, b: bytes) -> bytes:
-    """Return the digest by which a client or server proves that it knows the token."""
+    """Return the digest that proves that a client or a server knows the token."""
     return hmac.digest(token, role + a + b, hashlib.sha256)
 
 

@@ -1,8 +1,8 @@
 """Pack the job's code for its workers: the functions and the record classes.
 
 Code is pickled with cloudpickle. It is sent only to the job's own processes, over authenticated
-connections. Records and state are never pickled. If a function cannot be pickled, an error names
-the function before the job starts.
+connections. Records and state are never pickled. If a function cannot be pickled, `pack` raises an
+error that names the function, before the job starts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def unpack(data: bytes) -> JobCode:
     try:
         code = pickle.load(io.BytesIO(data))
     except PenstockError:
-        raise  # unpickling has imported a module of the program that calls `execute()`
+        raise  # The pickle has imported a module of the program, which has called `execute()`.
     except Exception as error:
         raise JobError(
             f"the job's code cannot be loaded in a worker: {type(error).__name__}: {error}\n"

@@ -69,9 +69,9 @@ class Deploy:
         handles: a list of [folder, handle, rescaled] for each task "chain:subtask". The task
             restores each operator handle from the snapshot in that folder. `rescaled` is whether
             the parallelism of the operator has changed.
-        lineage: the lineage of the snapshots of this run.
+        lineage: the id of the lineage to which the snapshots of this run belong.
         root: the path of the job's folder.
-        keep: whether snapshots hold state.
+        keep: whether snapshots contain the state of operators.
     """
 
     attempt: int
@@ -88,14 +88,14 @@ class Deploy:
 
 @dataclass(frozen=True)
 class Ready:
-    """Reports that all tasks of a worker are open, and all its channels connected."""
+    """Reports that all tasks of a worker are open, and that all its channels are connected."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Start:
-    """Orders a worker to start its tasks. It is sent when all workers are ready."""
+    """Orders a worker to start its tasks. The JobManager sends it when all workers are ready."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class OutsideEnded:
 class EndInput:
     """Orders the tasks of a loop to run their end-of-input hooks in round `round`.
 
-    It is sent when no records are left in the loop.
+    The JobManager sends it when no records are left in the loop.
     """
 
     loop: int
@@ -236,7 +236,7 @@ class CloseLoop:
 
 @dataclass(frozen=True)
 class Failed:
-    """Reports that a task has failed, or that the worker itself has, if `chain` is -1.
+    """Reports the failure of a task, or of the worker itself if `chain` is -1.
 
     Arguments:
         error: the error as plain values; see `penstock.runtime.control.failures.describe`.

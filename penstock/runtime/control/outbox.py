@@ -16,7 +16,7 @@ class Outbox:
     """Queues frames without waiting, and writes them to a connection in order.
 
     Frames may be queued before there is a connection. When the connection has ended, the outbox
-    drops its frames. The reader of the same connection also notices the end, and handles it.
+    drops its frames and reports nothing: the reader of the connection handles the end.
     """
 
     def __init__(self) -> None:

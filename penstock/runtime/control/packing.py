@@ -50,9 +50,10 @@ def unpack_event(data: bytes) -> dict[str, Any]:
 
 
 def build(cls: type[T], values: Any) -> T:
-    """Return an instance of a dataclass with these field values, in order.
+    """Return an instance of a dataclass with the given values of its fields, in order.
 
-    Raise `ProtocolError` if their number is wrong, or if a value does not have its field's type.
+    Raise `ProtocolError` if there are too few or too many values, or if a value does not have
+    the type of its field.
     """
     if not isinstance(values, list):
         raise ProtocolError(f"malformed {cls.__name__}: it is a {type(values).__name__}")
@@ -68,10 +69,10 @@ def build(cls: type[T], values: Any) -> T:
 
 
 def build_from_map(cls: type[T], values: Mapping[Any, Any]) -> T:
-    """Return an instance of a dataclass with these field values, keyed by name.
+    """Return an instance of a dataclass with the given values of its fields, keyed by name.
 
-    Names that are not fields are ignored. Raise `ProtocolError` if a field is missing, or if a
-    value does not have its field's type.
+    Other keys are ignored. Raise `ProtocolError` if a field is missing, or if a value does not
+    have the type of its field.
     """
     names = _names(cls)
     missing = [name for name in names if name not in values]
@@ -82,7 +83,7 @@ def build_from_map(cls: type[T], values: Mapping[Any, Any]) -> T:
 
 @contextmanager
 def malformed(what: str) -> Iterator[None]:
-    """Raise a `ProtocolError` for errors in this block, which reads received values."""
+    """Raise a `ProtocolError` instead of any error that malformed data causes in this block."""
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError) as error:

@@ -21,9 +21,9 @@ from penstock.runtime.serialization.record_schemas import name_of
 
 __all__ = ["global_names", "record_classes"]
 
-#: The maximum number of levels at which values inside other values are searched.
+#: The maximum depth of the search through values inside other values, in levels.
 MAX_DEPTH = 6
-#: The maximum number of items of a list or tuple that are searched.
+#: The maximum number of items of a list or tuple that the search visits.
 MAX_ITEMS = 100
 
 
@@ -50,14 +50,14 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
 
 
 class _Search:
-    """Collects the record classes that values, and the values inside them, mention."""
+    """Collects the record classes that values mention, and the values inside these values."""
 
     def __init__(self) -> None:
         self.found: set[type] = set()
         self._seen: set[int] = set()
 
     def visit(self, value: Any, depth: int = 0) -> None:
-        """Collect the record classes that a value and the values inside it mention.
+        """Collect the record classes that a value mentions, and the values inside it.
 
         Arguments:
             value: any object.

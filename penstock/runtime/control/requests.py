@@ -1,8 +1,8 @@
 """The requests to the job service and to a JobManager process.
 
 Requests are sent as msgpack maps, and the types of their fields are checked when they are decoded.
-The versions are compared first. So a client of another version gets an error about the versions,
-and not about fields.
+The versions of client and server are compared first. So a client of another version gets an error
+about the versions, and not about fields.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Refused(PenstockError):
-    """The job service refuses a request; the sender receives the message."""
+    """The job service refuses a request. The client receives the message of this error."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ListJobs:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Requests to stop a job with a last snapshot, or to kill it if `now` is true."""
+    """Requests to stop a job after a final snapshot, or to kill it at once if `now` is true."""
 
     id: str
     now: bool
@@ -78,7 +78,7 @@ class JobRequest:
     Arguments:
         code: the job's code, as `job_code.pack` returns it.
         search_path: the `sys.path` of the program.
-        host: the address to listen on with TCP; None uses Unix sockets.
+        host: the address at which the process listens with TCP. If None, it uses Unix sockets.
         options: the fields of `JobSettings`.
     """
 

@@ -1,4 +1,4 @@
-"""Make the texts about restarts: for `logging`, standard error and the job's log."""
+"""Turn events about restarts into text for `logging`, standard error and the job's log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = {
 class RestartTexts:
     """Turns the events about the restarts of one job into text.
 
-    The text describes a failure in full, unless the previous failure was the same.
+    The text contains all details of a failure, unless the previous failure was the same.
     """
 
     def __init__(self) -> None:
