@@ -54,7 +54,7 @@ class InFlightLog(Protocol):
     keep: bool
 
     def parts(self) -> Iterator[LogPart | None]:
-        """Yield the parts of the log in order, and None each time it has encoded a batch.
+        """Yield the parts of the log in order, and None after each batch that the log encodes.
 
         The caller may pause at a None, since encoding takes time.
         """
@@ -68,8 +68,8 @@ class BatchLog:
 
     Arguments:
         edge, source, target: the channel on which the batches are in flight.
-        batches: the records. They are encoded at once, since the task may change them later.
-        encode: returns the bytes of a batch.
+        batches: the batches. They are encoded at once, since the task may change them later.
+        encode: a function that returns the bytes of a batch.
         keep: whether to store the records, and not only their number.
     """
 
@@ -96,7 +96,7 @@ class BatchLog:
 
 
 class RecordedEntry:
-    """A batch of a log in memory, with its encoded bytes once they were needed."""
+    """A batch in memory that belongs to a log. Its payload is encoded when it is needed."""
 
     __slots__ = ("batch", "payload")
 
@@ -111,7 +111,8 @@ class ChannelLog:
     Arguments:
         number: the number of the snapshot.
         edge, channel: the identity of the channel.
-        encode_entry: encodes the batch of an entry and sets the payload of the entry.
+        encode_entry: a function that encodes the batch of an entry and sets the payload of the
+            entry.
         keep: whether to store the records, and not only their number.
     """
 
@@ -139,7 +140,7 @@ class ChannelLog:
         self._parts.append(part)
 
     def parts(self) -> Iterator[LogPart | None]:
-        """Yield the parts of the log in order, and None each time it has encoded a batch."""
+        """Yield the parts of the log in order, and None after each batch that the log encodes."""
         for part in self._parts:
             if isinstance(part, Hold):
                 yield from part.ranges()

@@ -5,11 +5,11 @@ channel is unbounded: it keeps elements in memory up to a limit, and further ele
 channel returns a credit when a batch *arrives*. The sender waits only until the receiving process
 has read the socket.
 
-For a snapshot the channel is logged (Algorithm 2, ABS section 4.3). The log has the elements that
-wait in the channel when the snapshot is taken, and the elements that arrive before the barrier.
-They are logged when they arrive, and the task processes them meanwhile. So a snapshot does not
-wait until the loop is empty. Elements on disk are not written a second time: the log holds their
-segments until these are linked into the snapshot.
+For a snapshot the channel is logged (Algorithm 2, ABS section 4.3). The log contains the elements
+that wait in the channel when the snapshot is taken, and the elements that arrive before the
+barrier. The task processes these elements meanwhile. So a snapshot does not wait until the loop is
+empty. Elements on disk are not written a second time: the log holds their segments until these are
+linked into the snapshot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.snapshot.storage import in_flight_log as format
 __all__ = ["FeedbackChannel"]
 
 UNBOUNDED = 1 << 30
-#: The assumed size of a record in memory, in bytes, until the first records were encoded.
+#: The assumed size of a record in memory, in bytes, before any records were encoded.
 _RECORD_BYTES = 64
 #: The assumed size of a record in memory, divided by its encoded size. An exact measurement would
 #: be slow.
@@ -52,8 +52,8 @@ class FeedbackChannel(RecordedChannel):
     Arguments:
         id, listener, clock, edge, eager: see `RecordedChannel`.
         capacity: the maximum number of batches that a sender in another process has in flight.
-        encode: returns the bytes of a batch, for the log and the disk.
-        folder: the folder for elements on disk; created with the first of them.
+        encode: a function that returns the bytes of a batch, for the log and the disk.
+        folder: the folder for elements on disk. It is created when the first element is written.
         memory_bytes: the approximate maximum size of the elements in memory.
     """
 
@@ -82,7 +82,7 @@ class FeedbackChannel(RecordedChannel):
         self._records_in_memory = 0
         #: The barriers that are on disk only, with their positions in the spill queue.
         self._spilled_barriers: deque[tuple[Barrier, Mark]] = deque()
-        #: The range on disk that belongs to the open log; None if it has no range there.
+        #: The range on disk that belongs to the open log, or None if the log has no range on disk.
         self._hold: Hold | None = None
         #: The largest number of bytes that were on disk at one time.
         self.spilled_peak = 0
@@ -109,8 +109,8 @@ class FeedbackChannel(RecordedChannel):
         """Append an element to the channel, in memory or on disk.
 
         Raises:
-            ProtocolError: a batch or a second end of input follows the end of input.
-            StoreError: the element cannot be written to disk.
+            ProtocolError: if a batch or a second end of input follows the end of input.
+            StoreError: if the element cannot be written to disk.
         """
         if self.ended and not isinstance(element, Barrier):
             raise self._after_end(element)
@@ -131,7 +131,7 @@ class FeedbackChannel(RecordedChannel):
         """Remove and return the first element.
 
         Raises:
-            ProtocolError: the channel is blocked or empty.
+            ProtocolError: if the channel is blocked or empty.
         """
         if self.blocked or not len(self):
             raise ProtocolError(f"nothing to take from {self.id} (blocked: {self.blocked})")
@@ -146,7 +146,7 @@ class FeedbackChannel(RecordedChannel):
             self._listener.on_barrier_taken()
         return element
 
-    # ---- the queue
+    # ---- methods that use the queue
 
     def _add(self, element: Element) -> None:
         size = self._size(element)
@@ -229,10 +229,10 @@ class FeedbackChannel(RecordedChannel):
         """Close the files of the spill queue."""
         self._spill.close()
 
-    # ---- the log
+    # ---- methods that use the log
 
     def start_log(self, number: int, keep: bool = True) -> ChannelLog:
-        """Log the waiting elements, and all that arrive before barrier `number`.
+        """Start to log the elements that wait now or arrive before barrier `number`.
 
         Arguments:
             number: the number of the snapshot.

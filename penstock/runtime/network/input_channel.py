@@ -1,10 +1,10 @@
 """The receiving end of a channel: FIFO, without loss, with `block()` and `unblock()`.
 
 A channel belongs to the input gate of one task. A sender in the same process puts elements into
-the channel directly; for another process, the reader of the connection does. `put` never waits,
-because credits control the flow. The sender may have `capacity` batches in flight, and gets a
-credit back when the task *takes* a batch. Markers need no credit. Batches in kernel buffers also
-count as in flight; this limits the time that a barrier needs.
+the channel directly. If the sender is in another process, the reader of the connection puts them.
+`put` never waits, because credits control the flow. The sender may have `capacity` batches in
+flight, and gets a credit back when the task *takes* a batch. Markers need no credit. Batches in
+kernel buffers also count as in flight. This limits the time that a barrier needs to arrive.
 
 No function here awaits. The channel notifies the gate and the sender through callbacks.
 """
@@ -30,16 +30,16 @@ class ChannelListener(Protocol):
     """Receives the events of input channels; implemented by the input gate."""
 
     def on_ready(self, channel: InputChannel) -> None:
-        """Handle that a channel had no element to take and has one now."""
+        """Handle the event that a channel now has an element that the task can take."""
 
     def on_blocked(self, channel: InputChannel) -> None:
-        """Handle that a channel was blocked."""
+        """Handle the event that a channel was blocked."""
 
     def on_barrier_queued(self) -> None:
-        """Handle that a barrier was put into a channel of the gate."""
+        """Handle the event that a barrier was put into a channel of the gate."""
 
     def on_barrier_taken(self) -> None:
-        """Handle that the task took a barrier from a channel of the gate."""
+        """Handle the event that the task took a barrier from a channel of the gate."""
 
 
 class InputChannel:
@@ -48,8 +48,9 @@ class InputChannel:
     Arguments:
         id: the identity of the channel.
         listener: receives the events of the channel.
-        capacity: the maximum number of batches in flight; queued batches count, too.
-        clock: returns seconds; measures how long the channel is blocked.
+        capacity: the maximum number of batches in flight, which includes the queued batches.
+        clock: a function that returns the time in seconds; used to measure how long the channel is
+            blocked.
     """
 
     #: Whether the channel is a feedback channel. The gate checks this for each element.
@@ -82,7 +83,7 @@ class InputChannel:
         """Return the number of batches that a sender in this process may still put."""
         return self.capacity - self._batches_queued
 
-    # ---- the sender's side
+    # ---- methods for the sender
 
     def attach_sender(
         self,
@@ -92,8 +93,10 @@ class InputChannel:
         """Set the callbacks of the sender.
 
         Arguments:
-            on_credit: called when a credit returns to the sender, because a batch was taken.
-            on_smaller_batches: called when the task wants smaller batches than before.
+            on_credit: a function that is called when a credit returns to the sender, because a
+                batch was taken.
+            on_smaller_batches: a function that is called when the task wants smaller batches than
+                before.
         """
         self._on_credit, self._on_smaller_batches = on_credit, on_smaller_batches
 
@@ -105,7 +108,7 @@ class InputChannel:
         """Append an element to the channel.
 
         Raises:
-            ProtocolError: a batch has no credit, or a batch or a second end of input follows the
+            ProtocolError: if a batch has no credit, or a batch or a second end of input follows the
                 end of input.
         """
         if self.ended and not isinstance(element, Barrier):
@@ -127,13 +130,13 @@ class InputChannel:
         what = "second end of input" if second else "batch after the end of input"
         return ProtocolError(f"{what} on {self.id}")
 
-    # ---- the task's side
+    # ---- methods for the task
 
     def take(self) -> Element:
         """Remove and return the first element.
 
         Raises:
-            ProtocolError: the channel is blocked or empty.
+            ProtocolError: if the channel is blocked or empty.
         """
         if self.blocked or not self._queue:
             raise ProtocolError(f"nothing to take from {self.id} (blocked: {self.blocked})")
@@ -154,9 +157,10 @@ class InputChannel:
         self.desired_records = records
 
     def limit_in_flight(self, records: int, batches: int) -> None:
-        """Set the wanted number of records in a batch, and of batches in flight.
+        """Set the number of records in a batch, and the number of batches in flight.
 
-        If the batches become smaller, the sender is notified at once.
+        Both numbers are wishes of the task. If the batches become smaller, the sender is notified
+        at once.
         """
         smaller = records < self.desired_records
         self.desired_records, self.window = records, batches
@@ -172,7 +176,7 @@ class InputChannel:
 
     @property
     def blocked_seconds(self) -> float:
-        """Return for how many seconds the channel has been blocked, or 0."""
+        """Return the time since the channel was blocked, in seconds, or 0 if it is not."""
         return self._clock() - self._blocked_since if self.blocked else 0.0
 
     def unblock(self) -> None:

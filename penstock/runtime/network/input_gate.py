@@ -1,13 +1,13 @@
-"""The input gate of a task: it takes elements from all channels that are not blocked.
+"""The input gate of a task, which takes elements from all channels that are not blocked.
 
-Channels that have elements take turns, one element each, so that each channel makes progress. A
-blocked channel keeps its elements until it is unblocked.
+Channels that have elements take turns, and the gate takes one element in each turn. So each channel
+makes progress. A blocked channel keeps its elements until it is unblocked.
 
-Back-edges have priority, because records should leave a loop before more records enter it. While
-both have elements, the gate takes `BACK_WEIGHT` elements of back-edges for each element of a
-regular channel. While a barrier waits in the gate, it takes one of each in turns; otherwise a busy
-loop could delay a snapshot without limit. After a restore, the gate first replays the logs of the
-snapshot.
+Back-edges have priority, because records should leave a loop before more records enter it. If
+back-edges and regular channels have elements, the gate takes `BACK_WEIGHT` elements of back-edges
+for each element of a regular channel. While a barrier waits in the gate, it takes elements of
+back-edges and regular channels alternately. Otherwise a busy loop could delay a snapshot without
+limit. After a restore, the gate first replays the logs of the snapshot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 __all__ = ["BatchSizing", "InputGate"]
 
 #: The number of elements of back-edges that the gate takes for each element of a regular channel.
-#: With 8, a source filled its loop faster than the loop emptied. The logs of snapshots then held
+#: With a weight of 8, sources filled their loops faster than the loops emptied. The logs then held
 #: most of the source's records.
 BACK_WEIGHT = 64
 
@@ -40,7 +40,7 @@ class BatchSizing(Protocol):
     batch: int
 
     def wanted(self, channels: int) -> tuple[int, int]:
-        """Return the records in a batch, and the batches in flight on each channel.
+        """Return the number of records in a batch, and of batches in flight per channel.
 
         Arguments:
             channels: the number of channels that share the input in flight.
@@ -51,15 +51,17 @@ class InputGate:
     """All input channels of one task.
 
     Arguments:
-        wake: wakes the task; called when an empty gate may have an element again.
-        clock: returns seconds; measures how long channels are blocked.
+        wake: a function that wakes the task. It is called when an empty gate may have an element
+            again.
+        clock: a function that returns the time in seconds; used to measure how long channels are
+            blocked.
     """
 
     def __init__(self, wake: Callable[[], None], clock: Callable[[], float]) -> None:
         self.channels: dict[ChannelId, InputChannel] = {}
-        #: The channels that can be logged, by their ids. This includes the feedback channels.
+        #: The channels that can be logged, keyed by their ids. They include the feedback channels.
         self.recorded: dict[ChannelId, RecordedChannel] = {}
-        #: The feedback channels, by their ids.
+        #: The feedback channels, keyed by their ids.
         self.back_edges: dict[ChannelId, FeedbackChannel] = {}
         #: The total size of the logs that are replayed, in bytes.
         self.replay_bytes = 0
@@ -72,11 +74,11 @@ class InputGate:
         self._ready: deque[InputChannel] = deque()
         #: The feedback channels that are not blocked and have an element, each at most once.
         self._ready_back: deque[InputChannel] = deque()
-        #: The number of elements taken from back-edges since the last from a regular channel.
+        #: The number of back-edge elements taken since the last element of a regular channel.
         self._turns = 0
         self._replay: Iterator[tuple[InputChannel | None, RecordBatch]] | None = None
 
-    # ---- channels
+    # ---- methods that add channels
 
     def add(self, id: ChannelId, capacity: int) -> InputChannel:
         """Create an input channel, add it to the gate, and return it."""
@@ -95,7 +97,7 @@ class InputGate:
         self.add_recorded(channel)
         self.back_edges[channel.id] = channel
 
-    # ---- replay
+    # ---- methods for the replay
 
     def replay(
         self, batches: Iterator[tuple[InputChannel | None, RecordBatch]], size: int = 0
@@ -103,8 +105,8 @@ class InputGate:
         """Deliver the logs of a snapshot before all other elements.
 
         Arguments:
-            batches: each batch with its channel. The channel is None for records that a source
-                had read.
+            batches: each batch with its channel. The channel is None for records that the source of
+                this task had read.
             size: the total size of the logs, in bytes.
         """
         self._replay, self.replay_bytes = batches, size
@@ -125,7 +127,7 @@ class InputGate:
         """Return whether logs of a restored snapshot are still being delivered."""
         return self._replay is not None
 
-    # ---- elements
+    # ---- methods that take elements
 
     @property
     def ready(self) -> bool:
@@ -133,7 +135,7 @@ class InputGate:
         return bool(self._ready or self._ready_back or self._replay is not None)
 
     def take(self) -> tuple[InputChannel | None, Element] | None:
-        """Remove and return the next element with its channel, or None.
+        """Remove and return the next element with its channel, or None if there is none.
 
         The gate also returns None once at the end of a replay. The task then handles its pending
         notifications before it takes more elements. This order is necessary because a barrier must
@@ -177,7 +179,7 @@ class InputGate:
         """Wake the task for a reason other than a new element."""
         self._wake()
 
-    # ---- the listener of the channels
+    # ---- methods of `ChannelListener`
 
     def on_ready(self, channel: InputChannel) -> None:
         """Add a channel to the channels that take turns, and wake the task."""

@@ -1,9 +1,9 @@
-"""The sending end of a channel: it makes batches of records, and sends them as credits allow.
+"""The sending end of a channel, which makes batches of records and sends them.
 
-Partitioners append records to the buffer of an output channel. The channel seals the buffer, which
-makes batches of it. It does so when the buffer is large enough, when the oldest record has waited
-long enough, or when the task is idle. Sealed batches wait in the channel until there are credits
-for them. While sealed batches wait, the task takes no more input: this is backpressure.
+Partitioners append records to the buffer of an output channel. To *seal* the buffer is to make
+batches of its records. The channel seals the buffer when it is large enough, when the oldest record
+has waited long enough, or when the task is idle. Sealed batches wait in the channel until there are
+credits for them. While sealed batches wait, the task takes no more input: this is backpressure.
 
 No function here awaits. Elements for another process are passed to a `Sender`.
 """
@@ -50,8 +50,8 @@ class OutputChannel(ABC):
         #: The edge of this channel in logs. It is None unless barriers may overtake records.
         self.edge: EdgeIdentity | None = None
         self.target = 0
-        #: The time of the first check that found records in the buffer, in seconds; None if no
-        #: check has found any.
+        #: The time of the first check that found records in the buffer, in seconds. It is None
+        #: if no check has found records since the buffer was sealed.
         self._since: float | None = None
         self._sealed: deque[Element] = deque()
         #: The highest number of a barrier that was sent; -1 before the first barrier.
@@ -83,7 +83,7 @@ class OutputChannel(ABC):
         self.pending = ColumnBuffer(layout)
         return self.pending
 
-    # ---- sealing
+    # ---- methods that seal the buffer
 
     def seal(self) -> None:
         """Make batches of all records in the buffer, which is empty afterwards."""
@@ -130,7 +130,7 @@ class OutputChannel(ABC):
         """Make one batch of the whole buffer, without copying the records."""
         self._sealed.append(self.pending.take())
 
-    # ---- sending
+    # ---- methods that send elements
 
     def mark(self, element: Element) -> None:
         """Append a marker behind all records that were emitted before."""
@@ -160,7 +160,7 @@ class OutputChannel(ABC):
         return overtaken
 
     def push(self) -> bool:
-        """Send sealed elements as far as credits allow.
+        """Send sealed elements until there is no credit for the next one.
 
         Returns:
             Whether all sealed elements were sent.
@@ -248,7 +248,7 @@ class RemoteOutputChannel(OutputChannel):
 
     Arguments:
         sender: the sending half of the connection.
-        encode: returns the bytes of a batch.
+        encode: a function that returns the bytes of a batch.
         batch_records: the maximum number of records in a batch.
         batch_bytes: the approximate maximum size of a batch, in bytes.
     """
@@ -279,7 +279,7 @@ class RemoteOutputChannel(OutputChannel):
         A batch that is too large for a frame is split instead.
 
         Raises:
-            BatchTooLargeError: a single record does not fit into a frame.
+            BatchTooLargeError: if a single record does not fit into a frame.
         """
         count = len(batch)
         try:
@@ -314,11 +314,11 @@ class RemoteOutputChannel(OutputChannel):
 
 
 def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeout: float) -> None:
-    """Seal buffers that are full or have had records for `timeout` seconds.
+    """Seal the buffers that are full, or that have held records for `timeout` seconds.
 
     Arguments:
         outputs: the output channels.
-        clock: returns the current time, in seconds.
+        clock: a function that returns the current time, in seconds.
         timeout: the maximum time of a record in a buffer, in seconds.
     """
     now = -1.0

@@ -1,4 +1,4 @@
-"""Partitioners: they distribute the records of one link over its output channels.
+"""Distribute the records of one link over its output channels.
 
 A partitioner appends a list of records to the buffers of its output channels in one loop. It never
 waits. The output channels make batches of their buffers and send them later.
@@ -77,7 +77,7 @@ class BroadcastPartitioner(StreamPartitioner):
     """Sends all records to every subtask.
 
     Arguments:
-        copy: returns a list of records in which the mutable records are copied.
+        copy: a function that returns a list of records in which the mutable records are copied.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class BroadcastPartitioner(StreamPartitioner):
 class RebalancePartitioner(StreamPartitioner):
     """Distributes records to its output channels in turns.
 
-    The order continues across calls of `route`. The rescale partitioning also uses this class.
+    Each call of `route` continues where the last call ended. The rescale partitioning also uses
+    this class.
     """
 
     def __init__(self, outputs: list[OutputChannel], start: int = 0) -> None:
@@ -168,7 +169,7 @@ class HashPartitioner(StreamPartitioner):
     follows Python's equality. So the cache needs only the key, without its type.
 
     Arguments:
-        selector: returns the key of a record.
+        selector: a function that returns the key of a record.
         max_parallelism: the number of key groups.
         parallelism: the number of target subtasks; there is an output channel for each.
     """
@@ -224,7 +225,7 @@ class HashPartitioner(StreamPartitioner):
     def _checked_key(self, record: Any) -> Any:
         """Return the key of a record.
 
-        Raises the error of the selector, or the error of `canonical` if the key has no hash.
+        Raise the error of the selector, or the error of `canonical` if the key has no hash.
         """
         try:
             key = self.selector(record)
@@ -241,8 +242,9 @@ class CustomPartitioner(StreamPartitioner):
     """Distributes records with a partition function of the user.
 
     Arguments:
-        selector: returns the key of a record.
-        partition: takes a key and the number of subtasks, and returns the index of a subtask.
+        selector: a function that returns the key of a record.
+        partition: a function that takes a key and the number of subtasks, and returns the index of
+            a subtask.
     """
 
     def __init__(
@@ -259,7 +261,7 @@ class CustomPartitioner(StreamPartitioner):
         """Append each record to the output channel of its subtask.
 
         Raises:
-            JobError: the partition function returned an index that no subtask has.
+            JobError: if the partition function returned an index that no subtask has.
         """
         outputs, count = self.outputs, len(self.outputs)
         selector, partition = self._selector, self._partition

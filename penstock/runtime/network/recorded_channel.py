@@ -1,8 +1,8 @@
 """Channels whose records in flight can be logged for a snapshot.
 
-A log has the elements that wait in the channel when the snapshot is taken, and the elements that
-arrive before the barrier. Records are logged when they *arrive*, and the task processes them
-meanwhile. So a snapshot does not wait until the channel is empty.
+A log contains the elements that wait in the channel when the snapshot is taken, and the elements
+that arrive before the barrier. The task processes these elements meanwhile. So a snapshot does not
+wait until the channel is empty.
 
 Algorithm 2 of the ABS paper logs back-edges (`feedback_channel.py`). Unaligned snapshots log every
 channel. They also log the records that a task has taken but not processed, and the records that a
@@ -26,12 +26,12 @@ BarrierListener = Callable[[ChannelId, Barrier], None]
 
 
 class RecordedChannel(InputChannel):
-    """An input channel that can be logged. Credits bound it like any input channel.
+    """An input channel that can be logged. Credits limit it like any other input channel.
 
     Arguments:
         id, listener, capacity, clock: see `InputChannel`.
         edge: the identity of the channel's edge.
-        encode: returns the bytes of a batch, for the log.
+        encode: a function that returns the bytes of a batch, for the log.
         eager: whether to report every barrier on arrival, and not only barriers that end a log.
     """
 
@@ -52,12 +52,15 @@ class RecordedChannel(InputChannel):
         self._encode = encode
         self._eager = eager
         self._log: ChannelLog | None = None
-        #: The log entries of batches that wait in memory, by the `id()` of the batch. Logs that
-        #: have the same batch share its entry.
+        #: The log entries of batches that wait in memory, keyed by the `id()` of the batch. Logs
+        #: that contain the same batch share its entry.
         self._entries: dict[int, RecordedEntry] = {}
 
     def report_barriers(self, listener: BarrierListener) -> None:
-        """Set a callback for barriers that arrive; `eager` decides which are reported."""
+        """Set the callback for barriers that arrive.
+
+        If `eager` is false, the callback receives only the barriers that end a log.
+        """
         self._on_barrier = listener
 
     def put(self, element: Element) -> None:
@@ -69,13 +72,13 @@ class RecordedChannel(InputChannel):
             self._barrier_arrived(element)
 
     def take(self) -> Element:
-        """Remove and return the first element; encode it if it is logged."""
+        """Remove and return the first element. If it is logged, encode it first."""
         element = super().take()
         self._encode_before_change(element)
         return element
 
     def start_log(self, number: int, keep: bool = True) -> ChannelLog:
-        """Log the waiting elements, and all that arrive before barrier `number`.
+        """Start to log the elements that wait now or arrive before barrier `number`.
 
         Arguments:
             number: the number of the snapshot.
@@ -97,7 +100,7 @@ class RecordedChannel(InputChannel):
         """Add the elements in memory to a log, up to the barrier of its snapshot.
 
         Returns:
-            Whether the barrier was found, so that the log is complete.
+            Whether the queue contained the barrier, so that the log is complete.
         """
         for element in self._queue:
             if isinstance(element, Barrier) and element.number >= log.number:

@@ -8,8 +8,8 @@ One connection carries one channel. These are its frames:
     receiver → sender     CREDIT · number of credits (0 or more), desired records in a batch
 
 The receiving half reads as fast as the sender sends, and never waits for its task. This is safe
-because the sender needs a credit for each batch. Sending a frame never awaits. If the kernel does
-not accept a frame at once, a trio task of that half writes the rest.
+because the sender needs a credit for each batch. No method that sends a frame awaits. If the kernel
+does not accept a frame at once, the trio task `run` of the connection writes the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COUNT = struct.Struct(">I")
 _BATCH_HEADER = len(BATCH) + _COUNT.size
 #: The maximum size of an encoded batch, in bytes, so that it fits into a frame.
 MAX_BATCH_BYTES = MAX_FRAME - _BATCH_HEADER
-#: The maximum of the desired records in a CREDIT frame.
+#: The maximum number of desired records that a CREDIT frame can contain.
 _MAX_RECORDS = 1 << 30
 
 
@@ -60,14 +60,14 @@ def decode_header(data: bytes) -> tuple[int, ChannelId]:
     """Return the execution attempt and the channel from a connection's first frame.
 
     Raises:
-        ProtocolError: the frame is malformed.
+        ProtocolError: if the frame is malformed.
     """
     header = build(ConnectionHeader, unpack(data, "header of a data connection"))
     return header.attempt, ChannelId(header.link, header.source, header.target)
 
 
 class _FrameWriter:
-    """Writes frames in order: at once if the kernel accepts them, otherwise in `run`."""
+    """Writes frames in order. `run` writes the frames that the kernel does not accept at once."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -113,8 +113,8 @@ class SendingHalf:
 
     Arguments:
         frames: an authenticated connection.
-        credits: the number of batches that may be in flight at first.
-        wake: wakes the sending task; called when credits have returned.
+        credits: the number of batches that may be sent before the first credit returns.
+        wake: a function that wakes the sending task. It is called when credits have returned.
     """
 
     def __init__(self, frames: Frames, credits: int, wake: Callable[[], None]) -> None:
@@ -155,7 +155,7 @@ class SendingHalf:
         """Receive credits until the receiver closes the connection.
 
         Raises:
-            ProtocolError: a frame is malformed, or is no CREDIT frame.
+            ProtocolError: if a frame is malformed, or is no CREDIT frame.
         """
         while True:
             frame = await self._frames.receive()
@@ -221,7 +221,7 @@ class ReceivingHalf:
         """Put received elements into the channel until the sender closes the connection.
 
         Raises:
-            ProtocolError: a frame is malformed or of an unknown kind, or the channel refuses it.
+            ProtocolError: if a frame is malformed or of an unknown kind, or the channel refuses it.
         """
         receive, put = self._frames.receive, self._channel.put
         while True:
@@ -253,7 +253,8 @@ async def run_half(half: SendingHalf | ReceivingHalf, lost: Callable[[str], None
 
     Arguments:
         half: one end of a connection.
-        lost: called with the reason when the connection ends, but not on cancellation.
+        lost: a function that is called with the reason when the connection ends, but not on
+            cancellation.
     """
     try:
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""A FIFO queue on disk for elements of a back-edge that exceed its memory.
+"""A FIFO queue on disk for the elements of a back-edge that do not fit into memory.
 
 The elements are stored as frames. Frames are appended to segment files and read back in order. A
 segment that has been read is deleted unless a `Hold` needs it. A hold keeps the range of the queue
@@ -37,7 +37,7 @@ class _File:
         self.path, self.index = path, index
         self.size = 0
         self.digest = hashlib.blake2b(digest_size=16)
-        #: The number of records in each frame; 0 for markers.
+        #: The number of records in each frame, which is 0 for a marker.
         self.counts = array("I")
         self.holds = 0
         self.consumed = False
@@ -71,7 +71,7 @@ class Hold:
 
     def __init__(self, spill: SpillQueue) -> None:
         self.files: list[_File] = []
-        #: Byte offsets: `start` in the first file, and `end` in the last file.
+        #: The offsets at which the range begins in the first file and ends in the last, in bytes.
         self.start = self.end = 0
         self.records = 0
         self._spill = spill
@@ -80,12 +80,12 @@ class Hold:
         """Return the ranges of segments that the hold consists of, in order.
 
         Raises:
-            ProtocolError: the hold has no end yet.
+            ProtocolError: if the hold has no end yet.
         """
         return self._spill.ranges(self)
 
     def release(self) -> None:
-        """Release the range, and delete those of its segments that have been read."""
+        """Release the range. Delete its segments that have been read, if no other hold has them."""
         self._spill.release(self)
 
 
@@ -93,7 +93,8 @@ class SpillQueue:
     """A FIFO queue of frames on disk.
 
     Arguments:
-        folder: the folder for the segments; created with the first frame. It must not exist before.
+        folder: the folder for the segments. The queue creates it when the first frame is appended,
+            so it must not exist before.
         segment_bytes: the size at which a segment is closed, in bytes.
     """
 
@@ -106,14 +107,14 @@ class SpillQueue:
         self._open_holds: list[Hold] = []
         self._next = 0
         self._appended = 0
-        #: The number of unread frames, of the bytes in them, and of the records in them.
+        #: The number of unread frames, the number of their bytes, and the number of their records.
         self.frames = self.bytes = self.records = 0
 
     def append(self, kind: int, payload: bytes | memoryview, records: int) -> None:
         """Append a frame to the queue.
 
         Raises:
-            OSError: the frame cannot be written, for example because the disk is full.
+            OSError: if the frame cannot be written, for example because the disk is full.
         """
         file = self._files[-1] if self._files else None
         if file is None or file.writer is None:
@@ -146,7 +147,7 @@ class SpillQueue:
         return file
 
     def read(self, max_bytes: int) -> list[tuple[int, bytes, int]]:
-        """Remove and return the first frames, about `max_bytes` of them.
+        """Remove and return the first frames, until their size reaches `max_bytes`.
 
         Returns:
             The kind, the payload and the number of records of each frame.
@@ -195,16 +196,16 @@ class SpillQueue:
         """Keep the unread frames on disk until the returned hold is released.
 
         Arguments:
-            until: the end of the range. If it is None, the range also has the frames that are
-                appended before `end_hold`.
+            until: the end of the range. If it is None, the range also contains the frames that are
+                appended before `end_hold` is called.
         """
         hold = Hold(self)
         hold.records = self.records
         if self._files:
             hold.start = self._files[0].read_bytes
         for file in self._files:
-            # If all frames before the position have been read, the range is empty: their segments
-            # may be deleted.
+            # If all frames before `until` have been read, the range is empty, and the segments of
+            # these frames may be deleted.
             if until is not None and (file.index, 0) >= (until.index, until.offset):
                 break
             hold.files.append(file)
@@ -219,7 +220,7 @@ class SpillQueue:
         return hold
 
     def end_hold(self, hold: Hold) -> None:
-        """End the range of a hold behind the last frame, and close its last segment."""
+        """End the range of a hold at the last frame, and close the segment of that frame."""
         self._open_holds.remove(hold)
         if hold.files:
             hold.end = hold.files[-1].size
@@ -229,7 +230,7 @@ class SpillQueue:
         """Return the ranges of segments that a hold consists of, in order.
 
         Raises:
-            ProtocolError: the hold has no end yet.
+            ProtocolError: if the hold has no end yet.
         """
         if hold in self._open_holds:
             raise ProtocolError("the ranges of a hold were asked for before its end")
@@ -243,7 +244,7 @@ class SpillQueue:
         return found
 
     def release(self, hold: Hold) -> None:
-        """Release a hold, and delete those of its segments that have been read."""
+        """Release a hold. Delete its segments that have been read, if no other hold has them."""
         if hold in self._open_holds:
             self._open_holds.remove(hold)
         files, hold.files = hold.files, []
