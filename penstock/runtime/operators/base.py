@@ -1,9 +1,9 @@
-"""Operators as tasks run them: each takes a batch of records and returns a list of records.
+"""The base classes of operators, which take a batch of records and return a list.
 
 One call of `process` handles a whole batch. The work for each record is in a loop of
 `record_loops`, so the rest of the engine runs only once per batch. Each loop consumes
-`RunningOperator.iterator`. If the user's function raises, the iterator's length hint shows which
-record was being processed.
+`RunningOperator.iterator`. If the user's function raises an error, the iterator's length hint shows
+which record was being processed.
 
 Operators use no channels and no event loop. A chain is a tree of operators, and
 `penstock.runtime.task` runs it.
@@ -38,7 +38,7 @@ class RunningOperator(ABC):
 
     Arguments:
         function: the user's function object or callable.
-        context: the operator's place in the job.
+        context: the place of the operator in the job.
     """
 
     #: The name of the user's method that returns an iterable of records; "" if there is none.
@@ -109,23 +109,23 @@ class RunningOperator(ABC):
     def _end_input(self) -> Iterator[list[Any]]:
         """Yield the records that the function's `end_input` emits, in batches.
 
-        Subclasses override this if their functions may have such a hook.
+        A subclass overrides this method if its functions may have an end-of-input hook.
         """
         yield from ()
 
 
 class RecordLoopOperator(RunningOperator):
-    """An operator that runs one of the loops of `record_loops`.
+    """Base class of the operators that run one of the loops of `record_loops`.
 
-    `_plain` is the loop as it is written. `_loop` is the specialised loop, in which the user's
-    expressions are inlined, or the plain loop if they cannot be inlined.
+    `_plain` is the loop as `record_loops` contains it. `_loop` is the specialised loop, in which
+    the user's expressions are inlined. If they cannot be inlined, `_loop` is the plain loop.
     """
 
     _plain: Callable[..., list[Any]]
     _functions: dict[str, Any]
     _loop: Callable[..., list[Any]]
-    #: The loops over columns, by the number of columns. A loop is None if it would hardly be
-    #: faster than the loop over rows.
+    #: The specialised loops over columns, keyed by the number of columns. The value is None if
+    #: such a loop would hardly be faster than the loop over rows.
     _column_loops: dict[int, Callable[..., list[Any]] | None]
 
     def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:

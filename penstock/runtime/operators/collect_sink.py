@@ -65,8 +65,8 @@ class CollectWriter(SinkWriter):
         """Detach the current file, so that the next batch begins another one.
 
         Returns:
-            A function that finishes the file and returns its name; None if there is no file. It
-            blocks, so it runs off the event loop.
+            A function that finishes the file and returns its name, or None if there is no file. The
+            engine calls it off the event loop, because it blocks.
         """
         file, self._file = self._file, None
         if file is None:
@@ -81,7 +81,7 @@ class CollectWriter(SinkWriter):
         return finish
 
     def close(self) -> None:
-        """Close the current file, whose output since the last barrier is not committed."""
+        """Close the current file. Its output since the last barrier is not committed."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -93,7 +93,7 @@ class _CollectCommitter(Committer):
 
     def commit(self, committables: list[Committable]) -> None:
         for item in committables:
-            # The name comes from a manifest. A damaged name must not lead out of the folder.
+            # The name comes from a manifest. A damaged name must not point outside of the folder.
             if not isinstance(item.payload, str) or not _NAME.fullmatch(item.payload):
                 raise JobError(f"{item.payload!r} is no name of collected output")
             staged = self._folder / f"{item.payload}.staged"

@@ -3,8 +3,8 @@
 `penstock.runtime.codegen` generates the loop from the user's function and the key selector. If it
 cannot generate one, the operator and the partitioner run their own loops.
 
-If the fused loop raises an error, the operator and the partitioner process that record again. One
-of them then raises the error, so the message and the traceback are the same as without fusion.
+If the fused loop raises an error, the operator and the partitioner process that record again. Then
+one of them raises the error, so the message and the traceback are the same as without fusion.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ __all__ = ["FusedOperator", "fused"]
 
 
 class FusedOperator(RunningOperator):
-    """A map or flat map that also routes the records that it makes.
+    """A map or flat map operator that also routes the records that it emits.
 
     Arguments:
-        made_by: the map or flat map.
-        partitioner: takes all output of the operator; its output channels are still empty.
+        made_by: the map or flat map operator.
+        partitioner: the partitioner, which takes all output of the operator. Its output channels
+            are still empty.
         loop: the generated loop, which does the work of the operator and the partitioner.
     """
 
@@ -57,7 +58,7 @@ class FusedOperator(RunningOperator):
         return []
 
     def _raise_as_two(self, batch: RecordBatch) -> None:
-        """Run the operator and the partitioner for the current record, so that one raises."""
+        """Process the current record again, so that the operator or partitioner raises."""
         index = current_index(self.iterator, batch)
         if index is None:
             return
@@ -75,7 +76,7 @@ class FusedOperator(RunningOperator):
 
 
 def fused(operator: RunningOperator, partitioner: StreamPartitioner) -> FusedOperator | None:
-    """Return an operator that also does the routing; None if no loop can be generated.
+    """Return an operator that also routes records, or None if that is impossible.
 
     Arguments:
         operator: an operator whose output goes to the partitioner only.

@@ -22,7 +22,7 @@ class OperatorContext(RuntimeContext):
         parallelism: the number of subtasks.
         max_parallelism: the number of key groups.
         attempt: the number of earlier execution attempts of the job.
-        codec: copies and encodes records.
+        codec: the codec, which copies and encodes records.
         backend: the operator's keyed state; None if it has none.
     """
 
@@ -69,7 +69,7 @@ class OperatorContext(RuntimeContext):
         """Return the keyed state that has the name of the descriptor.
 
         Raises:
-            GraphError: the operator is not on a keyed stream.
+            GraphError: if the operator is not on a keyed stream.
         """
         if self.backend is None:
             raise GraphError(
@@ -82,11 +82,11 @@ class OperatorContext(RuntimeContext):
         return _TableValueState(table, self)
 
     def mutability_probe(self) -> dict[Any, Any] | None:
-        """Return a `probe`: `value in probe` raises `TypeError` for mutable values.
+        """Return an object `probe`, so that `value in probe` raises for mutable values.
 
-        Usually the probe is an empty dict, which raises for values without a hash. If the job has
-        classes whose objects are both hashable and mutable, it is None, which raises for every
-        value.
+        The error is a `TypeError`. Usually the probe is an empty dict, which raises for values
+        without a hash. If the job has classes whose objects are both hashable and mutable, the
+        probe is None, which raises for every value.
         """
         return {} if self.codec.hash_implies_immutable else None
 

@@ -48,7 +48,8 @@ class SinkOperator(RecordLoopOperator):
 
         Returns:
             A function that makes the output before the barrier durable, and returns the payloads
-            of its committables. It may block. None if there is no output.
+            of its committables. The function may block. The value is None if there is no
+            output.
         """
         try:
             return self.writer.prepare(snapshot)

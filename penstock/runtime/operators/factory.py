@@ -41,7 +41,7 @@ _KEYED: dict[OperatorKind, Callable[..., RunningOperator]] = {
 def make_operator(
     kind: OperatorKind, function: Any, key_selector: Any, context: OperatorContext
 ) -> RunningOperator:
-    """Return a new operator of the given kind; every kind is allowed except sinks."""
+    """Return a new operator of the given kind, which may be any kind except a sink."""
     if kind in _UNKEYED:
         return _UNKEYED[kind](function, context)
     return _KEYED[kind](function, context, method_of(key_selector, "get_key"))

@@ -24,7 +24,7 @@ class KeyedOperator(RecordLoopOperator):
     Arguments:
         function: the user's function.
         context: the operator's place in the job.
-        key_of: returns the key of a record.
+        key_of: a function that returns the key of a record.
     """
 
     STATE = "value"
@@ -41,7 +41,7 @@ class KeyedReduceOperator(KeyedOperator):
     """Reduces the records of each key, and emits the new value for each record."""
 
     def open(self) -> None:
-        """Open the function, and get the table of the state, which is already restored."""
+        """Open the user's function, and get the table of the restored state."""
         self._table = self.backend.table(self.STATE)
         self._table.declare_immutable()
         super().open()
@@ -63,13 +63,13 @@ class KeyedCountOperator(KeyedOperator):
     """Counts the records of each key, and emits the new count for each record."""
 
     def open(self) -> None:
-        """Get the table of the state, which is already restored."""
+        """Get the table of the restored state."""
         self._table = self.backend.table(self.STATE)
         self._table.declare_immutable()
         self._set_loop(loops.count_records, key_of=self._key_of)
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Count a batch, and return a pair (key, new count) for each record."""
+        """Count the records of a batch, and return a pair (key, new count) for each record."""
         return self._run_loop(batch, self._table.dirty, self._table.get)
 
 

@@ -2,8 +2,8 @@
 
 A split of an unbounded source may never end, so a task cannot read one split after the other. The
 task opens each split as soon as it is assigned, with a separate reader. The splits take turns: each
-read of the task returns records of the next split that has some. (Flink: a source reader that
-multiplexes its assigned splits, FLIP-27.)
+task opens each split as soon as it is assigned, with a separate reader. The splits take turns: each
+read of the task returns records of the next split that has records. (Flink: a source reader that
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class MultiplexedSourceInput(SourceInput):
     """The splits of one task of an unbounded source.
 
     Arguments:
-        create_reader: creates a reader; called once for each split.
-        clock: returns the time in seconds.
-        request: requests a split from the JobManager; called again only after an answer.
-        wake: wakes the task; called when the task has something to do.
+        create_reader: a function that creates a reader. It is called once for each split.
+        clock: a function that returns the time in seconds.
+        request: a function that requests a split from the JobManager. It is called again only after
+            an answer.
+        wake: a function that wakes the task. It is called when the task has something to do.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class MultiplexedSourceInput(SourceInput):
         self._create_reader = create_reader
         self._clock = clock
         self._wake = wake
-        #: The open splits; the next read begins with the first of them.
+        #: The open splits. The next read begins with the first split of the queue.
         self._splits: deque[_OpenSplit] = deque()
         #: The open splits whose pumps are not started yet.
         self._unstarted: list[_OpenSplit] = []
@@ -81,7 +82,7 @@ class MultiplexedSourceInput(SourceInput):
     def wake_at(self) -> float | None:
         """Return the earliest time at which a split has records again, in seconds.
 
-        It is None if a split may have records now, or if there is no split.
+        Return None if a split may have records now, or if there is no split.
         """
         times = [split.reader.wake_at for split in self._splits]
         known = [time for time in times if time is not None]
@@ -98,7 +99,8 @@ class MultiplexedSourceInput(SourceInput):
         """Read the next split that has records, and return the records.
 
         Returns:
-            None if no split has records now. An empty list if a reader was asked and had none.
+            None if no split has records now. The list is empty if a reader was called and returned
+            no records.
         """
         self._request_split()
         empty = False
@@ -137,7 +139,7 @@ class MultiplexedSourceInput(SourceInput):
                     nursery.start_soon(self._unstarted.pop(0).pump, offload)
 
     def close(self) -> None:
-        """Close all readers, even if one raises an error or a thread is blocked in one."""
+        """Close all readers, even if one of them raises an error or blocks a thread."""
         with ExitStack() as stack:
             if self._spare is not None:
                 stack.callback(self._spare.close)

@@ -1,13 +1,13 @@
-"""The loops that process each record; the rest of the engine runs once per batch.
+"""The loops that process each record. The rest of the engine runs once per batch.
 
 `penstock.runtime.codegen` compiles the loops again with the user's expressions inlined. For that,
 the user's functions must be the first parameters, and the loops call them by plain names. The
 operators handle the errors that a loop raises.
 
 * The loops look up `list.append` for each record, because Python then appends without a function
-  call. With the method in a variable, Python would call it.
-* `find` returns the value of a key for which `dirty.get` returned None. `dirty.get` has no default
-  because it is faster without one. So None can also be a value in `dirty`.
+  call. If the loop kept the method in a variable, Python would call a function.
+* `find` returns the value of a key for which `dirty.get` returned None. `dirty.get` has no default,
+  because it is faster without one. So it also returns None if the value in `dirty` is None.
 * `value in probe` raises `TypeError` if the value may be mutable. An empty dict raises it for
   values without a hash, and is faster than `hash`. None raises it for all values. See
   `OperatorContext.mutability_probe`.
@@ -60,7 +60,7 @@ def map_and_copy_records(
 ) -> list[Any]:
     """Return the function's result for each record.
 
-    A result is copied if it is mutable and the function may still change it.
+    If a result is mutable and the function may still change it, the result is copied.
     """
     out: list[Any] = []
     for record in iterator:
@@ -81,15 +81,15 @@ def emit_records(
 ) -> list[Any]:
     """Return all records that the function emits, in order.
 
-    A record is copied if it is mutable and the function may still change it. A generator continues
-    after each record that it yields, so the loop checks each record before that. It checks the
-    items of a list together.
+    If a record is mutable and the function may still change it, the record is copied. A generator
+    continues after each record that it yields, so the loop checks the record before that. The loop
+    checks the items of a list together.
 
     Arguments:
-        function: returns an iterable of records for each record.
+        function: a function that returns an iterable of records for each record.
         iterator: the iterator over the input records.
         arguments: further arguments of the function.
-        probe: see the docstring of this module. With None, all records are checked.
+        probe: see the docstring of this module. If it is None, all records are checked.
     """
     out: list[Any] = []
     for record in iterator:
@@ -102,7 +102,8 @@ def emit_records(
                 for emitted in made:
                     emitted in probe  # noqa: B015 - see above
             except TypeError:
-                emitted = None  # copying counts the references to each item; drop this one
+                # `copy_items_if_shared` counts the references to each item, so drop this one.
+                emitted = None
                 out.extend(copy_items_if_shared(made))
             else:
                 out.extend(made)
@@ -124,7 +125,7 @@ def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> l
 
 
 def call_records(function: Callable[[Any], object], iterator: Iterator[Any]) -> list[Any]:
-    """Call the function with each record; return an empty list."""
+    """Call the function with each record, and return an empty list."""
     for record in iterator:
         function(record)
     return []
@@ -141,7 +142,7 @@ def reduce_records(
 ) -> list[Any]:
     """Combine each record with the value of its key, and return the new values.
 
-    A returned value is copied if it is mutable, because the value itself is in the state.
+    If a new value is mutable, a copy of it is returned, because the value itself is in the state.
     """
     out: list[Any] = []
     missing, get = MISSING, dirty.get
@@ -167,7 +168,7 @@ def count_records(
     dirty: dict[Any, Any],
     find: Callable[[Any], Any],
 ) -> list[Any]:
-    """Count the records of each key; return a pair (key, new count) for each record."""
+    """Count the records of each key, and return a pair (key, new count) for each record."""
     out: list[Any] = []
     missing, get = MISSING, dirty.get
     for record in iterator:
@@ -189,7 +190,7 @@ def process_records(
     probe: Any,
     copied: Copied,
 ) -> list[Any]:
-    """Call a keyed process function for each record; return the emitted records.
+    """Call a keyed process function for each record, and return the emitted records.
 
     Before each call, `context.key` is set to the key of the record.
     """

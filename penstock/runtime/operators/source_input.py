@@ -22,7 +22,8 @@ class SourceInput(ABC):
     """The splits of one source task, from which the task reads its records.
 
     Arguments:
-        request: requests a split from the JobManager; called again only after an answer.
+        request: a function that requests a split from the JobManager. It is called again only after
+            an answer.
     """
 
     #: Whether `pump` must run, because readers may block.
@@ -43,7 +44,7 @@ class SourceInput(ABC):
     def wake_at(self) -> float | None:
         """Return the time at which the source has records again, in seconds.
 
-        It is None if there may be records now, or if the time is unknown.
+        Return None if there may be records now, or if the time is unknown.
         """
 
     def restore(self, state: Any) -> None:
@@ -64,14 +65,14 @@ class SourceInput(ABC):
         self._add(split, position)
 
     def no_more(self) -> None:
-        """Note that the JobManager has no more splits for this task."""
+        """Record that the JobManager has no more splits for this task."""
         self._no_more = self._requested = True
 
     @abstractmethod
     def read(self, max_records: int) -> list[Any] | None:
         """Return at most `max_records` records, or None if there are none now.
 
-        An empty list means that a reader was asked and had no records yet.
+        The list is empty if a reader was called and returned no records.
         """
 
     @abstractmethod
@@ -79,17 +80,18 @@ class SourceInput(ABC):
         """Read the splits in threads, one batch ahead of the task, until cancelled.
 
         Arguments:
-            offload: runs a blocking read in a thread.
-            wait: waits until a condition holds; it is checked when the task is woken.
+            offload: a function that runs a blocking read in a thread.
+            wait: a function that waits until a condition holds; it is checked when the task is
+                woken.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close all readers, even while threads are blocked in them."""
+        """Close all readers, even while threads are blocked in their methods."""
 
     @abstractmethod
     def _add(self, split: Split, position: Any) -> None:
-        """Add a split to be read from `position`, or from its start if that is None."""
+        """Add a split. The task reads it from `position`, or from its start if that is None."""
 
     def _request_split(self) -> None:
         if not self._requested:
@@ -104,9 +106,10 @@ class SequentialSourceInput(SourceInput):
 
     Arguments:
         reader: the source's reader.
-        clock: returns the time in seconds.
-        request: requests a split from the JobManager; called again only after an answer.
-        wake: wakes the task; called when the task has something to do.
+        clock: a function that returns the time in seconds.
+        request: a function that requests a split from the JobManager. It is called again only after
+            an answer.
+        wake: a function that wakes the task. It is called when the task has something to do.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class SequentialSourceInput(SourceInput):
     def wake_at(self) -> float | None:
         """Return the time at which the current split has records again, in seconds.
 
-        It is None if the reader has returned no such time.
+        Return None if the reader has not returned such a time.
         """
         return self._current.wake_at
 
@@ -143,7 +146,7 @@ class SequentialSourceInput(SourceInput):
         return splits
 
     def read(self, max_records: int) -> list[Any] | None:
-        """Return at most `max_records` records, or None if none is ready."""
+        """Return at most `max_records` records, or None if no records are ready."""
         current = self._current
         if current.split is None or not self._requested:
             self._advance()
@@ -169,5 +172,5 @@ class SequentialSourceInput(SourceInput):
         await self._current.pump(offload, wait)
 
     def close(self) -> None:
-        """Close the reader, even if a thread is blocked in it."""
+        """Close the reader, even while a thread is blocked in one of its methods."""
         self._current.close()

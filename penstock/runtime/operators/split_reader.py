@@ -1,7 +1,8 @@
 """Read one split at a time with a reader, in threads if the reader may block.
 
-A snapshot has the position behind the last *emitted* batch, but a thread may have read further.
-So the records that a thread has read wait here. The position advances when the task takes them.
+A snapshot contains the position behind the last *emitted* batch, but a thread may have read
+further. So the records that a thread has read wait in a `SplitReader`. The position advances when
+the task takes the records.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class SplitReader:
 
     Arguments:
         reader: the source's reader.
-        clock: returns the time in seconds.
-        wake: wakes the task and the pump; called when there is something to read or to take.
+        clock: a function that returns the time in seconds.
+        wake: a function that wakes the task and the pump. It is called when there is something to
+            read or to take.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class SplitReader:
     def wake_at(self) -> float | None:
         """Return the time at which the reader has records again, in seconds.
 
-        It is None if the time is unknown, or if `pump` runs, which waits for that time itself.
+        Return None if the time is unknown, or if `pump` runs, because `pump` waits for that time.
         """
         # The time is returned even if it is in the past. It may have passed since the last read
         # found no records, and with None the task would sleep until another event.
@@ -66,7 +68,7 @@ class SplitReader:
         self.split, self.position, self._due = split, position, 0.0
         self._opened = False
         if self.pumping:
-            self._wake()  # the pump may be waiting for a split
+            self._wake()  # The pump may be waiting for a split.
 
     def read(self, max_records: int) -> list[Any] | None:
         """Return the next records of the open split, or None if there are none now.
@@ -101,8 +103,7 @@ class SplitReader:
             self._wake()
 
     def _read_in_thread(self) -> ReadOrError:
-        # An error is returned and not raised. Otherwise its traceback would begin with frames of
-        # the thread.
+        # The error is returned, not raised, so that its traceback has no frames of the thread.
         try:
             return self._open_and_read(self._max_records)
         except BaseException as error:
@@ -116,5 +117,5 @@ class SplitReader:
         return self._reader.read(max_records)
 
     def close(self) -> None:
-        """Close the reader, even if a thread is blocked in it."""
+        """Close the reader, even while a thread is blocked in one of its methods."""
         self._reader.close()

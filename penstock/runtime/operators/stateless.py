@@ -1,7 +1,7 @@
 """Operators without state: map, flat map, filter and process functions.
 
-The user's function might change a record after it has emitted the record. Such records must be
-copied. An `EmissionPolicy` decides how thoroughly the operator checks each batch for them; see
+The user's function might change a record after it has emitted the record. The operator must copy
+such records. An `EmissionPolicy` decides how thoroughly the operator checks each batch; see
 `penstock.dataflow.object_reuse`.
 """
 
