@@ -13,8 +13,8 @@ __all__ = ["SLICE_SECONDS", "TARGET_SECONDS", "BatchSizer"]
 #: batch has the same duration. Smaller batches cost more per record; with larger batches, barriers
 #: wait longer.
 SLICE_SECONDS = 0.001
-#: The multiple of `SLICE_SECONDS` below which a long slice may be an exception, because another
-#: process has interrupted it.
+#: A long slice may be an exception, because another process has interrupted the task. A slice that
+#: is longer than this multiple of `SLICE_SECONDS` does not count as an exception.
 INTERRUPTED = 8
 #: The maximum number of records in a slice. Larger slices would not reduce the cost of a record,
 #: and a source would hold more records when a function behind it becomes slow.
@@ -22,7 +22,7 @@ MOST = 1 << 13
 #: The default time for processing the records that are in flight between two tasks, in seconds.
 TARGET_SECONDS = 0.1
 #: The number of equal parts of the target time. The sender holds records for one part, and the
-#: receiver for another. The other parts are for records in transit, and for too high estimates.
+#: receiver for another. The other parts are for records in transit, and for wrong estimates.
 PARTS = 8
 #: The first value, the largest growth factor and the lower bound of an estimate: the number of
 #: records that the task processes in one part of the target time.
@@ -51,7 +51,8 @@ class BatchSizer:
         self._part = target / PARTS
         #: The estimated number of records that the task processes in one part of the target time.
         self._done = FIRST
-        #: The number of records and the duration, in seconds, of the slices not yet counted.
+        #: The number of records in the slices that are not counted yet, and the duration of these
+        #: slices in seconds.
         self._new, self._new_seconds = 0, 0.0
         #: The number of records and the duration of the slices that were counted last. The duration
         #: includes the time for which their output waited.
@@ -115,7 +116,7 @@ class BatchSizer:
         self.slice = self._fit if self._fit < done else int(done) or 1
 
     def wanted(self, channels: int) -> tuple[int, int]:
-        """Return the wanted records in a batch, and batches in flight on each channel.
+        """Return the number of records in a batch, and of batches in flight per channel.
 
         Arguments:
             channels: the number of channels that share the records in flight.

@@ -21,13 +21,13 @@ class ChainRunner:
 
     Arguments:
         root: the node of the first operator of the chain.
-        codec: decodes batches, and copies records that have several consumers.
-        end_of_input: notified if an end-of-input hook emits records into the task's own loop.
+        codec: the codec, which decodes batches, and copies records that have several consumers.
+        end_of_input: is notified if an end-of-input hook emits records into the task's own loop.
     """
 
     def __init__(self, root: ChainNode, codec: Codec, end_of_input: EndOfInputTracker) -> None:
         self.root = root
-        #: The operators of the chain, parents first.
+        #: The operators of the chain. Each operator comes after its parent.
         self.operators: list[RunningOperator] = [node.operator for node in root.walk()]
         #: A function that decodes the bytes of a batch.
         self.decode = codec.decode_record_batch
@@ -66,7 +66,7 @@ class ChainRunner:
         try:
             out = operator.process(batch)
         except StoreError:
-            raise  # the error concerns state that cannot be read, not the current record
+            raise  # The error concerns state that cannot be read, not the current record.
         except BaseException as error:
             raise to_job_error(error, operator, batch) from error
         if out:

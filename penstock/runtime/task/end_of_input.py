@@ -1,12 +1,12 @@
 """Track the end of a task's input, and run the end-of-input hooks of its chain.
 
 Outside of loops, the hooks run once when all channels have delivered the end of input. Then the
-task sends the end of input on.
+task sends the end of input downstream.
 
 For a task in a loop, some channels come from the loop itself and never end by themselves. When all
 channels from *outside* have ended, the task notifies the JobManager. The JobManager uses snapshots
-to detect that no records are left in the loop. Then it starts rounds of end-of-input hooks, and at
-last closes the loop (`penstock.snapshot.coordination.loop_termination`).
+to detect that no records are left in the loop. Then it starts rounds of end-of-input hooks, and
+finally closes the loop (`penstock.snapshot.coordination.loop_termination`).
 
 The snapshots of the task contain the number of completed rounds, so that hooks do not run again
 after a restart.
@@ -39,7 +39,7 @@ class EndOfInputTracker:
         channels: the ids of the task's input channels.
         outside: the ids of the channels from outside of the task's loop; None if the task is in no
             loop.
-        operators: the operators of the chain, parents first.
+        operators: the operators of the chain. Each operator comes after its parent.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class EndOfInputTracker:
         self.rounds = 0
         #: Whether the last round of hooks has emitted records into the loop.
         self.emitted = False
-        #: Whether hooks are running; the task processes nothing else until they have run.
+        #: Whether hooks are running. The task processes nothing else until they have run.
         self.running = False
         self._hooks: Iterator[HookOutput] = iter(())
 
     @property
     def over(self) -> bool:
-        """Return whether all input has ended; in a loop, all input from outside."""
+        """Return whether all input has ended, or in a loop, all input from outside of it."""
         return not self._awaited
 
     def channel_ended(self, channel: Hashable) -> bool:
@@ -81,7 +81,8 @@ class EndOfInputTracker:
         """Begin a round of end-of-input hooks.
 
         Returns:
-            Whether hooks are running now; False if the round has run before or there are no hooks.
+            Whether hooks are running now. The value is False if the round has run before, or if
+            there are no hooks.
         """
         if self.rounds >= round or not (self.in_loop or self.hooked):
             return False
@@ -102,7 +103,10 @@ class EndOfInputTracker:
         self.emitted = True
 
     def next(self) -> HookOutput | None:
-        """Run the hooks until they emit; return the records, or None after the round."""
+        """Run the hooks until they emit records, and return the records.
+
+        Return None if the round is over.
+        """
         assert self.running
         output = next(self._hooks, None)
         self.running = output is not None

@@ -32,7 +32,7 @@ class BarrierMail:
 
 @dataclass(frozen=True)
 class SplitMail:
-    """Assigns a split to a source task; it begins to read at `position`."""
+    """Assigns a split to a source task, which begins to read it at `position`."""
 
     split: Split
     position: Any

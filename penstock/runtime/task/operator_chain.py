@@ -31,7 +31,7 @@ class ChainNode:
     inner: frozenset[StreamPartitioner] = frozenset()
 
     def walk(self) -> Iterator[ChainNode]:
-        """Yield this node and all nodes below it, parents first."""
+        """Yield this node and all nodes below it. Each node comes after its parent."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -43,10 +43,10 @@ class ChainNode:
 
 
 def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> None:
-    """Call all functions, even if some raise an error; then raise the first error.
+    """Call all functions, even if some raise an error, and then raise the first error.
 
     Arguments:
-        closers: the functions, each with the operator that an error of the function names.
+        closers: each function, with the operator that its error message names.
     """
     failures: list[BaseException] = []
     for operator, close in closers:

@@ -1,4 +1,4 @@
-"""Process batches in slices of about 1 ms, between which messages are handled."""
+"""Process batches in slices of about 1 ms, so that the task can handle messages between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SliceRunner:
     Arguments:
         chain: the operators that process the batch.
         gate: the input gate, which passes the wanted sizes of batches to the senders.
-        timer: returns the time in seconds, precisely enough for the duration of a slice.
+        timer: a function that returns the time in seconds, precisely enough to measure a slice.
         target_seconds: the intended time for processing all records in flight to the task.
     """
 
@@ -34,8 +34,8 @@ class SliceRunner:
         self._gate = gate
         self._timer = timer
         self.sizer = BatchSizer(target_seconds)
-        #: The current batch, of which the records from `_position` on are not processed; None if
-        #: all records are processed.
+        #: The current batch, or None if all of its records are processed. `_position` is the index
+        #: of the first record that is not processed.
         self.batch: RecordBatch | None = None
         self._position = 0
         #: The channel that delivered the batch; None if the task's source read it.
@@ -50,7 +50,8 @@ class SliceRunner:
         Arguments:
             batch: the new batch.
             channel: the channel that delivered the batch; None if the task's source read it.
-            began: the time at which the source began to read the batch; None for the current time.
+            began: the time at which the source began to read the batch. None means the current
+                time.
         """
         self.batch, self._channel = batch, channel
         self.run(began)
@@ -59,13 +60,13 @@ class SliceRunner:
         """Process the next slice of the batch.
 
         Arguments:
-            began: the time at which the work for the slice began; None for the current time.
+            began: the time at which the work for the slice began. None means the current time.
         """
         batch, position, size = self.batch, self._position, self.sizer.slice
         assert batch is not None
         count = len(batch) - position
-        # A short rest is processed in the same slice. A slice for it alone would cost as much as a
-        # full slice.
+        # A short rest is processed in the same slice. A separate slice for it would cost as much
+        # as a full slice.
         if count <= size + size // 2:
             part = batch.slice(position) if position else batch
             self.batch, self._position = None, 0
@@ -87,5 +88,5 @@ class SliceRunner:
         self._gate.follow(self.sizer)
 
     def unprocessed(self) -> list[tuple[InputChannel | None, RecordBatch]]:
-        """Return the unprocessed rest of the batch with its channel; [] without a rest."""
+        """Return a list with the channel and the unprocessed part of the batch, if any."""
         return [] if self.batch is None else [(self._channel, self.batch.slice(self._position))]

@@ -57,10 +57,10 @@ class TaskListener(Protocol):
     """Receives notifications about the end of a task's input; see `TaskManager`."""
 
     def input_ended(self, task: Task) -> None:
-        """Handle that the task has processed all of its bounded input."""
+        """Handle the end of the task's bounded input."""
 
     def outside_ended(self, task: Task) -> None:
-        """Handle that the task has processed all input from outside of its loop."""
+        """Handle the end of all input from outside of the task's loop."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,12 @@ class TaskSettings:
     """The clocks and settings of a task.
 
     Arguments:
-        clock: returns the time in seconds, for waiting; virtual in a simulation.
-        timer: returns a more precise time in seconds, for the duration of work.
+        clock: a function that returns the time in seconds, for waiting. In a simulation, the time
+            is virtual.
+        timer: a function that returns a more precise time in seconds, for the duration of work.
         buffer_timeout: the maximum time of a record in an output buffer, in seconds.
         target_seconds: the intended time for processing all records in flight to the task.
-        keep_state: whether snapshots contain state; if not, they only commit output.
+        keep_state: whether snapshots contain state. If not, they only commit output.
     """
 
     clock: Callable[[], float]
@@ -88,16 +89,17 @@ class Task:
     Arguments:
         id: the number of the chain and the index of the subtask.
         name: the name of the chain.
-        chain: runs the operators of the chain.
+        chain: the chain runner, which runs the operators of the chain.
         gate: the input gate.
         outputs: the output channels of all links.
         protocol: the snapshot protocol of this task.
-        checkpoint_writer: makes captured state durable.
-        end_of_input: tracks the end of this task's input.
-        listener: notified when the input has ended.
+        checkpoint_writer: the writer that makes captured state durable.
+        end_of_input: the tracker of the end of this task's input.
+        listener: an object that is notified when the input has ended.
         settings: the clocks and settings of the task.
         source_input: the source's splits and readers; None if the chain begins with no source.
-        in_flight: logs records that barriers overtake; None if no barrier overtakes records.
+        in_flight: the recorder of records that barriers overtake; None if barriers overtake no
+            records.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class Task:
         self.snapshots = SnapshotDriver(
             protocol, gate, self.outputs, checkpoint_writer, capture, end_of_input, clock, in_flight
         )
-        #: Whether barriers overtake records, and so are sent even if there is no credit.
+        #: Whether barriers overtake records, and therefore are sent even if there is no credit.
         self._barriers_overtake = in_flight is not None
         self.ended = False
         #: Whether the task is waiting because it has nothing to do.
@@ -158,7 +160,7 @@ class Task:
 
     @property
     def operators(self) -> list[RunningOperator]:
-        """Return the chain's operators, parents first."""
+        """Return the chain's operators. Each operator comes after its parent."""
         return self.chain.operators
 
     @property
@@ -176,7 +178,7 @@ class Task:
         """Return the total time for which output has waited for credits, in seconds."""
         return self.outputs.blocked_seconds
 
-    # ---- from the JobManager
+    # ---- methods for the messages of the JobManager
 
     def inject(self, number: int, kind: SnapshotKind) -> None:
         """Begin a snapshot at this source task."""
@@ -187,7 +189,7 @@ class Task:
                 self._handle_mail(self._mailbox.popleft())
 
     def assign(self, split: Split, position: Any = None) -> None:
-        """Add a split to read, at `position` if the split was read before."""
+        """Add a split. The task reads it from `position`, or from its start if that is None."""
         self._mailbox.append(SplitMail(split, position))
 
     def no_more_splits(self) -> None:
@@ -199,7 +201,7 @@ class Task:
         self.snapshots.abort(number)
 
     def complete(self, number: int) -> None:
-        """Handle that the snapshot `number` is complete."""
+        """Handle the completion of snapshot `number`."""
         self.snapshots.complete(number)
 
     def end_input(self, round: int) -> None:
@@ -210,18 +212,18 @@ class Task:
         """End the task, since its loop has ended."""
         self._mailbox.append(LoopClosedMail())
 
-    # ---- life
+    # ---- methods that open and close the task
 
     def open(self) -> None:
         """Open all operators, and report if there is no input from outside of the loop."""
         self.chain.open()
         if self.end_of_input.in_loop and self.end_of_input.over:
-            self._listener.outside_ended(self)  # no channel comes from outside of the loop
+            self._listener.outside_ended(self)  # No channel comes from outside of the loop.
 
     def close(self) -> None:
-        """Close operators, readers and state, all of them even if some raise an error.
+        """Close all operators, readers and state, even if some of them raise an error.
 
-        Raises the first of the errors.
+        Raise the first of the errors at the end.
         """
         root = self.root.operator
         closers = [(operator, operator.close) for operator in self.operators]
@@ -231,7 +233,7 @@ class Task:
         closers += [(root, back_edge.close) for back_edge in self.gate.back_edges.values()]
         close_all(closers)
 
-    # ---- a step
+    # ---- methods of one step
 
     def step(self) -> bool:
         """Do one piece of work: process a slice, or handle an element or a message.
@@ -243,7 +245,7 @@ class Task:
         if snapshots.timer is not None:
             snapshots.check_timer()
         if snapshots.events:
-            snapshots.notify()  # barriers that arrived while the task was busy
+            snapshots.notify()  # Handle the barriers that arrived while the task was busy.
         clear = self.outputs.push()
         if self.slices.batch is not None:
             if clear:
@@ -270,7 +272,7 @@ class Task:
         return True
 
     def flush(self) -> bool:
-        """Seal all output buffers, flush the sinks, and send as far as credits allow.
+        """Seal all output buffers, flush the sinks, and send output if there are credits.
 
         The task calls this before it waits.
 
@@ -328,11 +330,11 @@ class Task:
             self.slices.start(RecordBatch(records), None, began)
             self._send_due()
             return True
-        # The source has no records now. If it has no time to wait for, such as after the end of a
-        # split, it is read again at once.
+        # The source has no records now. If it has returned no time to wait for, for example after
+        # the end of a split, it is read again at once.
         return source_input.wake_at is None and not source_input.pumping
 
-    # ---- mails
+    # ---- methods that handle messages
 
     def _take_mail(self) -> bool:
         """Handle the first message of the mailbox; return False if it must wait."""
@@ -362,10 +364,10 @@ class Task:
             case NoMoreSplitsMail():
                 self.source_input.no_more()
 
-    # ---- the end of input
+    # ---- methods for the end of the input
 
     def _input_over(self) -> None:
-        """Handle that all awaited channels have ended, or that the source has ended."""
+        """Handle the end of all awaited channels, or the end of the source."""
         if self.end_of_input.in_loop:
             self._listener.outside_ended(self)
         elif not self.end_of_input.begin(1):
@@ -388,18 +390,19 @@ class Task:
         self.outputs.broadcast(EndOfInput())
         self._listener.input_ended(self)
 
-    # ---- the loop
+    # ---- methods that run the task
 
     async def run(
         self,
         wait: Callable[[float | None], Awaitable[None]],
         pause: Callable[[], Awaitable[None]],
     ) -> None:
-        """Run steps until cancelled, which happens when the job is over.
+        """Run steps until the caller cancels this method at the end of the job.
 
         Arguments:
-            wait: waits until the task is woken, or until a time on the task's clock.
-            pause: lets other tasks of the event loop run once.
+            wait: a function that waits until the task is woken, or until a time on the task's
+                clock.
+            pause: a function that lets other tasks of the event loop run once.
         """
         yielded = self._timer()
         while True:
@@ -421,7 +424,8 @@ class Task:
     def wake_at(self) -> float | None:
         """Return the time at which the task must be woken, in seconds, or None.
 
-        It is the time at which the source has records again, or at which an alignment times out.
+        The task must be woken when the source has records again, or when an alignment times out.
+        Return None if neither time is known.
         """
         snapshots, times = self.snapshots, []
         held = (

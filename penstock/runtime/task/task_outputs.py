@@ -12,13 +12,14 @@ __all__ = ["TaskOutputs"]
 
 
 class TaskOutputs:
-    """Sends a task's output as far as credits allow, and measures how long it waits.
+    """Sends a task's output while there are credits, and measures how long output waits.
 
     Arguments:
         channels: the output channels of all links.
-        clock: returns the time in seconds.
+        clock: a function that returns the time in seconds.
         buffer_timeout: the maximum time of a record in a buffer, in seconds.
-        on_waited: called when all waiting output was sent, with the seconds for which it waited.
+        on_waited: a function that is called when all waiting output was sent, with the seconds for
+            which it waited.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class TaskOutputs:
         return self._blocked_seconds + (0.0 if since is None else self._clock() - since)
 
     def push(self) -> bool:
-        """Send sealed elements as far as credits allow; return False if some must wait."""
+        """Send sealed elements while there are credits. Return False if some must wait."""
         clear = True
         for channel in self.channels:
             if channel.waiting and not channel.push():
@@ -74,11 +75,11 @@ class TaskOutputs:
                 channel.seal()
 
     def broadcast(self, element: Element, on_sent: Callable[[], None] | None = None) -> None:
-        """Send a marker on all channels, behind all records that were emitted.
+        """Send a marker on all channels, behind all records that were emitted before.
 
         Arguments:
             element: the marker.
-            on_sent: called when the marker was sent on all channels.
+            on_sent: a function that is called when the marker was sent on all channels.
         """
         for channel in self.channels:
             channel.mark(element)

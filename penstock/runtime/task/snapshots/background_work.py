@@ -1,8 +1,8 @@
-"""The background work of a checkpoint writer, except writing snapshots.
+"""The work that a checkpoint writer does in the background, except for writing snapshots.
 
 Entries of keyed state are evicted when the state exceeds its memory limit. Before a snapshot,
 entries are flushed and files are prepared, so that less work is left when the barrier arrives.
-Each kind of work is a `BackgroundWork`. The checkpoint writer runs the first kind that is wanted.
+Each kind of work is a `BackgroundWork`. The checkpoint writer runs the first kind that has work.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ __all__ = [
     "drive",
 ]
 
-#: The time after which an announced snapshot that has not begun is no longer expected, in seconds.
+#: The delay after which a task no longer expects an announced snapshot, in seconds.
 LATE_SECONDS = 0.1
-#: The minimum time between an announcement and its snapshot for work ahead, in seconds.
+#: The minimum time from an announcement to its snapshot, in seconds. If the time is shorter, the
+#: task does no work ahead of the snapshot.
 LEAST_LEAD_SECONDS = 0.05
 
 #: A function that runs a blocking call off the event loop.
@@ -44,10 +45,10 @@ async def drive(
     """Run a generator of slices, and return its result.
 
     Arguments:
-        steps: yields None after a slice, so that other coroutines run. Or it yields a blocking
-            function, and receives the result or the exception of that function.
-        offload: runs a blocking function off the event loop.
-        pause: lets other coroutines run.
+        steps: yields None after a slice, so that other coroutines run. It can also yield a blocking
+            function, and then receives the result or the exception of that function.
+        offload: a function that runs a blocking function off the event loop.
+        pause: a function that lets other coroutines run.
     """
     answer: Any = None
     failure: BaseException | None = None
@@ -72,9 +73,9 @@ class LeadTime:
     There is time after a snapshot was announced and before it begins, and while the task is idle.
 
     Arguments:
-        clock: returns the time in seconds.
-        scheduler: returns whether the worker is idle.
-        writing: returns whether a snapshot of the task is being written.
+        clock: a function that returns the time in seconds.
+        scheduler: the write scheduler, which returns whether the worker is idle.
+        writing: a function that returns whether a snapshot of the task is being written.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class LeadTime:
     def snapshot_is_due(self) -> bool:
         """Return whether a snapshot was announced and has not begun.
 
-        In that case, busy tasks work ahead, too.
+        In that case, busy tasks also work ahead of the snapshot.
         """
         return self._clock() < self._until and not self._writing()
 
@@ -136,13 +137,13 @@ class BackgroundWork(ABC):
         """Do this work, or a part of it.
 
         Arguments:
-            offload: runs a blocking call off the event loop.
-            pause: lets the other coroutines of the event loop run once.
+            offload: a function that runs a blocking call off the event loop.
+            pause: a function that lets the other coroutines of the event loop run once.
         """
 
 
 class Eviction(BackgroundWork):
-    """Evicts entries while the backend exceeds its memory limit; records wait."""
+    """Evicts entries while the backend exceeds its memory limit. Meanwhile records wait."""
 
     def is_wanted(self) -> bool:
         """Return whether the backend is over its memory limit."""
@@ -154,19 +155,19 @@ class Eviction(BackgroundWork):
 
 
 class CheckpointPreparation(BackgroundWork):
-    """Begins the files of an announced snapshot before its barrier arrives."""
+    """Prepares the files of an announced snapshot before its barrier arrives."""
 
     def is_wanted(self) -> bool:
-        """Return whether files can be begun for an announced snapshot."""
+        """Return whether the files of an announced snapshot can be prepared now."""
         return self._backend.wants_preparation and self._lead_time.snapshot_is_due()
 
     async def run(self, offload: Offload, pause: Pause) -> None:
-        """Begin the files of the announced snapshot."""
+        """Prepare the files of the announced snapshot."""
         await drive(self._backend.prepare_checkpoint(), offload, pause)
 
 
 class EagerFlush(BackgroundWork):
-    """Writes changed entries before a snapshot needs them; can stop after a slice."""
+    """Writes changed entries before a snapshot needs them. It can stop after each slice."""
 
     def is_wanted(self) -> bool:
         """Return whether there are changed entries and time to write them."""

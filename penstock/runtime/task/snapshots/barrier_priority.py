@@ -23,14 +23,14 @@ from penstock.runtime.system.signal import Signal
 __all__ = ["BarrierPriority", "PrioritizedTask"]
 
 #: Source tasks begin to yield to other tasks this many seconds before a barrier is due.
-#: `DRAIN_SHARE` limits it to a share of the time between the announcement and the barrier.
+#: `DRAIN_SHARE` limits this time to a share of the time from the announcement to the barrier.
 DRAIN_SECONDS, DRAIN_SHARE = 0.02, 4 / 5
 #: The maximum time for which tasks yield because of one snapshot, in seconds.
 LONGEST_SECONDS = 0.05
 
 
 class PrioritizedTask(Protocol):
-    """The properties of a task that decide about its priority."""
+    """The properties of a task that determine its priority."""
 
     @property
     def last_snapshot(self) -> int:
@@ -53,7 +53,7 @@ class BarrierPriority:
 
     Arguments:
         tasks: all tasks of the worker.
-        clock: returns the time in seconds.
+        clock: a function that returns the time in seconds.
     """
 
     def __init__(self, tasks: Sequence[PrioritizedTask], clock: Callable[[], float]) -> None:

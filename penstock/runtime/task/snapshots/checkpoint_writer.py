@@ -40,12 +40,12 @@ class CheckpointWriter:
 
     Arguments:
         subtask: the index of the subtask.
-        lineage: the lineage of the run's snapshots.
+        lineage: the id of the lineage to which the run's snapshots belong.
         attempt: the number of the execution attempt.
-        backends: the keyed state of the task's operators, by uid.
+        backends: the keyed state of the task's operators, keyed by the uids of the operators.
         responder: reports to the JobManager whether a snapshot was written.
         paths: the paths of the files of snapshots.
-        clock: returns the time in seconds.
+        clock: a function that returns the time in seconds.
         write_scheduler: shared by all writers of the worker; None if there is no other writer.
         inline_threshold: the maximum size of a log that is stored in the manifest, in bytes.
     """
@@ -83,7 +83,7 @@ class CheckpointWriter:
             for backend in keyed
         ]
 
-    # ---- requests of the task
+    # ---- methods that the task calls
 
     @property
     def pending(self) -> bool:
@@ -107,7 +107,7 @@ class CheckpointWriter:
         self._lead_time.set_idle(idle)
 
     def add(self, snapshot: TaskSnapshot) -> None:
-        """Queue a snapshot, which is written after all snapshots that were added before."""
+        """Queue a snapshot. It is written after all snapshots that were added before."""
         self._snapshots.append(snapshot)
 
     def start_log(self, number: int, logs: Iterable[InFlightLog]) -> None:
@@ -132,7 +132,7 @@ class CheckpointWriter:
     def _numbered(self, number: int) -> Iterator[TaskSnapshot]:
         return (s for s in (*self._snapshots, *self._logging) if s.number == number)
 
-    # ---- work in the background
+    # ---- methods that work in the background
 
     def has_work(self) -> bool:
         """Return whether `work` has something to do now."""
@@ -142,8 +142,8 @@ class CheckpointWriter:
         """Do the most urgent piece of work.
 
         Arguments:
-            offload: runs a blocking call off the event loop.
-            pause: lets the other coroutines of the event loop run once.
+            offload: a function that runs a blocking call off the event loop.
+            pause: a function that lets the other coroutines of the event loop run once.
         """
         if self._logs_are_taken():
             await self._finish(self._logging[0], offload, pause)
@@ -171,7 +171,7 @@ class CheckpointWriter:
         self._uncommitted += committables
         if snapshot.logging or self._logging:
             # The logs are complete when the barrier has come back through the loop, which may take
-            # long. The writer does not wait for that: the loop itself may wait for an eviction.
+            # long. Meanwhile the writer does other work: the loop itself may need an eviction.
             self._logging.append(snapshot)
         else:
             await self._finish(snapshot, offload, pause)

@@ -21,9 +21,9 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["REPLAY_BYTES", "BarrierRelay", "InFlightRecorder"]
 
-#: The maximum size of replayed logs, in bytes, during whose replay a snapshot may be taken. Such a
-#: snapshot logs the rest again and holds it in memory. With larger logs, snapshots wait for the end
-#: of the replay.
+#: The maximum size of replayed logs for which a snapshot may be taken during the replay, in bytes.
+#: Such a snapshot logs the rest again and holds it in memory. With larger logs, snapshots wait for
+#: the end of the replay.
 REPLAY_BYTES = 32 << 20
 
 
@@ -41,7 +41,7 @@ class BarrierRelay:
         self._running = False
 
     def __call__(self, notify: Callable[[], None]) -> None:
-        """Call a function now, or after the function that is being called."""
+        """Call a function now, or after the function that this relay is calling."""
         self._waiting.append(notify)
         if self._running:
             return
@@ -60,8 +60,8 @@ class InFlightRecorder:
         relay: the relay that all tasks of the worker share.
         subtask: the index of the subtask.
         timeout: the alignment time after which barriers overtake records, in seconds.
-        own_edge: the edge in logs of records that a source has read but not processed.
-        encode: returns the bytes of a batch.
+        own_edge: the edge that identifies logs of records that a source has read but not processed.
+        encode: a function that returns the bytes of a batch.
         keep: whether the logs store the records, and not only their number.
     """
 
@@ -79,7 +79,7 @@ class InFlightRecorder:
         self._encode, self._keep = encode, keep
 
     def overtake(self, outputs: Sequence[OutputChannel], barrier: Barrier) -> list[InFlightLog]:
-        """Send a barrier ahead of all records in the outputs, and return logs of them."""
+        """Send a barrier ahead of all records in the outputs, and return logs of these records."""
         logs: list[InFlightLog] = []
         for output in outputs:
             batches = output.overtake(barrier)

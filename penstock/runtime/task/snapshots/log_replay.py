@@ -1,8 +1,8 @@
 """Replay the in-flight logs of a restored task, before it reads any input.
 
 A log belongs to an edge. The uids of the operators at its ends and the index of the consumer's
-input identify the edge, even if it is no back-edge any more. If the consumer's parallelism has
-changed, each subtask reads all logs of the edge and selects its share of the records.
+input identify the edge, even if the edge is not a back-edge any more. If the consumer's parallelism
+has changed, each subtask reads all logs of the edge and selects its share of the records.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class LogReplayer:
     """Reads in-flight logs for the tasks of one worker.
 
     Arguments:
-        code: the code of the job, which has key selectors and partitioners.
+        code: the code of the job, which contains the key selectors and partitioners.
         plan: the execution graph.
-        codec: decodes batches.
+        codec: the codec, which decodes batches.
         subtask: the index of the worker's slot.
     """
 
@@ -74,7 +74,7 @@ class LogReplayer:
                 channel = next(c for id, c in gate.channels.items() if id.link == link.id)
                 take = self._share(link) if restored.rescaled else None
             elif restored.log.input != OWN_INPUT:
-                continue  # the edge no longer exists, which was checked when the job was resumed
+                continue  # The edge no longer exists. This was checked when the job was resumed.
             elif restored.rescaled:
                 take = self._round_robin_share(chain)
             for payload in read_log(restored.log, restored.folder):

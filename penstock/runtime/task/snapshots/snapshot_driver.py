@@ -53,10 +53,9 @@ class SnapshotDriver:
         outputs: the task's output channels.
         writer: makes captured state durable.
         capture: captures the task's state.
-        end_of_input: returns whether end-of-input hooks are running, since no state is captured
-            meanwhile.
-        clock: returns the time in seconds.
-        in_flight: logs records that barriers overtake; None if no barrier overtakes records.
+        end_of_input: shows whether end-of-input hooks are running. Meanwhile no state is captured.
+        clock: a function that returns the time in seconds.
+        in_flight: logs the records that barriers overtake; None if barriers overtake no records.
     """
 
     def __init__(
@@ -103,15 +102,15 @@ class SnapshotDriver:
         """Return whether no state can be captured now.
 
         This is the case while end-of-input hooks run or logs are replayed. Records that are emitted
-        later would be neither in the state nor in a log. It is not the case if the rest of the
-        replayed logs is small enough to be logged again.
+        later would be neither in the state nor in a log. If the rest of the replayed logs is small,
+        it can be logged again. Then state can be captured during the replay.
         """
         if self._end_of_input.running:
             return True
         can_log_again = self._in_flight is not None and self._gate.replay_bytes <= REPLAY_BYTES
         return self._gate.replaying and not can_log_again
 
-    # ---- events
+    # ---- methods that deliver events
 
     def inject(self, barrier: Barrier) -> None:
         """Begin a snapshot at this source task."""
@@ -140,7 +139,7 @@ class SnapshotDriver:
         self._writer.abort(number)
 
     def complete(self, number: int) -> None:
-        """Handle that the snapshot `number` is complete."""
+        """Handle the completion of snapshot `number`."""
         self._writer.complete(number)
         self.notify(SnapshotCompleted(number))
 
@@ -172,7 +171,7 @@ class SnapshotDriver:
         if barrier.number > max(self.last_snapshot, self._aligning[0] if self._aligning else 0):
             self._aligning = (barrier.number, self._clock())
 
-    # ---- commands
+    # ---- methods that execute commands
 
     def _execute(self, command: Command) -> None:
         gate, writer = self._gate, self._writer

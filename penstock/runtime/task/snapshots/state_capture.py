@@ -24,14 +24,14 @@ class StateCapture:
     and the checkpoint writer writes the captured state.
 
     Arguments:
-        chain: has the operators, among them sinks with staged output.
-        backends: the keyed state of the operators, by uid.
+        chain: contains the operators. Sinks among them may have staged output.
+        backends: the keyed state of the operators, keyed by their uids.
         gate: the input gate.
         source_input: the source's splits; None if the chain begins with no source.
-        end_of_input: has the number of rounds of end-of-input hooks that have run.
-        slices: has the current batch.
+        end_of_input: contains the number of rounds of end-of-input hooks that have run.
+        slices: contains the current batch.
         in_flight: logs the current batch; None if no barrier overtakes records.
-        keep_state: whether snapshots contain state; if not, they only commit output.
+        keep_state: whether snapshots contain state. If not, they only commit output.
     """
 
     def __init__(

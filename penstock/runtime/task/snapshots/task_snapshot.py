@@ -24,7 +24,7 @@ class Acknowledgement:
         number: the number of the snapshot.
         handles: the handles of the operators' state.
         committables: all staged output that is not known to be in a complete snapshot.
-        size: the number of bytes that were written, and of bytes that were linked.
+        size: the number of bytes that were written, and the number of bytes that were linked.
         aligned_seconds: the time from the first barrier to the capture, in seconds.
         blocked_seconds: for each input channel, the seconds for which it was blocked.
         write_seconds: the time for writing the snapshot, in seconds.
@@ -71,8 +71,8 @@ class TaskSnapshot:
         emitted: whether that round emitted records into the loop.
         outside_ended: whether all input from outside of the loop has ended; None if the task is in
             no loop.
-        captures: the captured keyed state, by the uid of the operator.
-        small: the other state, which is small, by the uid of the operator.
+        captures: the captured keyed state, keyed by the uid of the operator.
+        small: the other state, which is small, keyed by the uid of the operator.
         staged: for each uid of a sink, a function that makes its staged output durable.
         aligned_seconds: the time from the first barrier to the capture, in seconds.
         blocked_seconds: for each input channel, the seconds for which it was blocked.
@@ -81,7 +81,7 @@ class TaskSnapshot:
         aborted: whether the snapshot was aborted.
         handles: the handles of durable state, by uid and subtask. Records that a barrier overtook
             belong to the subtask to which they were sent.
-        size: the number of bytes that were written, and of bytes that were linked.
+        size: the number of bytes that were written, and the number of bytes that were linked.
         problem: the reason why the snapshot cannot be made durable; None if there is none.
         write_seconds: the time for writing the snapshot until now, in seconds.
     """
@@ -148,7 +148,7 @@ class TaskSnapshot:
     def add_end_of_input(self, subtask: int) -> None:
         """Add the round of end-of-input hooks to the handles of all operators with a hook.
 
-        Each operator needs it, because the operator may be in another chain after a restore.
+        Each operator needs the round, because it may be in another chain after a restore.
         """
         if self.ended:
             for uid in (self.root, *self.hooked):

@@ -22,15 +22,15 @@ __all__ = ["TaskSnapshotWriter"]
 class TaskSnapshotWriter:
     """Writes the task snapshots of one subtask.
 
-    If an error concerns one snapshot only, the snapshot fails. If later snapshots would have the
-    same error, the error is raised and the task fails.
+    If an error concerns one snapshot only, this snapshot fails. If the error would also occur for
+    later snapshots, it is raised and the task fails.
 
     Arguments:
         subtask: the index of the subtask.
-        lineage: the lineage of the run's snapshots.
+        lineage: the id of the lineage to which the run's snapshots belong.
         attempt: the number of the execution attempt.
         paths: the paths of the files of snapshots.
-        clock: returns the time in seconds.
+        clock: a function that returns the time in seconds.
         inline_threshold: the maximum size of a log that is stored in the manifest, in bytes.
     """
 
@@ -55,14 +55,14 @@ class TaskSnapshotWriter:
     async def write_state(
         self, snapshot: TaskSnapshot, offload: Offload, pause: Pause
     ) -> list[Committable]:
-        """Write the captured state, make staged output durable; return its committables.
+        """Write the captured state and the staged output, and return the committables.
 
         Staged output is made durable even if the state cannot be written, because the next
         snapshot must contain it.
 
         Raises:
-            JobError: staged output cannot be made durable. Since the output is lost, the task must
-                fail, so that the output is produced again.
+            JobError: if staged output cannot be made durable. Since the output is lost, the task
+                must fail, so that the output is produced again.
         """
         began = self._clock()
         for uid, small in snapshot.small.items():
@@ -121,8 +121,8 @@ class TaskSnapshotWriter:
                 await pause()
             else:
                 parts.append(part)
-        # The folder has the uid of this task and not of the consumer, because the consumer of
-        # overtaken records is in another task.
+        # The path of the folder contains the uid of this task. The uid of the consumer would be
+        # wrong, because the consumer of overtaken records is in another task.
         folder = self._paths.log(
             snapshot.number, snapshot.root, self._subtask, self._attempt, place
         )
@@ -143,7 +143,7 @@ class TaskSnapshotWriter:
 
 
 async def _make_durable(uid: str, finish: Callable[[], list[Any]], offload: Offload) -> list[Any]:
-    """Make a sink's staged output durable; return the payloads of its committables."""
+    """Make a sink's staged output durable, and return the payloads of its committables."""
 
     def call() -> list[Any]:
         with calling(f"sink {uid}", "output could not be staged"):

@@ -17,8 +17,8 @@ __all__ = ["WriteScheduler"]
 
 #: The maximum time for which a writer waits after a slice, in seconds.
 MAX_WAIT_SECONDS = 0.002
-#: The maximum number of turns of the event loop for which a writer waits. It is needed when a
-#: virtual clock does not advance.
+#: The maximum number of turns of the event loop for which a writer waits. This limit is needed if
+#: a virtual clock does not advance.
 MAX_WAIT_TURNS = 32
 
 
@@ -28,9 +28,10 @@ class WriteScheduler:
     All writers of the worker share one scheduler.
 
     Arguments:
-        clock: returns the time in seconds.
-        runnable: returns the number of coroutines of the event loop that could run now.
-        waiting: returns whether all tasks of the worker are waiting for work.
+        clock: a function that returns the time in seconds.
+        runnable: a function that returns the number of coroutines of the event loop that could run
+            now.
+        waiting: a function that returns whether all tasks of the worker are waiting for work.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class WriteScheduler:
         self._runnable = runnable
         self._waiting = waiting
         #: The signals of the writers that are between two slices, in the order in which they
-        #: continue. All except the first sleep, so that they do not count as pending work.
+        #: continue. All writers except the first sleep, so that they do not count as pending work.
         self._queue: deque[Signal] = deque()
         #: The time at which the last slice of any writer began or ended, in seconds.
         self._since = -math.inf
@@ -60,7 +61,7 @@ class WriteScheduler:
         """Wait after a slice until the next one may begin.
 
         Arguments:
-            pause: lets the other coroutines of the event loop run once.
+            pause: a function that lets the other coroutines of the event loop run once.
         """
         mine = Signal()
         self._queue.append(mine)
@@ -73,7 +74,7 @@ class WriteScheduler:
                 self._turns += 1
                 if self._turns >= MAX_WAIT_TURNS or self._clock() - self._since >= MAX_WAIT_SECONDS:
                     return
-                # Two pauses are needed: a task that slept wakes in the first, works in the second.
+                # Two pauses are needed: a sleeping task wakes in the first and works in the second.
                 if self._turns > 1 and self._nothing_waits():
                     return
         finally:
