@@ -55,15 +55,16 @@ class KeyedBackend:
     Arguments:
         folder: the local working folder, used by this attempt only. The backend makes it when it
             needs it, and does not remove it.
-        codec: encodes keys and values.
-        canonical: returns the canonical bytes of a key. Only equal keys have the same bytes.
+        codec: the codec, which encodes keys and values.
+        canonical: a function that returns the canonical bytes of a key. Only equal keys have the
+            same bytes.
         max_parallelism: the number of key groups, at most 32768.
         groups: the key groups of this subtask.
         inline_threshold: the largest packed size of a state that is stored in its handle, in
             bytes. With 0, RocksDB is used from the first snapshot on, even for an empty state.
         memory_budget: estimated bytes for entries in memory, for remembered keys, and for the
             backend's share of `shared`. At least half is left for entries and remembered keys.
-        clock: returns a monotonic time in seconds.
+        clock: a function that returns a monotonic time in seconds.
         slice_seconds: the longest duration of a slice of work on the event loop.
         shared: the block cache and write buffers of the process. With None, the backend makes its
             own, of about a quarter of `memory_budget` and at most 32 MiB.

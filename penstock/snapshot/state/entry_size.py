@@ -25,7 +25,7 @@ class EntrySize:
     """Estimates the mean encoded size of the values of one table, from samples.
 
     Arguments:
-        codec: encodes the samples.
+        codec: the codec, which encodes the samples.
         settings: the thresholds of the backend.
     """
 

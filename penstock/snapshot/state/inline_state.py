@@ -40,10 +40,10 @@ def pack_inline(
         tables: the tables of the backend, which estimate how many entries to encode in one step.
         states: the number of states at the time when the snapshot was captured.
         captured: the captured tables, with all their entries.
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         threshold: the largest packed size, in bytes.
         timer: the timer of the current slice.
-        is_aborted: returns whether the snapshot was aborted.
+        is_aborted: a function that returns whether the snapshot was aborted.
 
     Returns:
         The packed entries, or None if they exceed `threshold` or the snapshot was aborted.

@@ -73,7 +73,7 @@ class KeyedTable:
     Arguments:
         name: the name of the state.
         table_id: the id of the table, which is part of its keys in RocksDB.
-        codec: encodes captured values before they can change in place.
+        codec: the codec, which encodes captured values before they can change in place.
         settings: the thresholds of the backend.
     """
 

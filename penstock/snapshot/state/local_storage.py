@@ -33,14 +33,14 @@ class LocalStorage:
 
     Arguments:
         folder: the local working folder, used by this attempt only.
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         row_keys: makes the keys of rows.
         slicing: cuts slow work into slices.
         settings: the thresholds of the backend.
         shared: the block cache and write buffers of the process. With None, they are made when the
             database is opened.
         cache_bytes: the size of the block cache and write buffers if `shared` is None.
-        newest: returns the highest number of a captured snapshot.
+        newest: a function that returns the highest number of a captured snapshot.
         create_database: makes an empty database.
     """
 

@@ -68,8 +68,8 @@ class MemoryBudget:
         then evicted.
 
         Arguments:
-            is_interrupted: returns whether a snapshot was captured. Eviction then ends early, since
-                the snapshot must be written first.
+            is_interrupted: a function that returns whether a snapshot was captured. Eviction then
+                ends early, since the snapshot must be written first.
         """
         if not self.is_exceeded() or is_interrupted():
             return

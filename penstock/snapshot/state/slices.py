@@ -26,7 +26,7 @@ class SliceTimer:
     """Reports when a slice of work on the event loop should end.
 
     Arguments:
-        clock: returns a monotonic time in seconds.
+        clock: a function that returns a monotonic time in seconds.
         seconds: the longest duration of a slice.
         max_entries: the largest number of entries in a slice. It ends slices in tests whose clock
             does not advance.
@@ -56,7 +56,7 @@ class Slicing:
     """Cuts the slow work of one backend into slices and off-loop steps.
 
     Arguments:
-        clock: returns a monotonic time in seconds.
+        clock: a function that returns a monotonic time in seconds.
         seconds: the longest duration of a slice on the event loop.
         max_entries: the largest number of entries that a slice processes.
     """

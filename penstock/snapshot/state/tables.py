@@ -18,7 +18,7 @@ class Tables:
     """Registers the tables of a backend, in the order of their ids.
 
     Arguments:
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         settings: the thresholds of the backend.
     """
 

@@ -24,7 +24,7 @@ class DenseBlocks:
     Arguments:
         table: the dense table.
         store: the store to which the blocks are written.
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         settings: the thresholds of the backend.
     """
 

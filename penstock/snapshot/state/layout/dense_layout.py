@@ -43,7 +43,7 @@ class DenseLayout:
     Arguments:
         table: the table, with all its entries in the dirty level.
         store: the store to which the blocks are written.
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         settings: the thresholds of the backend.
     """
 

@@ -28,7 +28,7 @@ class LevelledLayout:
 
     Arguments:
         table: the table.
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         settings: the thresholds of the backend.
         was_dense: whether the table was dense until now. Its first captured map then also holds
             entries that did not change.

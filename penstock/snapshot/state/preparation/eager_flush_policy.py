@@ -80,8 +80,8 @@ class EagerFlushPolicy:
         """End the interval between two snapshots, and judge its flushes by a sample.
 
         Arguments:
-            must_write: takes a table's id and a flushed key. Returns whether the snapshot has to
-                write this entry again.
+            must_write: a function that takes a table's id and a flushed key. It returns whether
+                the snapshot has to write this entry again.
 
         Returns:
             For each table, the keys that were flushed since the snapshot before.

@@ -68,9 +68,9 @@ class BlockStore(ColdStore):
 
     Arguments:
         database: the database.
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         settings: the thresholds of the backend.
-        newest: returns the highest number of a captured snapshot.
+        newest: a function that returns the highest number of a captured snapshot.
     """
 
     def __init__(

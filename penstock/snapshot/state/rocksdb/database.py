@@ -44,7 +44,7 @@ class RocksDatabase:
     Arguments:
         folder: the folder of the database. A new database is made if the folder has none.
         shared: the block cache and write buffers.
-        make_options: returns the options with which to open the database.
+        make_options: a function that returns the options with which to open the database.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class RowStore(ColdStore):
 
     Arguments:
         database: the database.
-        codec: encodes keys and values.
+        codec: the codec, which encodes keys and values.
         row_keys: makes the keys of rows.
     """
 

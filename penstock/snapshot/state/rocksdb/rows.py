@@ -37,8 +37,9 @@ class RowKeys:
     Many snapshots write the same keys, so a remembered key saves time.
 
     Arguments:
-        codec: encodes the original key.
-        canonical: returns the canonical bytes of a key. Only equal keys have the same bytes.
+        codec: the codec, which encodes the original key.
+        canonical: a function that returns the canonical bytes of a key. Only equal keys have the
+            same bytes.
         max_parallelism: the number of key groups, at most 32768.
         limit: the largest number of rows to remember.
     """
