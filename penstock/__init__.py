@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     )
     from penstock.dataflow.graph.keys import KeyRefusedError
     from penstock.dataflow.graph.type_info import Types
-    from penstock.dataflow.operator_settings import DataStreamSink
     from penstock.dataflow.program import JobExecutionResult
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
-    from penstock.dataflow.stream import DataStream, FeedbackStream, IterativeStream, KeyedStream
+    from penstock.dataflow.streams import DataStream, FeedbackStream, IterativeStream, KeyedStream
+    from penstock.dataflow.streams.operator_settings import DataStreamSink
     from penstock.dataflow.time.watermarks import WatermarkStrategy
     from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 
@@ -81,9 +81,9 @@ _WHERE = {
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
     "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
-    "penstock.dataflow.operator_settings": "DataStreamSink",
+    "penstock.dataflow.streams.operator_settings": "DataStreamSink",
     "penstock.dataflow.program": "JobExecutionResult",
-    "penstock.dataflow.stream": "DataStream FeedbackStream IterativeStream KeyedStream",
+    "penstock.dataflow.streams": "DataStream FeedbackStream IterativeStream KeyedStream",
     "penstock.dataflow.graph.type_info": "Types",
     "penstock.dataflow.time.watermarks": "WatermarkStrategy",
     "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",

@@ -40,7 +40,7 @@ from bench.common.harness import (
 from penstock import KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.sink import Sink, SinkWriter, WriterContext
-from penstock.dataflow.stream import KeyedStream
+from penstock.dataflow.streams import KeyedStream
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.source import Source
-from penstock.dataflow.stream import DataStream, FeedbackStream
+from penstock.dataflow.streams import DataStream, FeedbackStream
 from penstock.dataflow.time.watermarks import WatermarkStrategy, check_watermark_strategy
 
 __all__ = ["StreamExecutionEnvironment"]

@@ -14,7 +14,7 @@ from penstock.connectors import PrintSink
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import OperatorOutput
 from penstock.dataflow.program import CloseableIterator, Program, RunOptions, run_options
-from penstock.dataflow.stream import DataStream
+from penstock.dataflow.streams import DataStream
 
 
 @dataclass

@@ -31,7 +31,7 @@ from penstock.dataflow.source import (
     SplitEnumerator,
 )
 from penstock.dataflow.state import ValueStateDescriptor
-from penstock.dataflow.stream import DataStream
+from penstock.dataflow.streams import DataStream
 
 Record = tuple[str, int]
 KEYS = 3

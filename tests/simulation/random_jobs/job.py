@@ -11,7 +11,7 @@ import trio
 
 from penstock.connectors import GeneratorSource
 from penstock.dataflow.environment import StreamExecutionEnvironment
-from penstock.dataflow.stream import DataStream
+from penstock.dataflow.streams import DataStream
 from tests.simulation.job import LedgerSink, PacedSource
 from tests.simulation.random_jobs.shapes import SHAPES, Choices
 from tests.simulation.random_jobs.sources import EndlessSource

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.dataflow.environment import StreamExecutionEnvironment
-from penstock.dataflow.stream import DataStream
+from penstock.dataflow.streams import DataStream
 from tests.simulation.random_jobs.functions import (
     Count,
     CountToTheEnd,

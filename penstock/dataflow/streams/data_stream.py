@@ -16,11 +16,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from penstock.dataflow.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
-from penstock.dataflow.feedback import Feedback, names_of
 from penstock.dataflow.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -39,10 +37,12 @@ from penstock.dataflow.graph.job_graph import (
     OperatorOutput,
     Partitioning,
 )
-from penstock.dataflow.operator_settings import DataStreamSink, OperatorSettings
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
-from penstock.dataflow.stream_partitioning import StreamPartitioning
+from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.streams.feedback import Feedback, names_of
+from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
+from penstock.dataflow.streams.stream_partitioning import StreamPartitioning
 
 __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
 

@@ -1,0 +1,55 @@
+"""Define the base class of user functions, and the checks of functions that a program passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.state import RuntimeContext
+
+__all__ = ["Function", "check_function", "method_of"]
+
+
+class Function:
+    """The base class of all rich functions. (Flink: `RichFunction`.)"""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Prepare the function. Called once in each subtask, before its first record.
+
+        A function on a keyed stream gets its state here: `runtime_context.get_state(...)`.
+        """
+
+    def close(self) -> None:
+        """Release resources. Called once in each subtask, after the last record or a failure."""
+
+
+def method_of(function: Any, method: str) -> Callable[..., Any]:
+    """Return the named method of a rich function, or the function itself if it is plain."""
+    bound = getattr(function, method, None) if isinstance(function, Function) else None
+    result: Callable[..., Any] = function if bound is None else bound
+    return result
+
+
+def check_function(function: Any, base: type[Function], method: str) -> Any:
+    """Check that an argument is a function, and return it.
+
+    Arguments:
+        function: the argument: a callable, or an object of class `base`.
+        base: the class of rich functions that the API's method takes.
+        method: the name of the API's method, for the error message.
+
+    Raises:
+        GraphError: if the argument is not a function, or is a class of rich functions instead of
+            an object.
+    """
+    # A class that is not a rich function can be used as a function, as in `map(int)`.
+    forgotten = isinstance(function, type) and issubclass(function, Function)
+    if isinstance(function, base) or (
+        callable(function) and not forgotten and not isinstance(function, Function)
+    ):
+        return function
+    hint = "an instance, not the class" if forgotten else "a function"
+    raise GraphError(
+        f"{method} takes a function or a {base.__name__} ({hint}), and got {function!r}"
+    )
