@@ -11,11 +11,11 @@ __all__ = ["needed_numbers", "pending_committables"]
 
 
 def pending_committables(manifest: Manifest) -> list[Committable]:
-    """Return all committables to commit after a restore.
+    """Return the committables that a job must commit after it has been restored.
 
-    They are in order of (snapshot, uid, subtask, attempt). Each committable is returned once. If
-    two committables have the same identity but different payloads, both are returned: committing
-    twice does no harm, but leaving one out loses output.
+    They are sorted by (snapshot, uid, subtask, attempt). Each committable is returned once. If two
+    committables have the same identity but different payloads, both are returned. A commit that is
+    repeated does no harm, but a commit that is left out loses output.
     """
     # Payloads are compared by their repr, because 1, 1.0 and True are equal.
     unique = {(item.identity, repr(item.payload)): item for item in manifest.committables}

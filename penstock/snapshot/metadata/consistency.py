@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["require_consistent"]
 
 _MOST_GROUPS = 32768
-_MOST_MS = 253_402_300_800_000  # the start of the year 10000; Python's dates end before it
+# The start of the year 10000, in milliseconds since the epoch. Python has no later dates.
+_MOST_MS = 253_402_300_800_000
 
 
 def require_consistent(manifest: Manifest) -> None:
     """Check that the values of a manifest have the right types and fit each other.
 
     Raises:
-        ValueError: if a value does not; the message names the value.
+        ValueError: if a value has a wrong type or is inconsistent; the message names the value.
     """
     require_type(manifest, type(manifest))
     _require(manifest.number >= 0, f"number {manifest.number}")
@@ -69,8 +70,8 @@ def _require_log(log: LogHandle, what: str) -> None:
 
 
 def _require_name(name: str, what: str) -> None:
-    # A leading slash shows as an empty part. This does not use pathlib, which is too slow for
-    # thousands of names.
+    # If the name begins with a slash, its first part is empty. pathlib is not used here, because it
+    # is too slow for thousands of names.
     parts = name.split("/")
     if "" in parts or ".." in parts or "\0" in name:
         raise ValueError(f"{what}: the name {name!r} leads out of the snapshot's folder")

@@ -48,14 +48,14 @@ class KeyedHandle:
     files: tuple[FileRecord, ...] = ()
 
     def to_wire(self) -> list[Any]:
-        """Return the record as a plain list for msgpack."""
+        """Return the handle as a plain list for msgpack."""
         files = [[file.name, file.size, file.checksum] for file in self.files]
         states = list(self.states)
         return [self.first_group, self.end_group, states, self.inline, self.folder, files]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> KeyedHandle:
-        """Create the record from a list that `to_wire` returned."""
+        """Create a handle from a list that `to_wire` returned."""
         first, end, states, inline, folder, files = wire
         records = tuple(FileRecord(*file) for file in files)
         return cls(first, end, tuple(states), inline, folder, records)
@@ -119,14 +119,14 @@ class LogHandle:
     files: tuple[FileRecord, ...] = ()
 
     def to_wire(self) -> list[Any]:
-        """Return the record as a plain list for msgpack."""
+        """Return the handle as a plain list for msgpack."""
         files = [[file.name, file.size, file.checksum] for file in self.files]
         edge = [self.producer, self.input, self.source, self.partitioning]
         return [*edge, self.records, self.size, self.inline, [*map(list, self.pieces)], files]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> LogHandle:
-        """Create the record from a list that `to_wire` returned."""
+        """Create a handle from a list that `to_wire` returned."""
         producer, input, source, partitioning, records, size, inline, pieces, files = wire
         return cls(
             producer,
@@ -172,14 +172,14 @@ class OperatorHandle:
         return logs if self.keyed is None else self.keyed.files + logs
 
     def to_wire(self) -> list[Any]:
-        """Return the record as a plain list for msgpack."""
+        """Return the handle as a plain list for msgpack."""
         keyed = None if self.keyed is None else self.keyed.to_wire()
         logs = [log.to_wire() for log in self.logs]
         return [self.uid, self.subtask, keyed, self.small, logs, self.ended, self.emitted]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> OperatorHandle:
-        """Create the record from a list that `to_wire` returned.
+        """Create a handle from a list that `to_wire` returned.
 
         A list from a manifest of format 1 has only the first four items.
         """

@@ -94,14 +94,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """Describes a snapshot, or an incomplete snapshot, in a listing.
+    """Describes a complete or incomplete snapshot in a listing.
 
     Arguments:
         number: the number of the snapshot, taken from the name of its folder.
         published: whether the snapshot has, or had, a manifest.
-        kind, lineage, created_ms: as in the manifest; None if it cannot be read.
-        size: the size of the snapshot in bytes; None if the manifest cannot be read.
-        problem: the reason why the snapshot cannot be restored; None if it can.
+        kind, lineage, created_ms: the values in the manifest, or None if it cannot be read.
+        size: the size of the snapshot in bytes, or None if the manifest cannot be read.
+        problem: the reason why the snapshot cannot be restored, or None if it can be restored.
     """
 
     number: SnapshotNumber

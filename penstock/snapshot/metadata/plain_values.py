@@ -1,8 +1,8 @@
 """Pack the plain values that manifests and control messages contain.
 
 Positions, payloads of splits and committables, and states of enumerators come from user code.
-msgpack would decode a tuple as a list, and an `IntEnum` as an int, so the restored value would
-differ from the saved one. Such values are refused when they are sent or saved.
+msgpack would decode a tuple as a list, and an `IntEnum` as an int. Then the restored value would
+differ from the saved value. So `pack_plain` raises an error for such values.
 
 Strings may contain lone surrogates, as the names of files that are not valid UTF-8 do.
 """
@@ -32,7 +32,10 @@ def pack_plain(value: Any) -> bytes:
 
 
 def unpack_plain(data: bytes) -> Any:
-    """Return the value in `data`; raise an exception of msgpack if the bytes are not valid."""
+    """Return the value that `data` contains.
+
+    Raises an exception of msgpack if the bytes are not valid.
+    """
     return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
 
 

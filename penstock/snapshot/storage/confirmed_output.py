@@ -22,7 +22,8 @@ from penstock.snapshot.storage.json_records import read_record, replace_record
 
 __all__ = ["Confirmed", "is_confirmed", "read_confirmed", "unconfirmed", "write_confirmed"]
 
-#: Maps (lineage, uid of the sink) to the newest snapshot whose output is published.
+#: The type of the record: it maps (lineage, uid of the sink) to the number of the newest snapshot
+#: whose output is published.
 Confirmed = Mapping[tuple[str, str], int]
 
 _DAMAGED = (
@@ -62,7 +63,7 @@ def write_confirmed(files: FileSystem, paths: JobPaths, confirmed: Confirmed) ->
 
 
 def is_confirmed(item: Committable, confirmed: Confirmed) -> bool:
-    """Return whether a committable is known to be published."""
+    """Return whether a committable is published according to the record."""
     return item.snapshot <= confirmed.get((item.lineage, item.uid), 0)
 
 
@@ -75,8 +76,8 @@ def unconfirmed(
         items: the committables of a manifest.
         confirmed: the record of published output.
         later: the committables of a later manifest of the same lineage, or None. Every manifest
-            lists a committable until its commit is confirmed. So a committable that is missing
-            here is published.
+            lists a committable until its commit is confirmed. So a committable of `items` that is
+            missing in `later` is published.
     """
     held = None if later is None else {item.identity for item in later}
     return [

@@ -13,7 +13,7 @@ from penstock.snapshot.storage.filesystem.file_errors import raising_store_error
 
 __all__ = ["FolderLock"]
 
-#: The error numbers of `flock` on file systems that have no locks, or locks without effect.
+#: The error numbers of `FileSystem.lock` if locks do not work on the file system.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -24,7 +24,7 @@ class FolderLock:
 
     Arguments:
         files: the file system.
-        path: the lock file; it records which process holds the lock.
+        path: the path of the lock file, which records the process that holds the lock.
     """
 
     def __init__(self, files: FileSystem, path: Path) -> None:

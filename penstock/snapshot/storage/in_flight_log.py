@@ -3,12 +3,12 @@
 In an aligned snapshot, only back-edges have records in flight. In an unaligned snapshot, every edge
 may have them. A log is a sequence of frames, as `docs/snapshot-format.md` describes them. The
 segments that a back-edge spills to disk have the same format, so a log can link them instead of
-copying them. The codec defines the content of a batch.
+copying them. This module does not interpret the payload of a batch; the codec does.
 
 Every file of a log is written or linked once and never changed. When `write_log` returns a handle,
 the log's files and their names in their folder are durable. Publishing the snapshot makes the name
-of that folder durable, too. The length of a log does not matter for memory: an operation needs
-memory for one file of `SEGMENT_BYTES`, or for one batch if that is larger.
+of that folder durable, too. The memory that a function needs does not depend on the length of the
+log. It is enough for one file of `SEGMENT_BYTES`, or for one batch if the batch is larger.
 """
 
 from __future__ import annotations
@@ -229,7 +229,8 @@ class _Writer:
         index = self._indices.get(segment.path)
         if index is None:
             path = self._next()
-            # The queue has one link to the segment. A second link belongs to an earlier snapshot.
+            # The spill queue has one hard link to the segment. If there is another link, the log of
+            # an earlier snapshot contains the segment, too.
             shared = self._files.links(segment.path) > 1
             if self._files.link_or_copy(segment.path, path) and shared:
                 self.linked += segment.size

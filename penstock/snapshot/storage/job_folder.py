@@ -34,9 +34,9 @@ def make_folders(files: FileSystem, path: Path) -> None:
 
 
 def sync_parents(files: FileSystem, root: Path) -> None:
-    """Make the names of all folders above a root durable."""
-    # Folders that existed before are synced, too: the process that created them may have been
-    # killed before it synced them. The root itself is synced when files are written into it.
+    """Make the names of the root folder and of all its parent folders durable."""
+    # Sync the parents that existed before, too: the process that created them may have been killed
+    # before it synced them. The root itself is synced when files are created in it.
     for folder in root.parents:
         try:
             files.sync(folder)
@@ -48,7 +48,7 @@ def sync_parents(files: FileSystem, root: Path) -> None:
 
 
 def require_fit(files: FileSystem, root: Path) -> None:
-    """Check that files can be written and linked in the folder, before the first snapshot.
+    """Check that files and hard links can be created in the root folder.
 
     Raises:
         StoreError: if the file system has no hard links.

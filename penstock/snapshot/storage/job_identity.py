@@ -20,7 +20,8 @@ _LAYOUT = 1  # version of the folder's layout; it is written to disk, so never c
 class JobIdentity:
     """Determines which job owns a checkpoint folder.
 
-    The file `job` records the owner. If that file is missing, the snapshots in the folder name it.
+    The file `job` records the name of the owner. If that file is missing, the name is taken from
+    the manifests of the snapshots in the folder.
 
     Arguments:
         files: the file system.
@@ -44,8 +45,8 @@ class JobIdentity:
             require_fit(self._files, self._paths.root)
             if not self._files.exists(self._paths.job):
                 sync_parents(self._files, self._paths.root)
-                # Write the file `numbers` before the file `job`. Then a folder that has only the
-                # file `job` is known to have lost its numbers.
+                # Write the file `numbers` before the file `job`. So if a folder has the file `job`
+                # but no file `numbers`, that file was lost later.
                 create_record(self._files, self._paths.numbers, {"next": 1})
                 identity = {"layout": _LAYOUT, "job": job_name, "created_ms": created_ms}
                 create_record(self._files, self._paths.job, identity)

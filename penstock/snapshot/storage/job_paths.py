@@ -17,9 +17,11 @@ __all__ = ["JobPaths"]
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SNAPSHOT_NAME = re.compile(r"[0-9]{6,}")
 _ATTEMPT_NAME = re.compile(r"[0-9]+", re.ASCII)
-#: The name of the folder of a source's data, and of such a folder while `make_pin` prepares it.
+#: The form of the names of folders with a source's data. While `make_pin` prepares such a folder,
+#: the name begins with a dot and has a random suffix.
 _SOURCE_NAME = re.compile(r"\.?[A-Za-z0-9_-]{0,40}\.[0-9a-f]{16}(\.[0-9a-f]{8})?")
-#: The temporary name of a file that is being written. Cleaning up removes only such names.
+#: The form of the names of temporary files. Only files with such names are removed as leftovers of
+#: a crash.
 _TEMPORARY_NAME = re.compile(r"(job|numbers|commits|manifest|probe2?)\.[0-9]+\.tmp", re.ASCII)
 
 
@@ -55,7 +57,7 @@ class JobPaths:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of all snapshots. Savepoints are in it, too: they share the numbers."""
+        """The folder of all snapshots. It contains both checkpoints and savepoints."""
         return self.root / "checkpoints"
 
     @property

@@ -1,4 +1,7 @@
-"""Read and write the small JSON files of a job's folder. Each is replaced in one step."""
+"""Read and write the small JSON files in a job's folder.
+
+A file is created or replaced in one step, so that a crash never leaves a part of its content.
+"""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ class ManifestPublisher:
                 # Make the names of the tasks' folders durable before the manifest's name. Else a
                 # crash could keep the manifest and lose these folders.
                 files.sync(folder)
-                # A rename would replace the manifest of a JobManager that took the job over.
+                # Do not use a rename. If another JobManager has taken over the job, a rename would
+                # replace the manifest of that JobManager.
                 files.link(temporary, final)
             except FileExistsError:
                 self._remove_if_possible(temporary)

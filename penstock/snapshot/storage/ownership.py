@@ -1,7 +1,7 @@
 """Decide which files in a job's folder Penstock created.
 
-The user may name a wrong checkpoint folder by mistake, which contains other data. Penstock removes
-or replaces a file there only if the file's name has a form that only Penstock uses.
+By mistake, the user may choose a checkpoint folder that contains other data. Penstock removes or
+replaces a file there only if the file's name has a form that only Penstock uses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = [
 #: The folders that mkfs creates in the root of a new file system. The user may mount a file system
 #: as the checkpoint folder.
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
-#: The name of a temporary file of a run on a Spark cluster; see `runtime/spark/preflight.py`.
+#: The form of the names of temporary files that a run on a Spark cluster creates in the folder; see
+#: `runtime/spark/preflight.py`.
 _MARK = re.compile(r"\.reach-[0-9a-f]{16}")
 _SHOWN = 5
 
@@ -97,12 +98,12 @@ def remove_work(paths: JobPaths) -> None:
     remove_attempts(paths)
     remove_parent(paths)
     with contextlib.suppress(OSError):
-        # This fails if the folder contains other files. They stay.
+        # This fails if the folder contains other files, which must not be removed.
         paths.work_root.rmdir()
 
 
 def remove_parent(paths: JobPaths) -> None:
-    """Remove the files of the snapshot that a fork started from, if it kept any."""
+    """Remove the files that a fork keeps of the snapshot from which it started."""
     shutil.rmtree(paths.parent.root, ignore_errors=True)
 
 

@@ -43,11 +43,12 @@ class Retention:
     ) -> None:
         self._files, self._paths, self._record = files, paths, record
         self._reader, self._lock = reader, lock
-        # The kind of each snapshot is cached: it never changes, and `retain` needs it every time.
+        #: The kind of each snapshot whose kind is known. It is kept because it never changes, and
+        #: because `retain` would otherwise read every manifest in each call.
         self._kinds: dict[int, SnapshotKind] = {}
 
     def note_kind(self, number: int, kind: SnapshotKind) -> None:
-        """Remember the kind of a snapshot, so that `retain` need not read its manifest."""
+        """Store the kind of a snapshot, so that `retain` need not read its manifest."""
         self._kinds[number] = kind
 
     def retain(self, keep: int, protect: AbstractSet[int]) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """Record which snapshot numbers were given out, and which snapshot was published last.
 
-With this record, Penstock detects that the newest manifest was lost. First the manifest becomes
-durable, then the record, and then output is committed. After a crash the record may name an older
-snapshot than the newest manifest. It names a newer one only if a manifest was lost.
+With this record, Penstock detects that the newest manifest was lost. To publish a snapshot, the
+JobManager first makes the manifest durable, then the record, and then commits the output. After a
+crash, the newest manifest may therefore be newer than the record. If the record is newer than all
+manifests, a manifest was lost.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class NumberRecord:
         """Reserve `count` new numbers durably, and return them.
 
         Arguments:
-            count: how many numbers to reserve.
-            least: the lowest number that may be returned.
+            count: the number of snapshot numbers to reserve.
+            least: the lowest snapshot number that may be returned.
         """
         record = self._read()
         first = max(record["next"], least)

@@ -77,9 +77,9 @@ class SnapshotReader:
             since: the lowest number of a snapshot to return.
 
         Raises:
-            StoreError: if the newest manifest is damaged or lost. An older one is not returned
-                instead: resuming from it would produce output a second time. Only the user can
-                decide that.
+            StoreError: if the newest manifest is damaged or lost. An older snapshot is not returned
+                instead. A job that is resumed from it would produce some output again, so the user
+                must decide.
         """
         with raising_store_error("look for the newest snapshot", self._paths.checkpoints):
             lost = self.lost()

@@ -39,9 +39,9 @@ __all__ = ["Store"]
 class Store(SnapshotReader):
     """Reads and writes the snapshots of one job in its checkpoint folder.
 
-    Any process may read (`list`, `load`, `newest`, `verify`, `job_name`, `confirmed`) at any time.
-    All methods that change the folder need the lock, except `open`. All methods block. Only one
-    thread at a time may call them.
+    Any process may call the methods that only read (`list`, `load`, `newest`, `verify`, `job_name`,
+    `confirmed`) at any time. All methods that change the folder, except `open`, require the lock of
+    the folder. All methods block. Only one thread at a time may call them.
 
     Arguments:
         root: the job's checkpoint folder.
@@ -129,7 +129,8 @@ class Store(SnapshotReader):
             raise ValueError(f"count must be at least 1, not {count}")
         self._lock.require()
         with raising_store_error("reserve snapshot numbers", self.paths.numbers):
-            # The record may come from an old backup, so the numbers of the folders count, too.
+            # The record may come from an old backup. So make sure that the new numbers are above
+            # those of all snapshot folders.
             least = max((number + 1 for number in self.numbers()), default=0)
             return self._record.reserve(count, least)
 

@@ -26,7 +26,7 @@ _ADVICE = {
 
 @contextmanager
 def raising_store_error(doing: str, path: Path) -> Iterator[None]:
-    """Raise a `StoreError` instead if the `with` block raises an `OSError`.
+    """Convert an `OSError` that the `with` block raises to a `StoreError`.
 
     Arguments:
         doing: the action of the block, which follows "cannot" in the message.
@@ -39,6 +39,12 @@ def raising_store_error(doing: str, path: Path) -> Iterator[None]:
 
 
 def store_error(doing: str, path: Path, error: OSError) -> StoreError:
-    """Return the `StoreError` to raise for an `OSError`; see `raising_store_error`."""
+    """Return a `StoreError` with advice for the user, made from an `OSError`.
+
+    Arguments:
+        doing: the action that failed, which follows "cannot" in the message.
+        path: the file or folder to name in the message, if the `OSError` does not name one.
+        error: the `OSError`.
+    """
     advice = _ADVICE.get(error.errno or 0, error.strerror or str(error))
     return StoreError(f"cannot {doing}: {advice}", error.filename or path)

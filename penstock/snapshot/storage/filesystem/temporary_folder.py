@@ -1,9 +1,10 @@
 """Create temporary folders, which are removed even if their process was killed.
 
 A folder belongs to the process that holds a lock on the file `lock` in it. The kernel releases the
-lock when the process ends. A process that creates such a folder also removes the abandoned folders
-of this user: those whose file `lock` is not locked. A process id in the folder's name would not
-suffice, because processes in other PID namespaces may share the file system.
+lock when the process ends. A folder whose file `lock` is not locked is abandoned. A process that
+creates a temporary folder also removes the abandoned folders of the same user. A process id in the
+folder's name would not suffice, because processes in other PID namespaces may share the file
+system.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class TemporaryFolder:
 
     Arguments:
         kind: a word in small letters that becomes part of the folder's name.
-        parent: the folder in which to create it. By default, Python's temporary folder, which
-            the variable `TMPDIR` sets.
+        parent: the folder in which the temporary folder is created. The default is Python's
+            temporary folder, which the environment variable `TMPDIR` determines.
 
     Raises:
         StoreError: if the folder cannot be created.
@@ -47,7 +48,7 @@ class TemporaryFolder:
                 with contextlib.suppress(OSError):
                     remove_abandoned(Path(tempfile.gettempdir()))
             while (made := _make(kind, place)) is None:
-                continue  # another process removed it before it was locked
+                continue  # another process removed the folder before this process locked it
         except OSError as error:
             raise StoreError(
                 f"cannot make a temporary folder: {error.strerror or error}; set TMPDIR to a "
