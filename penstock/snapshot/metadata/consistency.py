@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.snapshot.metadata.handles import KeyedHandle, LogHandle
+from penstock.snapshot.metadata.handles import KeyedHandle, LogHandle, OperatorStateHandle
 from penstock.snapshot.metadata.type_check import require_type
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def require_consistent(manifest: Manifest) -> None:
             _require_keyed(handle.keyed, operator, what)
         for log in handle.logs:
             _require_log(log, what)
+        if handle.operator_state is not None:
+            _require_operator_state(handle.operator_state, what)
         for file in handle.files:
             _require_name(file.name, what)
             if file.size < 0:
@@ -67,6 +69,14 @@ def _require_log(log: LogHandle, what: str) -> None:
     for index, start, end in log.pieces:
         fits = 0 <= index < len(log.files) and 0 <= start <= end
         _require(fits, f"{what}: a log has the piece {[index, start, end]}")
+
+
+def _require_operator_state(state: OperatorStateHandle, what: str) -> None:
+    names = [entry.name for entry in state.states]
+    _require(len(set(names)) == len(names), f"{what}: two operator states with one name")
+    _require(all(entry.elements >= 0 for entry in state.states), f"{what}: {state.states}")
+    files = 0 if state.inline is not None else 1
+    _require(len(state.files) == files, f"{what}: operator state in {len(state.files)} files")
 
 
 def _require_name(name: str, what: str) -> None:

@@ -7,9 +7,20 @@ handle to plain lists, and `from_wire` converts it back. This module does not re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-__all__ = ["OWN_INPUT", "FileRecord", "KeyedHandle", "LogHandle", "OperatorHandle", "SnapshotBytes"]
+__all__ = [
+    "OWN_INPUT",
+    "FileRecord",
+    "KeyedHandle",
+    "LogHandle",
+    "OperatorHandle",
+    "OperatorStateEntry",
+    "OperatorStateHandle",
+    "SnapshotBytes",
+    "StateMode",
+]
 
 
 @dataclass(frozen=True)
@@ -141,6 +152,65 @@ class LogHandle:
         )
 
 
+class StateMode(Enum):
+    """The way in which an operator state is given to the subtasks of a restored job.
+
+    (Flink: `OperatorStateHandle.Mode`.)
+
+    SPLIT: the elements of all subtasks are divided among the new subtasks.
+    UNION: each new subtask gets the elements of all subtasks.
+    BROADCAST: all subtasks have the same entries, and each new subtask gets those of one.
+    """
+
+    SPLIT = "split"
+    UNION = "union"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True)
+class OperatorStateEntry:
+    """Describes one operator state of one subtask.
+
+    Arguments:
+        name: the name of the state.
+        mode: the way in which the state is redistributed.
+        elements: the number of elements of a list, or of entries of a broadcast state.
+    """
+
+    name: str
+    mode: StateMode
+    elements: int
+
+
+@dataclass(frozen=True)
+class OperatorStateHandle:
+    """Describes the operator state of one subtask of one operator in a snapshot.
+
+    Arguments:
+        states: the states, in the order of their elements in the packed bytes.
+        inline: all elements as packed bytes (see `docs/snapshot-format.md`), or None if they are in
+            the file.
+        files: the file with the packed bytes; empty if they are inline.
+    """
+
+    states: tuple[OperatorStateEntry, ...]
+    inline: bytes | None = None
+    files: tuple[FileRecord, ...] = ()
+
+    def to_wire(self) -> list[Any]:
+        """Return the record as a plain list for msgpack."""
+        files = [[file.name, file.size, file.checksum] for file in self.files]
+        states = [[state.name, state.mode.value, state.elements] for state in self.states]
+        return [states, self.inline, files]
+
+    @classmethod
+    def from_wire(cls, wire: list[Any]) -> OperatorStateHandle:
+        """Create the record from a list that `to_wire` returned."""
+        states, inline, files = wire
+        entries = (OperatorStateEntry(name, StateMode(mode), n) for name, mode, n in states)
+        return cls(tuple(entries), inline, tuple(FileRecord(*file) for file in files))
+
+
 @dataclass(frozen=True)
 class OperatorHandle:
     """Describes the state of one subtask of one operator in a snapshot.
@@ -155,6 +225,7 @@ class OperatorHandle:
         ended: the number of rounds of end-of-input hooks that the task has run. It is 0 unless the
             operator is the first of its task, or has such a hook.
         emitted: whether the last of these rounds emitted a record into the task's loop.
+        operator_state: the handle of the operator state, or None.
     """
 
     uid: str
@@ -164,27 +235,36 @@ class OperatorHandle:
     logs: tuple[LogHandle, ...] = ()
     ended: int = 0
     emitted: bool = False
+    operator_state: OperatorStateHandle | None = None
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
-        """The files of the subtask's keyed state and of its logs."""
-        logs = tuple(file for log in self.logs for file in log.files)
-        return logs if self.keyed is None else self.keyed.files + logs
+        """The files of the subtask's keyed state, of its logs and of its operator state."""
+        files = () if self.keyed is None else self.keyed.files
+        files += tuple(file for log in self.logs for file in log.files)
+        return files if self.operator_state is None else files + self.operator_state.files
 
     def to_wire(self) -> list[Any]:
         """Return the handle as a plain list for msgpack."""
         keyed = None if self.keyed is None else self.keyed.to_wire()
         logs = [log.to_wire() for log in self.logs]
-        return [self.uid, self.subtask, keyed, self.small, logs, self.ended, self.emitted]
+        # Parts that few handles have are in a map, so that a new kind of part changes no other.
+        parts: dict[str, Any] = {}
+        if self.operator_state is not None:
+            parts["operator_state"] = self.operator_state.to_wire()
+        return [self.uid, self.subtask, keyed, self.small, logs, self.ended, self.emitted, parts]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> OperatorHandle:
         """Create a handle from a list that `to_wire` returned.
 
-        A list from a manifest of format 1 has only the first four items.
+        A list from a manifest of format 1 has only the first four items, and one from formats 2 and
+        3 has no map of further parts.
         """
         uid, subtask, keyed, small, *rest = wire
-        logs, ended, emitted = rest or ([], 0, False)
+        logs, ended, emitted, *further = rest or ([], 0, False)
+        parts: dict[str, Any] = dict(further[0]) if further else {}
+        operator_state = parts.get("operator_state")
         return cls(
             uid,
             subtask,
@@ -193,4 +273,5 @@ class OperatorHandle:
             tuple(LogHandle.from_wire(log) for log in logs),
             ended,
             emitted,
+            None if operator_state is None else OperatorStateHandle.from_wire(operator_state),
         )

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 #: The number of the format in which manifests are written.
-FORMAT = 3
+FORMAT = 4
 
 SnapshotNumber = NewType("SnapshotNumber", int)
 

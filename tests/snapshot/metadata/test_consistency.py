@@ -23,7 +23,7 @@ from penstock.snapshot.metadata.manifest_format import decode_manifest
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.store import Store
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "format-2"
+GOLDEN = Path(__file__).parents[2] / "golden" / "format-4"
 MANIFEST = GOLDEN / "checkpoints" / "000012" / "manifest"
 
 
@@ -31,7 +31,7 @@ def golden_body() -> Any:
     return msgpack.unpackb(MANIFEST.read_bytes()[20:-16], strict_map_key=False)
 
 
-def framed(body: Any, format: int = 2) -> bytes:
+def framed(body: Any, format: int = FORMAT) -> bytes:
     packed = msgpack.packb(body)
     frame = struct.pack(">8sIQ", b"PENSTOCK", format, len(packed)) + packed
     return frame + blake2b(frame, digest_size=16).digest()
@@ -50,6 +50,7 @@ def put(*path: Any) -> Callable[[Any], None]:
 
 
 KEYED, LOG = ("handles", 2, 2), ("handles", 2, 4, 1)
+STATE = ("handles", 3, 7, "operator_state")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,11 @@ KEYED, LOG = ("handles", 2, 2), ("handles", 2, 4, 1)
         (put(*LOG, 7, [[9, 0, 1]]), "piece"),
         (put(*LOG, 7, [[0, 5, 1]]), "piece"),
         (put(*LOG, 4, "many"), "records is 'many'"),
+        (put(*STATE, 0, 1, 0, "pending"), "two operator states with one name"),
+        (put(*STATE, 0, 1, 1, "shared"), "shared"),
+        (put(*STATE, 0, 1, 2, -1), "elements=-1"),
+        (put(*STATE, 1, None), "operator state in 0 files"),
+        (put("handles", 2, 7, "operator_state", 2, 0, 0, "/etc/passwd"), "leads out"),
         (put("committables", [["l", "u", 0, "1", 1, {}]]), "snapshot is '1'"),
     ],
 )
@@ -95,7 +101,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(
     body = golden_body()
     decode_manifest(framed(body), "m")
     change(body)
-    with pytest.raises(StoreError, match=rf"not what format 2 says .*({words}).*\[m\]"):
+    with pytest.raises(StoreError, match=rf"not what format 4 says .*({words}).*\[m\]"):
         decode_manifest(framed(body), "m")
 
 
@@ -116,7 +122,7 @@ def test_whatever_is_altered_a_manifest_is_read_or_refused() -> None:
                 place[step] = copy.deepcopy(rng.choice(odd))
                 break
         try:
-            decode_manifest(framed(body, rng.choice([1, 2, FORMAT])), "m")
+            decode_manifest(framed(body, rng.choice([1, 2, 3, FORMAT])), "m")
             read += 1
         except StoreError:
             pass

@@ -22,7 +22,10 @@ from penstock.snapshot.metadata.handles import (
     KeyedHandle,
     LogHandle,
     OperatorHandle,
+    OperatorStateEntry,
+    OperatorStateHandle,
     SnapshotBytes,
+    StateMode,
 )
 from penstock.snapshot.metadata.manifest import (
     FORMAT,
@@ -140,6 +143,32 @@ GOLDEN_3 = replace(
     format=3,
 )
 
+# Format 4 has operator state.
+STATE_FILE = FileRecord(f"{GOLDEN_FOLDER}.state", 18, "df996e4b33e198dd3310b5573b3abf5c")
+GOLDEN_4 = replace(
+    GOLDEN_3,
+    handles=(
+        *GOLDEN_3.handles[:2],
+        replace(
+            GOLDEN_3.handles[2],
+            operator_state=OperatorStateHandle(
+                (OperatorStateEntry("rules", StateMode.BROADCAST, 2),), None, (STATE_FILE,)
+            ),
+        ),
+        replace(
+            GOLDEN_3.handles[3],
+            operator_state=OperatorStateHandle(
+                (
+                    OperatorStateEntry("pending", StateMode.SPLIT, 2),
+                    OperatorStateEntry("offsets", StateMode.UNION, 1),
+                ),
+                bytes.fromhex("00000001 01 00000001 02 00000002 a161"),
+            ),
+        ),
+    ),
+    format=4,
+)
+
 
 def reframed(data: bytes, format: int | None = None, body: bytes | None = None) -> bytes:
     """The same manifest with another format or body, and a right checksum."""
@@ -150,7 +179,7 @@ def reframed(data: bytes, format: int | None = None, body: bytes | None = None) 
 
 
 def test_what_is_encoded_is_decoded_again() -> None:
-    for manifest in (SMALL, GOLDEN_3):
+    for manifest in (SMALL, GOLDEN_4):
         assert decode_manifest(encode_manifest(manifest), "m") == manifest
 
 
@@ -227,7 +256,7 @@ def test_a_newer_format_says_which_and_to_upgrade() -> None:
 
 def test_an_intact_frame_with_another_body_is_refused() -> None:
     for body in (b"", b"\x80", b"\x93\x01\x02\x03", b"\xc1", b"\x01\x02"):
-        with pytest.raises(StoreError, match="not what format 3 says"):
+        with pytest.raises(StoreError, match="not what format 4 says"):
             decode_manifest(reframed(encode_manifest(SMALL), body=body), "m")
     with pytest.raises(StoreError, match="not what format 0 says"):
         decode_manifest(reframed(encode_manifest(SMALL), format=0), "m")
@@ -248,20 +277,23 @@ def test_a_value_of_our_own_that_does_not_fit_is_refused_too() -> None:
         encode_manifest(replace(SMALL, created_ms=2**64))
 
 
-@pytest.mark.parametrize("manifest", [GOLDEN_1, GOLDEN_2, GOLDEN_3], ids=lambda m: str(m.format))
+@pytest.mark.parametrize(
+    "manifest", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4], ids=lambda m: str(m.format)
+)
 def test_the_golden_manifests_decode_for_ever(manifest: Manifest) -> None:
     path = JobPaths(GOLDEN / f"format-{manifest.format}").manifest(12)
     assert decode_manifest(path.read_bytes(), path) == manifest
 
 
-def test_format_3_is_still_written_byte_for_byte() -> None:
-    assert FORMAT == 3, "a new format needs golden files of its own beside these"
-    assert encode_manifest(GOLDEN_3) == JobPaths(GOLDEN / "format-3").manifest(12).read_bytes()
+def test_format_4_is_still_written_byte_for_byte() -> None:
+    assert FORMAT == 4, "a new format needs golden files of its own beside these"
+    assert encode_manifest(GOLDEN_4) == JobPaths(GOLDEN / "format-4").manifest(12).read_bytes()
 
 
 def test_all_files_of_an_operator_are_told_by_its_handle() -> None:
     assert GOLDEN_2.handles[2].files == (*GOLDEN_FILES, *LOG_FILES)
     assert OperatorHandle("a", 0, logs=LOGS).files == LOG_FILES
+    assert GOLDEN_4.handles[2].files == (*GOLDEN_FILES, *LOG_FILES, STATE_FILE)
     assert OperatorHandle("a", 0).files == ()
 
 

@@ -489,7 +489,7 @@ def test_verifying_finds_missing_short_and_altered_files(store: Store) -> None:
         store.verify(manifest)
 
 
-@pytest.mark.parametrize("format", [1, 2, 3])
+@pytest.mark.parametrize("format", [1, 2, 3, 4])
 def test_the_golden_snapshots_of_every_format_can_be_read_for_ever(format: int) -> None:
     store = Store(GOLDEN / f"format-{format}")
     assert store.job_name() == "word count"
