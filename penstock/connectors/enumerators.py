@@ -42,5 +42,5 @@ class SubtaskEnumerator(SplitEnumerator):
         return [[index, payload] for index, payload in sorted(self._left.items())]
 
     def restore(self, state: Any) -> None:
-        """Replace the unassigned splits by those of a snapshot."""
+        """Restore the unassigned splits from a state that `snapshot` returned."""
         self._left = dict(state)

@@ -134,7 +134,7 @@ class LineFormat(FileFormat):
 
 @dataclass(frozen=True)
 class TextLines(LineFormat):
-    r"""Stores one text per line.
+    r"""Stores each record as one line of text.
 
     A source reads each line as a str without its line end. Only `\n` ends a line. One `\r` before
     the `\n`, or at the end of the file, is removed. Other separators, such as form feeds and

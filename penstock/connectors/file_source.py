@@ -54,10 +54,10 @@ class FileSource(Source):
         split_bytes: the size of a byte range, in bytes. Larger plain files of lines are divided
             into ranges of this size, so that several readers share them.
         verify_unchanged: whether the reader raises an error if a file was changed after it was
-            listed. A file counts as changed in two cases. First, its modification time differs, but
-            its size does not. Second, the time differs, and so do its first or last bytes up to the
-            listed size. Set this to False if workers see copies of the files. A file that became
-            shorter is always an error. Lines that are appended after the listing may be missed.
+            listed. A file with a new modification time counts as changed if its size is the same,
+            or if its first or last bytes, up to the listed size, differ. Set this to False if
+            workers see copies of the files. A file that became shorter is always an error. Lines
+            that are appended after the listing may be missed.
 
     Raises:
         GraphError: if there is no path, or an argument has the wrong type or value.

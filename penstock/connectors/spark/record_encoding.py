@@ -265,7 +265,8 @@ def _times(values: Sequence[Any], kind: pa.DataType, path: str) -> Sequence[Any]
     """Check the time zones of datetimes, and return them so that pyarrow converts them exactly.
 
     Raises:
-        _MisfitError: if a value has a zone and the column takes none, or the other way round.
+        _MisfitError: if a value has a time zone and the column has none, or if a value has no time
+            zone and the column requires one.
     """
     # Distinct zones are found by identity, since there are few, and a comparison is slow.
     zones = {id(v.tzinfo): v.tzinfo for v in values if v is not None}.values()

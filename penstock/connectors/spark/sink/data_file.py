@@ -96,7 +96,8 @@ class DataFile:
         """Drop the collected rows, and remove the file if it was created."""
         self._gathered = []
         if self._file is not None:
-            self._writer.close()  # Otherwise the garbage collector would close it later.
+            # Close the writer here. Otherwise the garbage collector would close it later.
+            self._writer.close()
             self._file.close()
             self.path.unlink(missing_ok=True)
 

@@ -40,7 +40,7 @@ __all__ = [
     "without",
 ]
 
-#: The name of the column in staged changes that tells whether the row of a key is deleted.
+#: The name of the boolean column in staged changes that is true if the row of a key is deleted.
 DELETED = "__penstock_deleted"
 
 

@@ -158,7 +158,8 @@ def _is_plain(footer: pq.FileMetaData, schema: pa.Schema) -> bool:
     if has_old_calendar(footer.metadata):
         return False
     leaves = [footer.schema.column(index) for index in range(len(footer.schema))]
-    # INT96 timestamps do not say that they are instants. Those that Spark wrote are instants.
+    # The type INT96 does not show whether a timestamp is an instant. If Spark wrote the file, its
+    # INT96 timestamps are instants.
     instants = any(leaf.physical_type == "INT96" for leaf in leaves)
     if instants and _SPARK_VERSION not in (footer.metadata or {}):
         return False

@@ -30,8 +30,8 @@ _BY_VERSION = {
     5: ["columnMapping"],
     6: ["identityColumns"],
 }
-#: The table features that the sink supports, because they need nothing in added files. If a table
-#: uses one of the features that `_used` returns, the table is refused all the same.
+#: The table features that the sink supports, because they need nothing in added files. However, a
+#: table is refused if it uses one of the features that `_used` returns.
 _HARMLESS = {
     "appendOnly",
     "changeDataFeed",

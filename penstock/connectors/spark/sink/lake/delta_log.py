@@ -1,8 +1,8 @@
 """Perform transactions in the log of a Delta table, through deltalake (delta-rs).
 
-Each transaction contains a `txn` action. The action's application id names the line of snapshots
-and the sink. The action's version is the number of the snapshot. Delta's log always keeps the
-newest version of each application, also in checkpoints of the log.
+Each transaction contains a `txn` action. The action's application id identifies the lineage of the
+snapshots and the sink. The action's version is the number of the snapshot. Delta's log always keeps
+the newest version of each application, also in checkpoints of the log.
 
 The retries of delta-rs are disabled. If version N of the table was read, the transaction creates
 the log file of version N + 1. It fails if another writer has created that file.

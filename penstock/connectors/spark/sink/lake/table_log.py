@@ -43,7 +43,7 @@ class SinkSnapshot:
     """A snapshot of a sink, to be published in a table.
 
     Arguments:
-        lineage: the line of snapshots.
+        lineage: the id of the lineage of the job's snapshots.
         uid: the uid of the sink.
         number: the number of the snapshot.
     """
@@ -54,7 +54,7 @@ class SinkSnapshot:
 
     @property
     def tag(self) -> str:
-        """Return a short name that identifies the sink and its line of snapshots."""
+        """Return a short name that identifies the sink and the lineage of the snapshot."""
         return sink_tag(self.lineage, self.uid)
 
 
