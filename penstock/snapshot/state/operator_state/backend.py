@@ -1,0 +1,159 @@
+"""The operator state of one subtask: lists and broadcast states, which are held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.snapshot.metadata.handles import StateMode
+from penstock.snapshot.state.entries import StateCodec
+from penstock.snapshot.state.operator_state.packing import OperatorStateSnapshot, PackedState
+
+__all__ = ["BroadcastEntries", "ListElements", "OperatorStateBackend"]
+
+_WORDS = {
+    StateMode.SPLIT: "a list state",
+    StateMode.UNION: "a union list state",
+    StateMode.BROADCAST: "a broadcast state",
+}
+
+
+class ListElements:
+    """The elements of a list state or of a union list state.
+
+    Arguments:
+        values: the elements, which are restored.
+    """
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def replace(self, values: Iterable[Any]) -> None:
+        """Replace all elements."""
+        self.values = list(values)
+
+    def pack(self, codec: StateCodec) -> Sequence[bytes]:
+        """Return the encoded elements as they are now."""
+        # The function may have changed an element in place, so all elements are encoded.
+        return codec.encode_values(self.values)
+
+
+class BroadcastEntries:
+    """The entries of a broadcast state.
+
+    Arguments:
+        entries: the entries, which are restored.
+        packed: the encoded entries; None if they must be encoded.
+    """
+
+    def __init__(self, entries: dict[Any, Any], packed: Sequence[bytes] | None) -> None:
+        self._entries = entries
+        self._packed = packed
+
+    @property
+    def entries(self) -> dict[Any, Any]:
+        """The entries, for reading only."""
+        return self._entries
+
+    def to_change(self) -> dict[Any, Any]:
+        """Return the entries, which the caller is going to change."""
+        self._packed = None
+        return self._entries
+
+    def pack(self, codec: StateCodec) -> Sequence[bytes]:
+        """Return the encoded entries as they are now.
+
+        Most snapshots find the entries unchanged, and need not encode them again.
+        """
+        if self._packed is None:
+            self._packed = codec.encode_values(list(self._entries.items()))
+        return self._packed
+
+
+class OperatorStateBackend:
+    """The operator state of one subtask.
+
+    Arguments:
+        name: the name of the operator, for error messages.
+        codec: the codec, which encodes elements.
+    """
+
+    def __init__(self, name: str, codec: StateCodec) -> None:
+        self._name = name
+        self._codec = codec
+        #: The states of the snapshot that the function has not asked for yet. Snapshots keep them.
+        self._restored: dict[str, PackedState] = {}
+        self._modes: dict[str, StateMode] = {}
+        self._states: dict[str, ListElements | BroadcastEntries] = {}
+
+    def restore(self, states: Iterable[PackedState]) -> None:
+        """Set the states of the snapshot from which the subtask is restored."""
+        self._restored = {state.name: state for state in states}
+        self._modes = {state.name: state.mode for state in self._restored.values()}
+
+    @property
+    def modes(self) -> dict[str, StateMode]:
+        """The names of all states with their modes, restored states first."""
+        return dict(self._modes)
+
+    def list_state(self, name: str, mode: StateMode) -> ListElements:
+        """Return the list state with this name, which is created if it does not exist.
+
+        Arguments:
+            name: the name of the state.
+            mode: SPLIT or UNION.
+
+        Raises:
+            GraphError: if there is a state of another kind with this name.
+        """
+        state = self._register(name, mode)
+        if state is None:
+            state = self._states[name] = ListElements(list(map(self._decode, self._take(name))))
+        assert isinstance(state, ListElements)
+        return state
+
+    def broadcast_state(self, name: str) -> BroadcastEntries:
+        """Return the broadcast state with this name, which is created if it does not exist.
+
+        Raises:
+            GraphError: if there is a state of another kind with this name.
+        """
+        state = self._register(name, StateMode.BROADCAST)
+        if state is None:
+            packed = self._take(name)
+            entries = dict(map(self._decode, packed))
+            state = self._states[name] = BroadcastEntries(entries, packed or None)
+        assert isinstance(state, BroadcastEntries)
+        return state
+
+    def capture(self) -> OperatorStateSnapshot | None:
+        """Return all states as they are now, or None if there is no state."""
+        states = tuple(
+            PackedState(
+                name,
+                mode,
+                self._states[name].pack(self._codec)
+                if name in self._states
+                else self._restored[name].elements,
+            )
+            for name, mode in self._modes.items()
+        )
+        return OperatorStateSnapshot(states) if states else None
+
+    def _register(self, name: str, mode: StateMode) -> ListElements | BroadcastEntries | None:
+        was = self._modes.setdefault(name, mode)
+        if was is not mode:
+            where = "in the snapshot" if name in self._restored else "before"
+            raise GraphError(
+                f"operator {self._name!r} asked for {_WORDS[mode]} {name!r}, and {where} it was "
+                f"{_WORDS[was]}: give the state another name"
+            )
+        return self._states.get(name)
+
+    def _take(self, name: str) -> Sequence[bytes]:
+        restored = self._restored.pop(name, None)
+        return () if restored is None else restored.elements
+
+    def _decode(self, data: bytes) -> Any:
+        return self._codec.decode_value(data)
