@@ -11,13 +11,13 @@ value, list and map state, TTL and timers with its tables. A newcomer needs nine
 3. **Work** (`slices.Work`): a generator that does slow work in short slices on the event loop. It
    also yields callables that block, and the runtime runs them in a thread.
 4. **Cold store** (`ColdStore`): the storage of entries besides memory. A small state has none, and
-   its snapshots are stored in their handles. A larger state is in RocksDB as *blocks* of a thousand
-   entries. Once the memory budget is exceeded, it is in RocksDB as *rows*, and stays so.
+   its snapshots are stored in their handles. A larger state is in RocksDB as *blocks* of a
+   thousand entries. Once the memory budget is exceeded, it is in RocksDB as *rows* from then on.
 5. **Layout** (`StateLayout`): how a table is captured. The *levelled* layout writes the changed
    entries. The *dense* layout compares and writes whole blocks. It is for tables in which most
    entries change between two snapshots.
 6. **Memory budget** (`MemoryBudget`): when it is exceeded, records wait until clean entries are
-   evicted. Only rows can be read one by one, so the first eviction writes blocks again as rows.
+   evicted. Only rows can be read one by one, so the first eviction writes all blocks as rows.
 7. **Eager flush** (`EagerFlusher`): while the task is idle, it writes dirty entries before the next
    snapshot, if they are unlikely to change again.
 8. **Early checkpoint** (`EarlyCheckpoint`): the JobManager announces each snapshot. The backend
@@ -25,9 +25,9 @@ value, list and map state, TTL and timers with its tables. A newcomer needs nine
 9. **Checkpoint** (`CheckpointFiles`): the table files of RocksDB, linked into the snapshot.
    Snapshots share files that did not change.
 
-Folders: `layout/` has the two layouts, `preparation/` the work before a barrier, and `rocksdb/` the
-database and its files. Start reading at `keyed_table.py`, then `state_snapshot.py` and
-`backend.py`.
+The folder `layout/` contains the two layouts, `preparation/` contains the work before a barrier,
+and `rocksdb/` contains the database and its files. Start reading at `keyed_table.py`, then
+`state_snapshot.py` and `backend.py`.
 
 Each layer uses only the layers below it:
 

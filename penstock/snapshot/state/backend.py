@@ -8,12 +8,12 @@ as *rows*. Rows can be read one by one, so entries may be evicted. The backend n
 
 Invariants:
 
-* Changes of an interval are written to RocksDB only after the checkpoint of the interval before is
+* Changes of an interval are written to RocksDB only after the files of the previous checkpoint are
   linked.
 * While RocksDB is open, it holds all clean entries.
 * Only clean entries are evicted, and only while RocksDB holds rows.
-* At most one generator of slow work is in an off-loop step at a time. Between any two steps, the
-  task may capture snapshots and process records.
+* At most one generator of slow work is in a step off the event loop at a time. Between any two
+  steps, the task may capture snapshots and process records.
 
 The backend does not schedule its slow work. The runtime drives it, as `slices.Work` describes.
 """
@@ -53,23 +53,23 @@ class KeyedBackend:
     """The keyed state of one subtask.
 
     Arguments:
-        folder: the local working folder, used by this attempt only. The backend makes it when it
-            needs it, and does not remove it.
+        folder: the local working folder, used by this attempt only. The backend creates the folder
+            when it is needed, and does not remove it.
         codec: the codec, which encodes keys and values.
         canonical: a function that returns the canonical bytes of a key. Only equal keys have the
             same bytes.
         max_parallelism: the number of key groups, at most 32768.
         groups: the key groups of this subtask.
         inline_threshold: the largest packed size of a state that is stored in its handle, in
-            bytes. With 0, RocksDB is used from the first snapshot on, even for an empty state.
-        memory_budget: estimated bytes for entries in memory, for remembered keys, and for the
-            backend's share of `shared`. At least half is left for entries and remembered keys.
+            bytes. If it is 0, RocksDB is used from the first snapshot on, even for an empty state.
+        memory_budget: the estimated memory for entries, for remembered keys, and for the backend's
+            share of `shared`, in bytes. At least half is left for entries and remembered keys.
         clock: a function that returns a monotonic time in seconds.
         slice_seconds: the longest duration of a slice of work on the event loop.
-        shared: the block cache and write buffers of the process. With None, the backend makes its
-            own, of about a quarter of `memory_budget` and at most 32 MiB.
+        shared: the block cache and write buffers of the process. If it is None, the backend creates
+            its own, with about a quarter of `memory_budget`, but at most 32 MiB.
         settings: the thresholds of the backend. Tests set smaller ones.
-        create_database: makes an empty database in a folder.
+        create_database: a function that creates an empty database in a folder.
     """
 
     def __init__(
@@ -126,8 +126,8 @@ class KeyedBackend:
     def capture(self, number: int) -> StateSnapshot:
         """Capture the current state for snapshot `number`.
 
-        Once RocksDB is open, the duration does not depend on the size of the state. Only dense
-        tables take about 20 ns for each entry.
+        Once RocksDB is open, the duration does not depend on the size of the state, except for
+        dense tables. A dense table takes about 20 ns for each entry.
 
         Raises:
             ProtocolError: if `number` is not higher than the numbers of all earlier snapshots.
@@ -141,7 +141,7 @@ class KeyedBackend:
         return self._snapshots.add(number, captured)
 
     def announce_snapshot(self, number: int, seconds: float, target: Path) -> None:
-        """Note that a snapshot is due soon, so that work can be done before its barrier.
+        """Record that a snapshot is due soon, so that work can be done before its barrier.
 
         Arguments:
             number: the number of the snapshot. If it was already captured, the call has no effect.
@@ -209,7 +209,7 @@ class KeyedBackend:
 
     @property
     def over_memory_limit(self) -> bool:
-        """Whether the memory budget is exceeded; read it once for each batch of records.
+        """Whether the memory budget is exceeded. Read it once for each batch of records.
 
         If so, the task must process no more records. It first drives pending snapshots to their
         end, and then `evict`.
@@ -225,13 +225,13 @@ class KeyedBackend:
         return self.memory.evict(self._snapshots.is_busy)
 
     def close(self) -> None:
-        """Close RocksDB; slow. Do not call it while a generator is in an off-loop step."""
+        """Close RocksDB, which is slow. No generator may be in a step off the event loop."""
         self.storage.close()
 
     # --- methods that read all entries ---
 
     def scan(self, state: str) -> Iterator[tuple[Any, Any]]:
-        """Return an iterator over the current entries of a state, in no order.
+        """Return an iterator over the current entries of a state, in no particular order.
 
         The caller must not change the values.
         """
@@ -243,7 +243,7 @@ class KeyedBackend:
         return _chain(hot, cold)
 
     def keys(self) -> Iterator[Any]:
-        """Yield each key that has an entry in at least one state, once, in no order."""
+        """Yield each key that has an entry in any state, once and in no particular order."""
         seen: set[Any] = set()
         names = self.tables.names
         for name in names:

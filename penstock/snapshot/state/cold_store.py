@@ -55,7 +55,7 @@ class ColdStore(ABC):
         Arguments:
             table: the table. Its oldest captured map is still the map of this snapshot.
             number: the number of the snapshot.
-            written: collections of the keys that were written since the snapshot before.
+            written: collections of the keys that were written since the previous snapshot.
             timer: the timer of the current slice.
         """
         del table, number, written, timer
@@ -68,10 +68,10 @@ class ColdStore(ABC):
     def cold_entries(
         self, table_id: int, groups: Iterable[int], hot: Container[Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Return the stored entries of a table whose keys are not in `hot`, in no order.
+        """Return the stored entries of a table whose keys are not in `hot`, in no special order.
 
         Writes after this call do not change the result. A store that cannot read single entries
-        returns none.
+        returns no entries.
 
         Arguments:
             table_id: the id of the table.

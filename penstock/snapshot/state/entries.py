@@ -85,8 +85,8 @@ def encode_entries(codec: StateCodec, values: list[Any]) -> tuple[Sequence[bytes
     """Encode values of a table, among which there may be tombstones and encoded values.
 
     Returns:
-        The bytes of each value, with None for each tombstone; and whether any of `values` is a
-        tombstone or an `EncodedValue`.
+        A pair. Its first item is the bytes of each value, with None for each tombstone. Its second
+        item is whether any of `values` is a tombstone or an `EncodedValue`.
     """
     if MARKS.isdisjoint(map(type, values)):
         return codec.encode_values(values), False

@@ -11,7 +11,7 @@ from penstock.snapshot.state.settings import StateSettings
 
 __all__ = ["EntrySize"]
 
-# The overhead of an entry in memory beyond its content: a slot in a dict (about 50 bytes), the
+# The memory of an entry besides its content, in bytes: a slot in a dict (about 50 bytes), the
 # headers of the key and value objects, and the rounding by the allocator.
 _OVERHEAD_BYTES = 200
 # The size of Python objects in memory, as a multiple of their encoded size. The factor is near 1

@@ -79,7 +79,7 @@ def pack_inline(
 def unpack_inline(
     codec: StateCodec, packed: bytes, states: Sequence[str]
 ) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
-    """Yield for each packed state its name, and its entries as keys and encoded values."""
+    """Yield the name of each packed state, with its entries as keys and encoded values."""
     decode = codec.decode_value
     for state, pairs in zip(states, msgpack.unpackb(packed), strict=True):
         yield state, [(decode(key), data) for key, data in pairs]

@@ -5,8 +5,8 @@
     clean     entries that are also in RocksDB (if it is open) and may be evicted
     cold      entries in RocksDB; read only after entries were evicted or lazily restored
 
-A look-up goes through the levels from top to bottom, and the first entry of the key counts. Before
-the first eviction, a key that is in no level in memory has no entry.
+A look-up searches the levels from top to bottom, and takes the first entry of the key. Before the
+first eviction, a key that is in no level in memory has no entry.
 
 Invariants:
 
@@ -177,7 +177,7 @@ class KeyedTable:
         self.dirty[key] = TOMBSTONE
 
     def declare_immutable(self) -> None:
-        """Promise that no entry will be deleted, and that no value will change in place.
+        """Declare that no entry will be deleted, and that no value will change in place.
 
         An operator calls this method before its first record. It must call `allow_mutable` before
         it stores a mutable value.
@@ -188,7 +188,7 @@ class KeyedTable:
     def allow_mutable(self) -> None:
         """Allow again that entries are deleted and values change in place.
 
-        This ends the promise of `declare_immutable`.
+        The declaration of `declare_immutable` then no longer holds.
         """
         self.only_immutable = False
 
@@ -198,8 +198,8 @@ class KeyedTable:
         """Turn the dirty map into a captured map, and return it.
 
         Arguments:
-            whole: whether the captured map must hold all entries, not only the changed ones. True
-                while RocksDB is not open, since the other entries are then stored nowhere else.
+            whole: whether the captured map must contain all entries, not only the changed ones. It
+                is true while RocksDB is not open, because no other storage has the other entries.
         """
         entries, self.dirty = self.dirty, {}
         if whole:
@@ -257,7 +257,7 @@ class KeyedTable:
         self.dirty, self.clean = {**self.clean, **self.dirty}, {}
 
     def merge_levels(self) -> None:
-        """Move all clean entries to the dirty level; there must be no captured map.
+        """Move all clean entries to the dirty level. There must be no captured map.
 
         In the merged level, the keys of the clean entries come first and keep their order.
         """

@@ -34,14 +34,14 @@ class LocalStorage:
     Arguments:
         folder: the local working folder, used by this attempt only.
         codec: the codec, which encodes keys and values.
-        row_keys: makes the keys of rows.
-        slicing: cuts slow work into slices.
+        row_keys: the object that makes the keys of rows.
+        slicing: the object that divides slow work into slices.
         settings: the thresholds of the backend.
-        shared: the block cache and write buffers of the process. With None, they are made when the
-            database is opened.
+        shared: the block cache and write buffers of the process. If it is None, they are created
+            when the database is opened.
         cache_bytes: the size of the block cache and write buffers if `shared` is None.
         newest: a function that returns the highest number of a captured snapshot.
-        create_database: makes an empty database.
+        create_database: a function that creates an empty database.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class LocalStorage:
         """Open a database that was linked from a snapshot, and load its blocks, if it has any.
 
         Arguments:
-            open_database: opens the database; called off the event loop.
+            open_database: a function that opens the database. It is called off the event loop.
             tables: the tables of the states in the database, in the order of their ids.
         """
         database: RocksDatabase = yield from self.slicing.offload(open_database)
@@ -151,7 +151,7 @@ class LocalStorage:
         tables.attach(rows)
 
     def close(self) -> None:
-        """Close the database; slow. Do not call it while a generator is in an off-loop step."""
+        """Close the database, which is slow. No generator may be in a step off the event loop."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -166,7 +166,7 @@ class LocalStorage:
         """Write some of the oldest dirty entries of a table, and mark them as clean.
 
         Returns:
-            The keys of the written entries. To write them takes about one slice at most.
+            The keys of the written entries. Writing them takes about one slice at most.
         """
         self.slicing.require_on_loop()
         dirty = table.dirty
@@ -188,7 +188,7 @@ class LocalStorage:
         """Make a checkpoint of the database in the new folder `target`.
 
         Returns:
-            The files of the checkpoint, and how many of their bytes are new and linked.
+            The files of the checkpoint, and the numbers of their new and linked bytes.
         """
         work = partial(self.files.checkpoint, self.database, target)
         made: tuple[tuple[FileRecord, ...], SnapshotBytes] = yield from self.slicing.offload(work)
@@ -205,7 +205,7 @@ class LocalStorage:
         return self.cold.unlisted_bytes >= CHECKSUM_BYTES
 
     def compute_checksum(self) -> Work[bool]:
-        """Compute the checksum of one table file; return False if all are known already."""
+        """Compute the checksum of one table file. Return False if all of them are known."""
         if not self.is_open:
             return False
         work = partial(self.files.compute_checksum, self.database)

@@ -21,8 +21,8 @@ class MemoryBudget:
     """Reports when a backend exceeds its memory budget, and evicts entries.
 
     Arguments:
-        budget_bytes: bytes for entries in memory, for remembered keys, and for the backend's share
-            of RocksDB's cache. At least half is left for entries and keys.
+        budget_bytes: the memory for entries, for remembered keys, and for the backend's share of
+            RocksDB's cache, in bytes. At least half is left for entries and keys.
         tables: the tables of the backend.
         storage: the storage of the backend, which holds the evicted entries.
     """
@@ -48,7 +48,7 @@ class MemoryBudget:
         return self.used_bytes() > self.limit_bytes()
 
     def check(self) -> bool:
-        """Return whether the budget is exceeded; call it once for each batch of records."""
+        """Return whether the budget is exceeded. Call it once for each batch of records."""
         if self._skipped_checks:
             self._skipped_checks -= 1
             return False

@@ -9,7 +9,9 @@ __all__ = ["DEFAULT_SETTINGS", "StateSettings"]
 
 @dataclass(frozen=True)
 class StateSettings:
-    """Thresholds of one backend. The defaults were measured; tests set smaller ones.
+    """Thresholds of one backend. The defaults come from measurements.
+
+    Tests set smaller values.
 
     Arguments:
         max_slice_entries: the largest number of entries that a slice on the event loop processes.

@@ -45,7 +45,7 @@ class SliceTimer:
         self._begin = self._clock()
 
     def is_over(self, entries: int) -> bool:
-        """Add `entries` to those of the slice, and return whether the slice should end."""
+        """Count further entries of the slice, and return whether the slice should end."""
         self._entries += entries
         if self._entries >= self._max_entries:
             return True
@@ -53,7 +53,7 @@ class SliceTimer:
 
 
 class Slicing:
-    """Cuts the slow work of one backend into slices and off-loop steps.
+    """Divides the slow work of one backend into slices, and steps off the event loop.
 
     Arguments:
         clock: a function that returns a monotonic time in seconds.
@@ -75,7 +75,7 @@ class Slicing:
         """Let the runtime run `work` off the event loop, and return the result of `work`.
 
         Raises:
-            ProtocolError: if another generator of this backend is in an off-loop step.
+            ProtocolError: if another generator of this backend is in a step off the event loop.
         """
         self.require_on_loop()
         self._offloading = True
@@ -85,6 +85,6 @@ class Slicing:
             self._offloading = False
 
     def require_on_loop(self) -> None:
-        """Raise `ProtocolError` if a generator of this backend is in an off-loop step."""
+        """Raise `ProtocolError` if a generator of this backend is in a step off the event loop."""
         if self._offloading:
             raise ProtocolError("two generators of a state backend are driven at the same time")

@@ -35,7 +35,7 @@ class SnapshotWriter:
     Arguments:
         tables: the tables of the backend.
         storage: the storage to which the entries are written.
-        early: prepares the checkpoints of announced snapshots.
+        early: the object that prepares the checkpoints of announced snapshots.
         groups: the key groups of the subtask.
         inline_threshold: the largest packed size of a state that is stored in its handle, in bytes.
     """
@@ -56,7 +56,7 @@ class SnapshotWriter:
         self._pending: deque[StateSnapshot] = deque()
 
     def add(self, number: int, captured: Sequence[CapturedTable]) -> StateSnapshot:
-        """Create the snapshot `number` of captured tables, and add it to the pending ones."""
+        """Create snapshot `number` of the captured tables, and add it to the pending snapshots."""
         snapshot = StateSnapshot(self, number, self._tables.names, captured)
         self._pending.append(snapshot)
         return snapshot
@@ -135,10 +135,10 @@ class SnapshotWriter:
 
 
 class StateSnapshot:
-    """The captured state of one subtask; the runtime drives `write` to its end.
+    """The captured state of one subtask. The runtime drives `write` to its end.
 
     Arguments:
-        writer: writes the snapshot.
+        writer: the writer of the snapshot.
         number: the number of the snapshot.
         states: the names of the states, in the order of their ids.
         captured: the captured part of each table that changed.
@@ -178,14 +178,14 @@ class StateSnapshot:
             part.release()
 
     def write(self, target: Path | None) -> Work[tuple[KeyedHandle, SnapshotBytes] | None]:
-        """Write the captured state; `slices.Work` describes how to drive the generator.
+        """Write the captured state. `slices.Work` describes how to drive the generator.
 
         Arguments:
             target: the folder to make for the files. Its parent must exist. The folder itself may
                 exist only if it was announced. `target` may be None if the snapshot is aborted.
 
         Returns:
-            The handle, and how many bytes are new and linked; or None if the snapshot is aborted.
+            The handle and the numbers of new and linked bytes, or None if the snapshot is aborted.
 
         Raises:
             ProtocolError: if an older snapshot is not written yet, or this one is written already.

@@ -58,7 +58,7 @@ class Tables:
         return table
 
     def attach(self, reader: ColdReader) -> None:
-        """Set the reader of the entries that are in RocksDB only, for all tables."""
+        """Set the reader that all tables use for entries that are in RocksDB only."""
         self._readers = [reader]
         for table in self:
             table.attach(reader)
@@ -77,7 +77,7 @@ class Tables:
         return [part for part in captured if part is not None]
 
     def after_snapshot(self, cold: ColdStore) -> None:
-        """Let each table change its layout, after a snapshot was written."""
+        """Give each table the layout that is best for it, after a snapshot was written."""
         self.layouts = [layout.after_snapshot(cold) for layout in self.layouts]
 
     def mark_all_dirty(self) -> None:

@@ -41,10 +41,11 @@ class BlockScan:
         self._position: Iterator[int | None] | None = None
         self._next_scan = 0.0
         self._interval = settings.scan_seconds
-        #: The number of changed values of a block at the last comparison, by the block's position.
+        #: The number of values of each block that had changed at the last comparison, keyed by the
+        #: position of the block.
         self._changed: dict[int, int] = {}
-        #: The number of flushes of a block since the last barrier, by the block's position. A flush
-        #: counts as the share of the block that had changed, for example 0.5.
+        #: The number of flushes of each block since the last barrier, keyed by the position of the
+        #: block. A flush counts as the share of the block that had changed, for example 0.5.
         self._flushes: dict[int, float] = {}
 
     def restart(self) -> None:
@@ -103,7 +104,8 @@ class BlockScan:
     def _has_settled(self, begin: int, values: list[Any]) -> bool:
         """Return whether a block is unlikely to change again before the next snapshot.
 
-        True if all its values have changed, or none since the last comparison.
+        This is so if all values of the block have changed, or if no value has changed since the
+        last comparison.
 
         Arguments:
             begin: the position of the block.

@@ -43,7 +43,7 @@ class DenseBlocks:
         self._store = store
         self._codec = codec
         self._sample = settings.dense_sample
-        #: The encoded keys of full blocks, by the block's position. They never change.
+        #: The encoded keys of full blocks, keyed by the position of the block. They never change.
         self._packed_keys: dict[int, bytes] = {}
         self._older_blocks = True
         self._first = store.next_number
@@ -51,7 +51,7 @@ class DenseBlocks:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the blocks from before the dense layout have been removed."""
+        """Whether the blocks that were written before the dense layout have been removed."""
         return not self._older_blocks
 
     def add_keys(self, live: Mapping[Any, Any]) -> None:
@@ -83,7 +83,7 @@ class DenseBlocks:
     def end_interval(self) -> None:
         """Begin a new interval after a snapshot was written.
 
-        The first call removes the blocks from before the dense layout.
+        The first call removes the blocks that were written before the dense layout.
         """
         self.rewritten.clear()
         if self._older_blocks:

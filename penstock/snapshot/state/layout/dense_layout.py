@@ -60,7 +60,7 @@ class DenseLayout:
         self._sample = settings.dense_sample
         #: The number of captured lists that are not written yet.
         self._pending = 0
-        #: The first values of each block in the snapshot before, by the block's position.
+        #: The first values of each block in the previous snapshot, keyed by the block's position.
         self._samples: dict[int, list[Any]] = {}
 
     def still_pays(self) -> bool:

@@ -30,7 +30,7 @@ class LevelledLayout:
         table: the table.
         codec: the codec, which encodes keys and values.
         settings: the thresholds of the backend.
-        was_dense: whether the table was dense until now. Its first captured map then also holds
+        was_dense: whether the table was dense until now. Its first captured map then also contains
             entries that did not change.
     """
 
@@ -63,7 +63,7 @@ class LevelledLayout:
         return CapturedMap(self, entries, counts_changes=counts) if entries else None
 
     def note_written(self, changed: int) -> None:
-        """Note that the captured map of a snapshot was written.
+        """Record that the captured map of a snapshot was written.
 
         Arguments:
             changed: the number of entries that changed in the interval before the snapshot; 0 if
@@ -141,7 +141,7 @@ class CapturedMap:
         return flushed in self._entries
 
     def note_flushed(self, keys: Collection[Any]) -> None:
-        """Record the keys that were flushed eagerly since the snapshot before."""
+        """Record the keys that were flushed eagerly since the previous snapshot."""
         self._flushed = keys
 
     def write(self, cold: ColdStore, number: int, timer: SliceTimer) -> Work[None]:
@@ -169,5 +169,5 @@ class CapturedMap:
         return len(self._flushed) * lasting // max(1, len(sample))
 
     def abandon(self) -> bool:
-        """Return False: the entries must be written, since later maps hold only later changes."""
+        """Return False. The entries must be written, since later maps lack these changes."""
         return False

@@ -19,8 +19,8 @@ __all__ = ["CapturedTable", "StateLayout"]
 class CapturedTable(Protocol):
     """The entries of one table that a snapshot has captured.
 
-    Later writes to the table do not change them. The caller may abandon `write` at any step, and
-    then begin it again from the start.
+    Later writes to the table do not change these entries. The caller may abandon `write` at any
+    step, and then begin it again from the start.
     """
 
     @property
@@ -28,7 +28,7 @@ class CapturedTable(Protocol):
         """The id of the table."""
 
     def entries(self) -> dict[Any, Any]:
-        """Return all captured entries; only for a snapshot that captured the whole state."""
+        """Return all captured entries. The snapshot must have captured the whole state."""
 
     def must_write(self, flushed: Any) -> bool:
         """Return whether an eagerly flushed entry or block must be written again.
@@ -38,7 +38,7 @@ class CapturedTable(Protocol):
         """
 
     def note_flushed(self, keys: Collection[Any]) -> None:
-        """Record which entries or blocks were flushed eagerly since the snapshot before.
+        """Record which entries or blocks were flushed eagerly since the previous snapshot.
 
         Arguments:
             keys: the keys of the entries, or the positions of the blocks.
@@ -60,7 +60,7 @@ class CapturedTable(Protocol):
         """Drop the captured entries of an aborted snapshot, if they need not be written.
 
         Returns:
-            Whether they were dropped, because the next snapshot will write these changes.
+            Whether the entries were dropped. If so, the next snapshot writes these changes.
         """
 
 
@@ -72,7 +72,7 @@ class StateLayout(Protocol):
         """The table of this layout."""
 
     def still_pays(self) -> bool:
-        """Return whether to keep this layout; called at each barrier.
+        """Return whether to keep this layout. The method is called at each barrier.
 
         If not, the table gets a levelled layout.
         """
@@ -85,7 +85,7 @@ class StateLayout(Protocol):
         """
 
     def after_snapshot(self, cold: ColdStore) -> StateLayout:
-        """Return the layout to use from now on; called after a snapshot was written."""
+        """Return the layout to use from now on. The method is called after each snapshot."""
 
     def held_entries(self) -> int:
         """Estimate how many values this layout holds that are no longer in the table."""

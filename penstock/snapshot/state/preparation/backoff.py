@@ -12,11 +12,11 @@ class Backoff:
     """Decides which turns of some speculative work are skipped.
 
     After each useless attempt, the number of skipped turns doubles: 1, 2, 4, … up to `MAX_SKIPPED`.
-    A useful attempt resets it.
+    After a useful attempt, no turn is skipped.
     """
 
     def __init__(self) -> None:
-        #: The number of the next turns that are skipped.
+        #: The number of turns that are still to be skipped.
         self._left = 0
         self._skip = 0
 

@@ -21,8 +21,8 @@ class EagerFlusher:
     Arguments:
         tables: the tables of the backend.
         storage: the storage to which the entries are written.
-        is_interrupted: a function that returns whether a captured snapshot waits to be written. The
-            flush then stops.
+        is_interrupted: a function that returns whether a captured snapshot waits to be written. If
+            so, the flush stops.
     """
 
     def __init__(

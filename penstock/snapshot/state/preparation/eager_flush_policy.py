@@ -22,7 +22,7 @@ MAX_FLUSHES = 2
 # the flushes of the interval were useless.
 _MAX_USELESS = 1 / 2
 _SAMPLE = 64
-# The distance between two sampled keys, among the keys that are flushed together.
+# The distance between two sampled keys, in keys that are flushed together.
 _SAMPLE_STEP = 16
 
 
@@ -84,7 +84,7 @@ class EagerFlushPolicy:
                 the snapshot has to write this entry again.
 
         Returns:
-            For each table, the keys that were flushed since the snapshot before.
+            For each table, the keys that were flushed since the previous snapshot.
         """
         if not self._backoff.skip() and self._sampled:
             sample = [

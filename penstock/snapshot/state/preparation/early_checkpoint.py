@@ -18,7 +18,8 @@ from penstock.snapshot.state.slices import Work
 __all__ = ["EarlyCheckpoint"]
 
 # Preparation begins `_LEAD_SECONDS` before the snapshot is due, plus `_LEAD_FACTOR` times the
-# expected duration of the preparation. Blocks that are flushed after it are added to the log.
+# expected duration of the preparation. Blocks that are flushed after the preparation are added to
+# the log.
 _LEAD_SECONDS, _LEAD_FACTOR = 0.02, 1.5
 # The expected duration of the first preparation, in seconds.
 _FIRST_ESTIMATE_SECONDS = 0.02
@@ -105,7 +106,8 @@ class EarlyCheckpoint:
     def snapshot_written(self) -> None:
         """Measure how many bytes were written since the preparation.
 
-        Called after the captured entries were written, and before the checkpoint is made.
+        The method is called after the captured entries were written, and before the checkpoint is
+        made.
         """
         if self._storage.is_open:
             written = self._storage.cold.unflushed_bytes

@@ -1,8 +1,9 @@
 """Stores keyed state in RocksDB as blocks, while all entries are also in memory.
 
 While all entries are in memory, no key is looked up in RocksDB. The database is used for snapshots
-only. A block of a thousand entries then costs much less than a thousand rows: less time to encode,
-write, sort and compact. A restore reads all blocks, and the newest block that has a key counts.
+only. A block of a thousand entries then costs much less than a thousand rows: it takes less time to
+encode, write, sort and compact. A restore reads all blocks. If several blocks contain a key, the
+entry in the newest block is valid.
 
 **Compaction.** It begins when the blocks of a state hold more than about twice its live entries.
 After the next snapshot was written, the store writes all clean entries again that are in no block
@@ -37,7 +38,7 @@ __all__ = ["BlockStore"]
 
 
 def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
-    """Return those of `keys` that are in none of the levels."""
+    """Return the keys that are in none of the levels."""
     for level in levels:
         keys = [key for key in keys if key not in level]
     return keys
@@ -47,11 +48,11 @@ def _without(keys: list[Any], levels: Iterable[Container[Any]]) -> list[Any]:
 class _BlockSeries:
     """Counts the entries in the blocks of one state, and notes which blocks are outdated."""
 
-    #: The number of entries of each block, by the number of the block.
+    #: The number of entries of each block, keyed by the number of the block.
     blocks: dict[int, int] = field(default_factory=dict)
     entries: int = 0
-    #: The block number below which blocks are outdated. They are removed after a snapshot with a
-    #: higher number than `after` was written.
+    #: The block number below which blocks are outdated. These blocks are removed after a snapshot
+    #: with a higher number than `after` was written.
     outdated_below: int = 0
     after: int | None = None
     #: The number of a snapshot. Until a later snapshot is written, the clean level may lack entries
@@ -135,7 +136,7 @@ class BlockStore(ColdStore):
         Arguments:
             table: the table. Its oldest captured map is still the map of the snapshot.
             number: the number of the snapshot whose map was just written.
-            written: collections of the keys that were written since the snapshot before.
+            written: collections of the keys that were written since the previous snapshot.
             timer: the timer of the current slice.
         """
         series = self._series_of(table)
@@ -173,13 +174,13 @@ class BlockStore(ColdStore):
         self._interval_begin = self.next_number
 
     def reserve(self, end: int) -> None:
-        """Reserve all block numbers below `end`; further blocks get numbers from `end` on."""
+        """Reserve all block numbers below `end`. Further blocks get numbers from `end` on."""
         self.next_number = max(self.next_number, end)
 
     def put_block(
         self, table: KeyedTable, number: int, keys: bytes, values: bytes, entries: int
     ) -> None:
-        """Write a block under a given number; an older block with this number is replaced.
+        """Write a block under a given number, and replace an older block with this number.
 
         Arguments:
             table: the table to which the block belongs.

@@ -4,7 +4,7 @@
     value  msgpack: [keys, values, deleted]     each of the three is a batch, encoded by the codec
 
 The numbers of key groups are lower than FF FF, so the keys of blocks and rows differ. Blocks are
-read in the order of their numbers. If several blocks have the same key, the last of them counts.
+read in the order of their numbers. If several blocks have the same key, the last block is valid.
 A database holds either blocks or rows.
 """
 
@@ -34,8 +34,8 @@ class StoredBlock:
 
     Arguments:
         state: the id of the state.
-        number: the number of the block. If several blocks have the same key, the block with the
-            highest number counts.
+        number: the number of the block. If several blocks have the same key, the entry in the block
+            with the highest number is valid.
         keys: the keys that got a value.
         values: the values, in the order of `keys`.
         deleted: the keys that were deleted.

@@ -1,4 +1,4 @@
-"""Links or copies the files of RocksDB checkpoints into snapshots, and back.
+"""Links or copies the files of RocksDB checkpoints into snapshots and out of snapshots.
 
 One database never uses the name of a table file twice, so the checksum of each name is computed
 once. Two attempts may use the same name for different content, so only the checksum identifies a
@@ -8,14 +8,14 @@ for it again under load.
 
 RocksDB syncs a table file before its MANIFEST names the file, so a linked table file is durable.
 The MANIFEST is written and synced for each checkpoint. Other files, such as CURRENT, are linked
-from the snapshot before if their content is the same. The folder is synced last, so that the names
-of the files are durable.
+from the previous snapshot if their content is the same. The folder is synced last, so that the
+names of the files are durable.
 
 For an announced snapshot, the checkpoint is made before the barrier (`begin_early`). After the
 barrier the log of the later writes is added. It is one file, whose name is already durable.
 
 If the snapshot is on another file system, a table file is copied there once. Later snapshots link
-it from the snapshot before. If the file system has no links, all files are copied each time.
+it from the previous snapshot. If the file system has no links, all files are copied each time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _checksum(path: Path) -> str:
         os.close(descriptor)
 
 
-#: The files of a checkpoint, and how many of their bytes are new and linked.
+#: The files of a checkpoint, and the numbers of their new and linked bytes.
 _Made = tuple[tuple[FileRecord, ...], SnapshotBytes]
 
 
@@ -98,8 +98,8 @@ class _EarlyCheckpoint:
         target: the folder of the checkpoint.
         log: the name of the log file, which is still empty.
         files: all other files of the checkpoint.
-        size: how many bytes of `files` are new and linked.
-        known: the files of the checkpoint before, by name.
+        size: the numbers of the new and linked bytes of `files`.
+        known: the files of the previous checkpoint, keyed by name.
     """
 
     target: Path
@@ -121,13 +121,13 @@ class CheckpointFiles:
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        # The files of the newest checkpoint, or of the restored snapshot, by name.
+        # The files of the newest checkpoint, or of the restored snapshot, keyed by name.
         self._known: dict[str, _KnownFile] = {}
-        # The checksums of files that are in no checkpoint yet, by name.
+        # The checksums of files that are in no checkpoint yet, keyed by name.
         self._checksums: dict[str, str] = {}
         self._way: str | None = None
         self._early: _EarlyCheckpoint | None = None
-        # Skips early checkpoints after an early checkpoint whose log lacked some writes.
+        # The backoff that skips early checkpoints if the last log of one lacked some writes.
         self._backoff = Backoff()
 
     @property
@@ -169,7 +169,7 @@ class CheckpointFiles:
                 raise StoreError(message, stored) from error
 
     def compute_checksum(self, database: RocksDatabase) -> bool:
-        """Compute the checksum of one table file for the next checkpoint; slow.
+        """Compute the checksum of one table file for the next checkpoint. This is slow.
 
         Returns:
             False if the checksums of all table files are known, or a file cannot be read.
@@ -185,10 +185,10 @@ class CheckpointFiles:
         return False
 
     def begin_early(self, database: RocksDatabase, target: Path) -> None:
-        """Make an early checkpoint in `target`, still without its log; slow.
+        """Make an early checkpoint in `target` that has no log yet. This is slow.
 
         From then on the database logs its writes, until `checkpoint` or `discard_early` is called.
-        If the last log of an early checkpoint lacked writes, the database may only be flushed. If
+        If the log of the last early checkpoint lacked some writes, the method may only flush. If
         `target` exists, the call has no effect. Errors are raised only by the next `checkpoint`.
         """
         self.discard_early(database)
@@ -209,7 +209,7 @@ class CheckpointFiles:
             shutil.rmtree(target, ignore_errors=True)
 
     def discard_early(self, database: RocksDatabase) -> None:
-        """Remove the early checkpoint that `begin_early` has made, if there is one; slow."""
+        """Remove the early checkpoint that `begin_early` has made, if any. This is slow."""
         early, self._early = self._early, None
         if early is not None:
             database.stop_log()
@@ -224,13 +224,13 @@ class CheckpointFiles:
         shutil.rmtree(early.target, ignore_errors=True)
 
     def checkpoint(self, database: RocksDatabase, target: Path) -> _Made:
-        """Make a durable checkpoint of the database in the folder `target`; slow.
+        """Make a durable checkpoint of the database in the folder `target`. This is slow.
 
         The caller must sync the parent folder of `target`.
 
         Returns:
-            The files with their checksums, named relative to the parent of `target`; and how many
-            of their bytes are new and linked.
+            The files with their checksums, and the numbers of their new and linked bytes. The files
+            are named relative to the parent of `target`.
 
         Raises:
             StoreError: if the checkpoint cannot be written.

@@ -5,8 +5,8 @@ from a snapshot after a failure.
 
 After an early checkpoint, RocksDB logs the later writes in its write-ahead log. A copy of this
 **log** is then added to the checkpoint. The result is the same as after a crash, so RocksDB can
-open it. This needs a single log with all these writes. When a write buffer is full, RocksDB begins
-another log. The early checkpoint is then not used.
+open it. This is only possible if a single log contains all these writes. When a write buffer is
+full, RocksDB begins another log, and the early checkpoint is then not used.
 
 Methods that take more than some microseconds are marked as slow. They must run off the event loop,
 and they release the interpreter lock.
@@ -77,7 +77,7 @@ class RocksDatabase:
         shared: SharedMemory,
         make_options: Callable[[SharedMemory], Options] = database_options,
     ) -> RocksDatabase:
-        """Remove `folder` if it exists, and open an empty database there; slow."""
+        """Remove `folder` if it exists, and open an empty database there. This is slow."""
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
@@ -168,7 +168,7 @@ class RocksDatabase:
     # --- methods for table files, checkpoints and logs ---
 
     def tables(self) -> list[str]:
-        """Return the names of the table files of the database; slow.
+        """Return the names of the table files of the database. This is slow.
 
         Raises:
             OSError: if the MANIFEST cannot be read.
@@ -177,7 +177,7 @@ class RocksDatabase:
         return self._table_files.names()
 
     def flush(self) -> None:
-        """Flush the write buffers to a table file; slow.
+        """Flush the write buffers to a table file. This is slow.
 
         An error is only logged here. The next `checkpoint` raises it.
         """
@@ -190,7 +190,7 @@ class RocksDatabase:
             logger.debug("an early flush failed: %s", error)
 
     def checkpoint(self, folder: Path) -> CheckpointContent:
-        """Flush the database, and link its table files into a new folder; slow.
+        """Flush the database, and link its table files into a new folder. This is slow.
 
         The caller writes the other files of the checkpoint, and syncs the folder.
 
@@ -206,7 +206,7 @@ class RocksDatabase:
         return self._table_files.link(folder, self._database)
 
     def begin_log(self) -> str:
-        """Begin to log all writes, and return the name of the log file; slow.
+        """Begin to log all writes, and return the name of the log file. This is slow.
 
         Call this method after `checkpoint`, and before any later write.
         """
@@ -219,7 +219,7 @@ class RocksDatabase:
         return name
 
     def end_log(self) -> bytes | None:
-        """Stop logging writes, and return the content of the log; slow.
+        """Stop logging writes, and return the content of the log. This is slow.
 
         Returns:
             The bytes of the log, or None if the log does not contain all writes since `begin_log`.
@@ -241,5 +241,5 @@ class RocksDatabase:
         return max((path.name for path in self.folder.glob("*.log")), key=lambda n: int(n[:-4]))
 
     def close(self) -> None:
-        """Flush and close the database; slow."""
+        """Flush and close the database. This is slow."""
         self._database.close()

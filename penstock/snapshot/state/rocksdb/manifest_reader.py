@@ -80,7 +80,7 @@ class Version:
     Arguments:
         name: the name of the MANIFEST.
         data: the content of the MANIFEST up to the end of this edit.
-        files: the size of each table file in bytes, by the number of the file.
+        files: the size of each table file in bytes, keyed by the number of the file.
     """
 
     name: str
@@ -106,7 +106,8 @@ class ManifestReader:
     def read(self) -> Version:
         """Read the new edits, and return the newest version.
 
-        It contains all table files that were flushed before this call and are still in use.
+        This version contains all table files that were flushed before this call and are still in
+        use.
 
         Raises:
             UnknownManifestError: if the MANIFEST cannot be decoded. Do not use this reader again.
@@ -118,7 +119,7 @@ class ManifestReader:
                 data = read_file(self._folder / name, self._end)
                 break
             except FileNotFoundError:
-                # If CURRENT has another name now, RocksDB has replaced the MANIFEST: try again.
+                # If CURRENT has another name now, RocksDB has replaced the MANIFEST, so try again.
                 if read_file(self._folder / "CURRENT").strip() == os.fsencode(name):
                     raise
         if name != self._name:

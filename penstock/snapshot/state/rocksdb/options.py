@@ -19,8 +19,8 @@ __all__ = ["SharedMemory", "database_options"]
 # 45 ms. A smaller buffer might not hold the writes after an early checkpoint.
 _MAX_WRITE_BUFFER_BYTES = 1024 * 1024
 _MIN_WRITE_BUFFER_BYTES = 256 * 1024
-# Each checkpoint has a copy of the MANIFEST, which grows by about 2 KiB for each snapshot. In a new
-# MANIFEST each table file takes 150 to 300 bytes, so this size is enough for 1,000 table files.
+# Each checkpoint contains a copy of the MANIFEST, which grows by about 2 KiB for each snapshot. In
+# a new MANIFEST each table file takes 150 to 300 bytes, so this size is enough for 1,000 files.
 _MAX_MANIFEST_BYTES = 512 * 1024
 
 

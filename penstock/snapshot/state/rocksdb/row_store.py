@@ -28,7 +28,7 @@ class RowStore(ColdStore):
     Arguments:
         database: the database.
         codec: the codec, which encodes keys and values.
-        row_keys: makes the keys of rows.
+        row_keys: the object that makes the keys of rows.
     """
 
     is_readable = True

@@ -46,9 +46,9 @@ class CheckpointContent:
     """The files of a checkpoint whose table files are already in its folder.
 
     Arguments:
-        tables: the size of each table file in bytes, by name.
+        tables: the size of each table file in bytes, keyed by name.
         copied: the names of the table files that are copies. Their content is not synced yet.
-        others: the content of all other files, by name. The caller must write these files.
+        others: the content of all other files, keyed by name. The caller must write these files.
     """
 
     tables: Mapping[str, int]
@@ -69,7 +69,7 @@ class TableFiles:
         self._warned = False
 
     def names(self) -> list[str]:
-        """Return the names of the table files of the database; slow.
+        """Return the names of the table files of the database. This is slow.
 
         Raises:
             OSError: if the MANIFEST cannot be read or decoded.
@@ -82,7 +82,7 @@ class TableFiles:
             raise OSError(str(error)) from error
 
     def link(self, folder: Path, database: Rdict) -> CheckpointContent:
-        """Link the table files of the database into a new folder; slow.
+        """Link the table files of the database into a new folder. This is slow.
 
         Arguments:
             folder: the folder to make. Its parent must exist.
