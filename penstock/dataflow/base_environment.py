@@ -60,7 +60,7 @@ class BaseEnvironment(PyFlinkNames):
     """The settings of a program, the operators added to it, and its execution.
 
     Arguments:
-        config: the initial settings; the defaults if None.
+        config: the initial settings. If it is None, all settings have their defaults.
     """
 
     _missing = ENVIRONMENT
@@ -72,7 +72,7 @@ class BaseEnvironment(PyFlinkNames):
         #: The index of the first operator that was added since the last execution.
         self._pending_from = 0
 
-    # ---- settings
+    # ---- methods for the settings
 
     @property
     def config(self) -> JobConfig:
@@ -82,7 +82,7 @@ class BaseEnvironment(PyFlinkNames):
     def set_parallelism(self, parallelism: int) -> Self:
         """Set the default number of subtasks of an operator.
 
-        Operators with a parallelism of their own keep it.
+        An operator for which the program sets a parallelism keeps that parallelism.
 
         Raises:
             GraphError: if `parallelism` is not a whole number from 1 to 32,768.
@@ -123,7 +123,7 @@ class BaseEnvironment(PyFlinkNames):
         Arguments:
             interval: the time between the starts of two snapshots, in milliseconds or as a
                 `timedelta`; at least 1 ms.
-            mode: how snapshots are taken. None does not change the mode.
+            mode: the mode in which snapshots are taken. None does not change the mode.
 
         Raises:
             GraphError: if `interval` has another type or is below 1 ms.
@@ -224,7 +224,7 @@ class BaseEnvironment(PyFlinkNames):
         self._types += [cls for cls in classes if cls not in self._types]
         return self
 
-    # ---- execution
+    # ---- methods for the execution
 
     def get_execution_plan(self, format: str = "text") -> str:
         """Return a drawing of the program's graph.
@@ -247,9 +247,9 @@ class BaseEnvironment(PyFlinkNames):
         operators that they read from.
 
         Arguments:
-            job_name: the name of the job. None takes the name in the settings.
+            job_name: the name of the job. If it is None, the name in the settings is used.
             in_process: whether to run the job inside this process, so that `breakpoint()` and
-                coverage work in its functions. None takes the setting of `set_in_process`.
+                coverage work in its functions. If it is None, the setting `in_process` is used.
 
         Raises:
             GraphError: if the program cannot be compiled, or if this process is part of a job.
@@ -282,7 +282,7 @@ class BaseEnvironment(PyFlinkNames):
         finally:
             self._pending_from = len(self._graph.operators)
 
-    # ---- building
+    # ---- methods that build the graph
 
     def _program(
         self,
@@ -296,9 +296,10 @@ class BaseEnvironment(PyFlinkNames):
         they read from.
 
         Arguments:
-            job_name: a new name for the job, also for later executions; None keeps the name.
-            in_process: the value to use in place of the setting `in_process`, or None.
-            outputs: outputs whose operators the program must contain, too.
+            job_name: a new name for the job, also for later executions. If it is None, the job
+                keeps its name.
+            in_process: the value that replaces the setting `in_process`. None does not replace it.
+            outputs: further outputs whose operators the program must contain.
         """
         if job_name is not None:
             self._config.name = job_name

@@ -1,7 +1,7 @@
 """Define `StreamExecutionEnvironment`, with which a program is built and executed.
 
-`BaseEnvironment` has the methods for settings and execution. This module adds the methods that
-create streams: from sources and from feedbacks.
+`BaseEnvironment` contains the methods for settings and execution. This module adds the methods that
+create streams from sources and from feedbacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
     (Flink: `StreamExecutionEnvironment`.)
 
     Arguments:
-        config: the initial settings; the defaults if None.
+        config: the initial settings. If it is None, all settings have their defaults.
     """
 
     @staticmethod
@@ -43,11 +43,11 @@ class StreamExecutionEnvironment(BaseEnvironment):
         """Return a new environment.
 
         Arguments:
-            configuration: the initial settings; the defaults if None.
+            configuration: the initial settings. If it is None, all settings have their defaults.
         """
         return StreamExecutionEnvironment(configuration)
 
-    # ---- sources
+    # ---- methods that add sources
 
     def from_source(
         self,
@@ -105,8 +105,9 @@ class StreamExecutionEnvironment(BaseEnvironment):
         Arguments:
             function: a function that returns the record with the given index. It must return the
                 same record for the same index in every call.
-            count: the number of records. With None, the stream never ends.
-            records_per_second: the largest rate of all subtasks together; unlimited if None.
+            count: the number of records. If it is None, the stream never ends.
+            records_per_second: the largest rate of all subtasks together. If it is None, there is
+                no limit.
         """
         from penstock.connectors import GeneratorSource
 
@@ -114,7 +115,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         return self.from_source(source, None, "Source: Generator")
 
     def from_iterable(self, factory: Callable[..., Iterable[Any]]) -> DataStream:
-        """Return a stream with the items of iterables; each subtask reads one iterable.
+        """Return a stream with the items of iterables. Each subtask reads one iterable.
 
         Arguments:
             factory: a function that is called as `factory(subtask, parallelism)`, and returns the
@@ -156,7 +157,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         operator.parallelism, operator.non_parallel_reason = 1, "a socket has one reader"
         return stream
 
-    # ---- loops
+    # ---- methods that build loops
 
     def create_feedback(self, name: str) -> FeedbackStream:
         """Return a feedback: a stream whose records are defined later, with `close_with`.

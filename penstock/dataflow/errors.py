@@ -47,8 +47,8 @@ class PenstockError(Exception):
 
     Arguments:
         message: the message, which says what happened, where, and what to do.
-        recoverability: whether a restart may help. None takes the recoverability of the `OSError`
-            or `PenstockError` from which this error is raised. Without such a cause, the default of
+        recoverability: whether a restart may help. If it is None, the error has the recoverability
+            of the `OSError` or `PenstockError` that caused it. Without such a cause, the default of
             the error's class applies.
     """
 
@@ -78,8 +78,8 @@ class JobError(PenstockError):
 
     Arguments:
         message: the message, which says what happened and what to do.
-        operator: the name of the operator, if known.
-        record: a short text that describes the record that was processed, if known.
+        operator: the name of the operator, if it is known.
+        record: a short text that describes the record that was processed, if it is known.
         user_traceback: the formatted traceback of the user's code, if there is one. It is printed
             before the message.
         recoverability: whether a restart may help; see `PenstockError`.
@@ -123,7 +123,7 @@ class StoreError(PenstockError):
 
     Arguments:
         message: the message, which says what happened and what to do.
-        path: the file or folder that the error is about, if there is one.
+        path: the file or folder that caused the error, if there is one.
         recoverability: whether a restart may help; see `PenstockError`.
     """
 

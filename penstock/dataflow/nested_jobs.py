@@ -60,7 +60,7 @@ def refuse_nested_job() -> None:
 
 
 def _importing_module() -> tuple[str, str, int] | None:
-    """Return the module whose import led to this call: its name, file and line, or None."""
+    """Return the name, file and line of the module whose import led to this call, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code, caller = frame.f_code, frame.f_back

@@ -142,8 +142,8 @@ class RunOptions:
         parallelism: the number of subtasks of operators without a parallelism of their own.
         checkpoint_dir: the job's checkpoint folder.
         checkpoint_interval_seconds: the time between the starts of two snapshots, in seconds.
-        resume: the snapshot to resume from: "newest", its number, or its path. With None, the job
-            starts from the beginning.
+        resume: the snapshot to resume from: "newest", its number, or its path. If it is None, the
+            job starts from the beginning.
         fork: whether the job may resume from a snapshot that is not its newest.
         allow_dropped: whether to drop state that the program no longer has.
         report: the path of the file into which the report is written, as JSON.

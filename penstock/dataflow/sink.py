@@ -42,7 +42,7 @@ class Committable:
 
     @property
     def identity(self) -> tuple[str, str, int, int, int]:
-        """All fields except the payload. Together they are unique among committables."""
+        """The values of all fields except the payload. Together they are unique."""
         return (self.lineage, self.uid, self.subtask, self.snapshot, self.attempt)
 
 
@@ -82,48 +82,49 @@ class SinkWriter(ABC):
         """End the current part of the output at the barrier of a snapshot.
 
         Records that are written later belong to the next snapshot. This method must return quickly.
-        The engine keeps the committables of an aborted snapshot, and commits them with the next.
+        The engine keeps the committables of an aborted snapshot, and commits them with those of the
+        next snapshot.
 
         Returns:
             None if nothing is staged. Otherwise a function that makes the staged part durable, and
-            returns the payloads of its committables. The engine calls it in another thread than
-            the event loop's. If it raises, the job restarts from its last snapshot and produces the
-            output again.
+            returns the payloads of its committables. The engine calls this function in a thread
+            outside of the event loop. If the function raises an error, the job restarts from its
+            last snapshot and produces the output again.
         """
         del snapshot
         return None
 
     def flush(self) -> None:
-        """Make buffered output visible. Called when the task is idle."""
+        """Make buffered output visible. The engine calls this method when the task is idle."""
 
     def close(self) -> None:
         """Release resources, and discard staged output for which `prepare` was not called."""
 
 
 class Committer(ABC):
-    """Publishes committables; runs in the JobManager. (Flink: `Committer`.)"""
+    """Publishes committables. It runs in the JobManager. (Flink: `Committer`.)"""
 
     @abstractmethod
     def commit(self, committables: list[Committable]) -> None:
-        """Publish these committables in order; skip those that are published already.
+        """Publish these committables in order, except those that are published already.
 
-        Called in another thread than the event loop's. If it raises, the job restarts and commits
-        them again.
+        The engine calls this method in a thread outside of the event loop. If the method raises an
+        error, the job restarts and commits the same committables again.
         """
 
     def finish(self, lineage: str, uid: str) -> None:
-        """Complete the output. Called when the job has finished and all output is committed.
+        """Complete the output after the job has finished and all output is committed.
 
-        This is not called for a job that the user stopped. It must be idempotent: it is called
-        again if the JobManager dies before the job has ended, or if a finished job is resumed. It
-        is called in another thread than the event loop's.
+        The engine does not call this method for a job that the user stopped. The method must be
+        idempotent: the engine calls it again if the JobManager dies before the job has ended, or if
+        a finished job is resumed. The engine calls it in a thread outside of the event loop.
         """
         del lineage, uid
 
     def clean(self, lineage: str, uid: str, before_attempt: int) -> int:
         """Remove output that earlier attempts staged, and that no snapshot contains.
 
-        Called when all committables of all snapshots are published.
+        The engine calls this method when all committables of all snapshots are published.
 
         Arguments:
             lineage: the id of the lineage of the run's snapshots.
@@ -160,5 +161,5 @@ class Sink(ABC):
     def validate(self) -> None:
         """Raise a `GraphError` if an argument of the sink is wrong.
 
-        Called when the sink is added to a program.
+        The API calls this method when the sink is added to a program.
         """

@@ -79,7 +79,7 @@ class ReaderContext:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Describes the run for which a source is prepared; the argument of `Source.prepare`.
+    """Describes the run for which a source is prepared. `Source.prepare` receives it.
 
     Arguments:
         folder: a folder for this source only, inside the job's folder. It may not exist yet. Its
@@ -88,7 +88,7 @@ class Preparation:
         resuming: whether the user requested to resume from a snapshot.
         attached: whether this process keeps running until the job ends.
         state: the state of the source's enumerator in the snapshot from which the run resumes. The
-            snapshot may belong to another job. None if there is no snapshot, or no state in it.
+            snapshot may belong to another job. It is None if there is no such snapshot or state.
     """
 
     folder: Path
@@ -126,8 +126,8 @@ class SplitEnumerator(ABC):
     """Finds the splits of a source and assigns them. (Flink: `SplitEnumerator`.)
 
     It runs in the JobManager. `start`, `restore`, `next_split` and `exhausted` may block, because
-    they are called in another thread than the event loop's. No snapshot begins during such a call.
-    The other methods must return quickly, except `retain`.
+    the engine calls them in a thread outside of the event loop. No snapshot begins during such a
+    call. The other methods must return quickly, except `retain`.
     """
 
     def start(self) -> None:
@@ -144,7 +144,7 @@ class SplitEnumerator(ABC):
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """Return the state of the enumerator for a snapshot: the splits not assigned yet."""
+        """Return the state for a snapshot, which describes the splits that are not assigned."""
 
     @abstractmethod
     def restore(self, state: Any) -> None:
@@ -153,8 +153,8 @@ class SplitEnumerator(ABC):
     def retain(self, states: Sequence[Any], begun: Sequence[Split]) -> None:
         """Remove data that no retained snapshot needs.
 
-        This is called after a snapshot is complete, in another thread than the event loop's. Other
-        methods may run at the same time.
+        The engine calls this method after a snapshot is complete, in a thread outside of the event
+        loop. Other methods may run at the same time.
 
         Arguments:
             states: the state of the enumerator in each retained snapshot.
@@ -191,20 +191,20 @@ class Source(ABC):
     def validate(self) -> None:
         """Raise a `GraphError` if an argument of the source is wrong.
 
-        Called when the source is added to a program.
+        The API calls this method when the source is added to a program.
         """
 
     def prepare(self, preparation: Preparation) -> None:
         """Do the work that only the process of the program can do, before the job starts.
 
-        This may block. It may set attributes of the source, which are sent to the workers with it.
-        If it raises an exception, the job does not start.
+        The method may block. It may set attributes of the source, which are sent to the workers
+        with the source. If the method raises an exception, the job does not start.
         """
 
     def release(self) -> None:
         """Release the resources that `prepare` acquired in the process of the program.
 
-        Called when the job has ended, or could not be started.
+        The engine calls this method when the job has ended, or could not be started.
         """
 
 

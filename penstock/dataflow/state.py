@@ -85,7 +85,7 @@ class RuntimeContext(ABC):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """Return the number of earlier execution attempts of the job; 0 in the first one."""
+        """Return the number of earlier execution attempts of the job, which is 0 at first."""
 
     @abstractmethod
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:

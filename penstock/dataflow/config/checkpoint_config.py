@@ -51,7 +51,7 @@ class CheckpointConfig:
     def set_aligned_checkpoint_timeout(self, timeout: Duration) -> CheckpointConfig:
         """Set the time for which tasks align barriers before barriers overtake records.
 
-        This applies to the mode UNALIGNED. With 0, the default, barriers overtake records at once.
+        This applies to the mode UNALIGNED. The default is 0: barriers overtake records at once.
         """
         self.config.aligned_checkpoint_timeout_seconds = seconds_of("timeout", timeout)
         return self

@@ -1,6 +1,6 @@
 """Define `JobConfig`, which contains all settings of a job.
 
-It is sent to the JobManager and the workers.
+The settings are sent to the JobManager and the workers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CheckpointingMode(Enum):
 
     EXACTLY_ONCE: asynchronous barrier snapshotting. Tasks align the barriers of their inputs.
     AT_LEAST_ONCE: tasks do not align barriers. After a failure, some records are processed twice.
-        After a stop with a final snapshot, none are.
+        After a stop with a final snapshot, no records are processed twice.
     UNALIGNED: tasks do not align barriers. Barriers overtake records, and the records in flight
         are part of the snapshot. State is exactly-once. Use it for jobs under backpressure.
     SYNCHRONOUS: the whole job pauses for each snapshot, as in Naiad. State is exactly-once. This is
@@ -46,10 +46,10 @@ class JobConfig:
         name: the name of the job, which also identifies the owner of its checkpoint folder.
         parallelism: the number of subtasks of operators without a parallelism of their own.
         max_parallelism: the number of key groups. It cannot change once the job has snapshots.
-        checkpoint_dir: the job's checkpoint folder. With None, snapshots are kept in a temporary
-            folder.
-        checkpoint_interval_seconds: the time between the starts of two snapshots. With None, there
-            are no periodic snapshots.
+        checkpoint_dir: the job's checkpoint folder. If it is None, snapshots are kept in a
+            temporary folder.
+        checkpoint_interval_seconds: the time between the starts of two snapshots. If it is None,
+            there are no periodic snapshots.
         checkpointing_mode: the mode in which snapshots are taken.
         aligned_checkpoint_timeout_seconds: in the mode UNALIGNED, the time for which tasks align
             barriers before barriers overtake records.
@@ -60,7 +60,7 @@ class JobConfig:
         retained: the number of complete checkpoints to keep.
         inline_threshold: the largest size of a subtask's keyed state that is stored in the
             manifest itself, in bytes.
-        restart: the strategy that decides when a failed job is restarted. With None, a job that
+        restart: the strategy that decides when a failed job is restarted. If it is None, a job that
             takes snapshots is restarted after a growing delay, which begins with 100 ms. A job
             without snapshots is not restarted.
         batch_records, batch_bytes: the number of records, or of bytes, at which an output batch is
@@ -73,12 +73,13 @@ class JobConfig:
         heartbeat_seconds: the time between two heartbeats of a worker.
         heartbeat_timeout_seconds: the time without a heartbeat after which a worker counts as lost.
         stop_timeout_seconds: the longest time for which a stop waits for its final snapshot.
-        log_level: the level of the root logger in the job's processes. None takes the level of the
-            program's process.
+        log_level: the level of the root logger in the job's processes. If it is None, they use the
+            level of the program's process.
         in_process: whether the job runs inside the process of the program, for debugging and tests.
         codegen: whether small user functions are inlined into the loops of operators.
         host: the address on which the job's processes listen for TCP connections from each other.
-            None uses Unix sockets, which only processes of the same machine and user can reach.
+            If it is None, they use Unix sockets, which only processes of the same machine and user
+            can reach.
     """
 
     name: str = "penstock job"

@@ -16,8 +16,8 @@ class RestartStrategy:
 
     Arguments:
         kind: the kind of strategy: "none", "fixed_delay", "exponential" or "failure_rate".
-        attempts: the largest number of restarts, or unlimited if None. For "failure_rate", the
-            largest number of restarts per interval.
+        attempts: the largest number of restarts, or None if there is no limit. For "failure_rate",
+            the largest number of restarts per interval.
         delay_seconds: the delay before each restart. For "exponential", the delay before the first
             restart.
         max_delay_seconds: for "exponential", the longest delay.

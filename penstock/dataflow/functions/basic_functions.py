@@ -20,7 +20,7 @@ __all__ = [
 
 
 class MapFunction(Function, ABC):
-    """Emits exactly one record for each record. (Flink: `MapFunction`.)"""
+    """Emits exactly one record for each input record. (Flink: `MapFunction`.)"""
 
     @abstractmethod
     def map(self, value: Any) -> Any:
@@ -28,11 +28,11 @@ class MapFunction(Function, ABC):
 
 
 class FlatMapFunction(Function, ABC):
-    """Emits any number of records for each record. (Flink: `FlatMapFunction`.)"""
+    """Emits any number of records for each input record. (Flink: `FlatMapFunction`.)"""
 
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any]:
-        """Return an iterable with the records to emit for `value`. This may be a generator."""
+        """Return an iterable of the records to emit for `value`. It may be a generator."""
 
 
 class FilterFunction(Function, ABC):
@@ -66,7 +66,7 @@ class KeySelector(Function, ABC):
 
     @abstractmethod
     def get_key(self, value: Any) -> Any:
-        """Return the key of the record `value`; `docs/types.md` lists the allowed types of keys."""
+        """Return the key of the record `value`. `docs/types.md` lists the allowed types of keys."""
 
 
 class Partitioner(Function, ABC):
@@ -82,4 +82,7 @@ class SinkFunction(Function, ABC):
 
     @abstractmethod
     def invoke(self, value: Any) -> None:
-        """Write or process one record. After a failure, the same record may come again."""
+        """Write or process one record.
+
+        After a failure, the engine may call this method again with the same record.
+        """

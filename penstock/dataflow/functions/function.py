@@ -15,13 +15,17 @@ class Function:
     """The base class of all rich functions. (Flink: `RichFunction`.)"""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Prepare the function. Called once in each subtask, before its first record.
+        """Prepare the function before its first record.
 
-        A function on a keyed stream gets its state here: `runtime_context.get_state(...)`.
+        The engine calls this method once in each subtask. A function on a keyed stream gets its
+        state here, with `runtime_context.get_state(...)`.
         """
 
     def close(self) -> None:
-        """Release resources. Called once in each subtask, after the last record or a failure."""
+        """Release the resources of the function after its last record, or after a failure.
+
+        The engine calls this method once in each subtask.
+        """
 
 
 def method_of(function: Any, method: str) -> Callable[..., Any]:

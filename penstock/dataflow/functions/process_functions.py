@@ -1,4 +1,4 @@
-"""Define process functions, which also see the context of a record, state and the end of input."""
+"""Define process functions, which can also use the key, keyed state and the end of the input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["KeyedProcessFunction", "ProcessFunction", "has_end_input"]
 
 
 class ProcessFunction(Function, ABC):
-    """Emits any number of records for each record, and when the input has ended.
+    """Emits any number of records for each input record, and at the end of the input.
 
     (Flink: `ProcessFunction`.)
     """
@@ -25,19 +25,19 @@ class ProcessFunction(Function, ABC):
         """Return the records to emit for `value`: a generator, another iterable, or None."""
 
     def end_input(self, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
-        """Return the records to emit when the input has ended; by default none.
+        """Return the records to emit when the input has ended. By default there are none.
 
-        Called once in each subtask. In a loop, it is called when no record is left in the loop. If
-        an `end_input` then emits records into the loop, every `end_input` of the loop is called
-        again after these records are processed. (Flink: `BoundedOneInput.endInput`, which Flink's
-        loops do not support.)
+        The engine calls this method once in each subtask. In a loop, the engine calls it when no
+        record is left in the loop. If an `end_input` then emits records into the loop, the engine
+        calls every `end_input` of the loop again after these records are processed. (Flink:
+        `BoundedOneInput.endInput`, which Flink's loops do not support.)
         """
         del ctx
         return None
 
 
 class KeyedProcessFunction(Function, ABC):
-    """Emits any number of records for each record of a keyed stream, and has keyed state.
+    """Emits any number of records for each record of a keyed stream, and uses keyed state.
 
     A state object always refers to the key of the current record:
 
@@ -66,10 +66,11 @@ class KeyedProcessFunction(Function, ABC):
         """Return the records to emit for `value`: a generator, another iterable, or None."""
 
     def end_input(self, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        """Return the records to emit when the input has ended; by default none.
+        """Return the records to emit when the input has ended. By default there are none.
 
-        Called once for every key that has state; that key is then the current key. In a loop, it
-        may be called several times, as `ProcessFunction.end_input` describes.
+        The engine calls this method once for every key that has state. The current key is then that
+        key. In a loop, the engine may call it several times, as `ProcessFunction.end_input`
+        describes.
         """
         del ctx
         return None

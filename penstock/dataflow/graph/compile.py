@@ -6,7 +6,7 @@
    same parallelism, the second has one input, and chaining is not disabled.
 3. Find the back-edges by one depth-first search from a virtual root above the sources. The loops
    are the strongly connected components (`cycles.py`).
-4. Make a link of each connection between two chains.
+4. Make a link for each connection between two chains.
 
 The compiler runs no user code and opens no files.
 """

@@ -57,7 +57,7 @@ class ChainedOperator:
     links: tuple[int, ...] = ()
 
     def walk(self) -> Iterator[ChainedOperator]:
-        """Yield this operator and all operators chained to it, producers first."""
+        """Yield this operator and all operators chained to it, each after its producer."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -69,8 +69,8 @@ class Link:
 
     Arguments:
         id: the index in `ExecutionGraph.links`.
-        edge: the index of the job graph's edge that has the link's key selector and partitioner.
-            Links that pass through the same feedback may have the same edge.
+        edge: the index of the job graph's edge that contains the link's key selector and
+            partitioner. Links that pass through the same feedback may have the same edge.
         source, target: the indices of the two chains.
         producer, consumer: the uids of the two operators that the link connects.
         input: the index of the consumer's input.
@@ -124,7 +124,7 @@ class Chain:
         return self.root.operator.kind is OperatorKind.SOURCE
 
     def walk(self) -> Iterator[ChainedOperator]:
-        """Yield all operators of the chain, producers first."""
+        """Yield all operators of the chain, each after its producer."""
         return self.root.walk()
 
 
@@ -137,8 +137,8 @@ class ExecutionGraph:
         max_parallelism: the number of key groups.
         fingerprint: a digest of the uids, kinds, links and number of key groups.
         operators: all operators that run, in order of creation.
-        loops: the strongly connected components with a cycle, in topological order. Each is a
-            tuple of the indices of its chains.
+        loops: the strongly connected components with a cycle, in topological order. Each component
+            is a tuple of the indices of its chains.
     """
 
     chains: tuple[Chain, ...]

@@ -88,9 +88,9 @@ class Operator:
         function: the user's function, source or sink.
         parallelism: the number of subtasks. None takes the parallelism of the job.
         uid: the id of the operator's state in snapshots. If it is None, `JobGraph.assign_uids`
-            derives one.
+            derives a uid.
         chaining: the operators to which it may be chained.
-        key_selector: the function that returns the key of a record; for keyed operators only.
+        key_selector: the function that returns the key of a record. Only keyed operators have one.
         non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
     """
 
@@ -114,8 +114,8 @@ class Edge:
         input: the index of the target's input.
         partitioning: the partitioning. None means FORWARD if both operators have the same
             parallelism, else REBALANCE.
-        selector: the function that returns the key of a record; for HASH and CUSTOM.
-        partitioner: the user's function that chooses a subtask; for CUSTOM.
+        selector: the function that returns the key of a record. It is used for HASH and CUSTOM.
+        partitioner: the user's function that chooses a subtask. It is used for CUSTOM.
     """
 
     source: int
@@ -146,9 +146,9 @@ class Connection:
     """A path between two operators that run, which may pass through feedbacks.
 
     Arguments:
-        edge: the index in `JobGraph.edges` of the edge that has the partitioning, the selector and
-            the partitioner of the connection. This is the last edge of the path that has a
-            partitioning.
+        edge: the index in `JobGraph.edges` of the edge that contains the partitioning, the selector
+            and the partitioner of the connection. This is the last edge of the path for which a
+            partitioning is set.
         source, target: the ids of the two operators.
         input: the index of the target's input.
         partitioning: the partitioning, as in `Edge`.
@@ -223,7 +223,7 @@ class JobGraph:
         )
 
     def unread(self) -> list[Operator]:
-        """Return the operators whose records no operator reads, except sinks."""
+        """Return the operators, except sinks, whose records no operator reads."""
         read = {edge.source for edge in self.edges}
         return [
             operator
@@ -235,9 +235,9 @@ class JobGraph:
         """Return the uid of every operator that runs, as a dict from operator id to uid.
 
         If the user has set no uid, it is derived. A derived uid is a digest of the operator's kind,
-        its name, the name of its function, and the uids of the operators that it reads from. So it
-        does not change when an unrelated operator is added. If two digests are equal, a number is
-        appended.
+        its name, the name of its function, and the uids of the operators that it reads from. So the
+        uid does not change when an unrelated operator is added. If two digests are equal, a number
+        is appended to the second digest.
 
         Feedbacks among the inputs are ignored, so that an operator keeps its uid and its state when
         the user adds or changes a loop. If an operator reads only from feedbacks, their names are
@@ -277,9 +277,10 @@ class JobGraph:
     def connections(self) -> list[Connection]:
         """Return the connections between operators that run.
 
-        They are in the order of the edges that lead to their targets. If a feedback was closed with
-        a union, each stream of the union has its own connection. The last partitioning on a path
-        counts: first the partitioning of the feedback's reader, then that of the closing stream.
+        The connections are in the order of the edges that lead to their targets. If a feedback was
+        closed with a union, each stream of the union has its own connection. The last partitioning
+        that is set on a path is used. So the partitioning of a feedback's reader overrides the
+        partitioning of the closing stream.
 
         Raises:
             GraphError: if a feedback is not closed, is not read, or is closed with itself.
@@ -295,7 +296,7 @@ class JobGraph:
         def producers(edge: int, passed: tuple[int, ...] = ()) -> Iterator[tuple[int, int]]:
             """Yield a pair for each operator that produces records of an edge.
 
-            A pair is (id of the operator, index of the edge whose partitioning counts).
+            A pair is (id of the operator, index of the edge whose partitioning is used).
             """
             source = self.edges[edge].source
             if source not in feedbacks:

@@ -43,7 +43,7 @@ def subtask_of_key_group(group: int, max_parallelism: int, parallelism: int) -> 
 def key_group_range(subtask: int, max_parallelism: int, parallelism: int) -> range:
     """Return the range of key groups that a subtask owns.
 
-    These are the groups for which `subtask_of_key_group` returns the subtask.
+    The range contains the key groups for which `subtask_of_key_group` returns the subtask.
 
     Raises:
         ValueError: if the subtask or the parallelism is out of range.

@@ -117,7 +117,7 @@ def _canonical(key: Any, depth: int) -> bytes:
 
 
 def _plain(key: Any) -> Any:
-    """Return the value of a plain type that is equal to a key, or the key if there is none."""
+    """Return the equal value of a plain type, or the key itself if there is no such value."""
     kind = type(key)
     if kind in _OF_KIND or issubclass(kind, Enum):
         return key
@@ -288,7 +288,7 @@ _OF_KIND: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-# These call the methods of the base classes, because a subclass may override its conversions.
+# These functions call the methods of the base classes, because a subclass may override its own.
 _CONVERTED: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,

@@ -21,7 +21,7 @@ CHANGING_INSTRUCTIONS = ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_SU
 
 
 def may_change_objects(function: Any) -> bool:
-    """Return whether a function's bytecode may change objects, or cannot be read.
+    """Return whether a function's bytecode may change objects, or is not available.
 
     The functions that it calls are not analysed.
     """

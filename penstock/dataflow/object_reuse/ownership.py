@@ -78,7 +78,7 @@ def copy_if_shared(value: Any) -> Any:
 def copy_local_if_shared(value: Any) -> Any:
     """Return the value of a local variable, or a copy of it.
 
-    The value is copied if it can change and other code than the variable refers to it.
+    The value is copied if it can change and anything except the variable refers to it.
     """
     if type(value) in IMMUTABLE or (getrefcount(value) <= _LOCAL and _holds_alone(value)):
         return value
@@ -88,7 +88,7 @@ def copy_local_if_shared(value: Any) -> Any:
 def copy_listed_if_shared(value: Any) -> Any:
     """Return an item of a list, or a copy of it. No other code may refer to the list.
 
-    The item is copied if it can change and other code than the list refers to it.
+    The item is copied if it can change and anything except the list refers to it.
     """
     if type(value) in IMMUTABLE or (getrefcount(value) <= _LISTED and _holds_alone(value)):
         return value
@@ -114,8 +114,8 @@ def map_and_copy_if_shared(
     Arguments:
         function: the user's function.
         iterator: an iterator over the records.
-        records: a list of the same records. If a result is the record itself, this list refers to
-            it, which is taken into account.
+        records: a list of the same records. If a result is the record itself, this list also
+            refers to the result. The check does not count this reference.
     """
     return list(map(_copy_result_if_shared, map(function, iterator), records))
 
@@ -153,7 +153,7 @@ def _copy_if_mutable(value: Any) -> Any:
     try:
         return _copy(value) if can_change((value,)) else value
     except RecursionError:
-        return value  # the value contains itself; the codec will raise an error for it
+        return value  # The value contains itself. The codec will raise an error for it.
 
 
 def _copy(value: Any) -> Any:

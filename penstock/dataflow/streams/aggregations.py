@@ -79,7 +79,7 @@ class FieldAggregation(ReduceFunction):
 class FieldChoice(ReduceFunction):
     """Keeps the record whose field is the smallest or largest.
 
-    If two records have equal fields, the first is kept.
+    If two records have equal fields, the first record is kept.
 
     Arguments:
         field: the position or name of the field; None if the records are plain values.
@@ -93,5 +93,5 @@ class FieldChoice(ReduceFunction):
         self.better = better
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Return `value1` or `value2`: the record to keep."""
+        """Return the record to keep, which is `value1` or `value2`."""
         return value2 if self.better(_get(value2, self.field), _get(value1, self.field)) else value1

@@ -70,7 +70,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         self._operator("chaining").chaining = Chaining.HEAD
         return self
 
-    # ---- transformations
+    # ---- methods that transform the records
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
         """Add an operator that emits the result of `func` for each record."""
@@ -80,7 +80,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None
     ) -> DataStream:
-        """Add an operator that calls `func` for each record, which returns an iterable.
+        """Add an operator that calls `func` for each record. `func` returns an iterable.
 
         The operator emits the items of the iterable.
         """
@@ -96,7 +96,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
     def process(self, func: ProcessFunction, output_type: Any = None) -> DataStream:
         """Add an operator that runs a `ProcessFunction`.
 
-        The function emits any number of records for each record, and when the input has ended.
+        The function emits any number of records for each input record, and at the end of the input.
 
         Raises:
             GraphError: if `func` is not a `ProcessFunction`.
@@ -164,7 +164,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         del max_wait_time_millis
         return IterativeStream(self, self._environment._add_iteration())
 
-    # ---- results
+    # ---- methods that use the records
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Write the records to a sink.
@@ -181,7 +181,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
     def add_sink(self, sink_func: Callable[[Any], Any] | SinkFunction | Sink) -> DataStreamSink:
         """Call a function with each record, at least once.
 
-        After a failure, the function may be called again with some records.
+        After a failure, the function may be called with the same records again.
         """
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
@@ -210,8 +210,9 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         """Run the program, and return the records of this stream.
 
         Arguments:
-            job_execution_name: the name of the job. None takes the name in the settings.
-            limit: the number of records to return. None returns all records.
+            job_execution_name: the name of the job. If it is None, the name in the settings is
+                used.
+            limit: the number of records to return. If it is None, all records are returned.
             in_process: whether to run the job inside this process. The job then makes progress
                 only while the program waits for the next record.
 
@@ -224,7 +225,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         records = self._environment._collect(self._outputs, job_execution_name, in_process)
         return records if limit is None else _first(records, limit)
 
-    # ---- building
+    # ---- methods that build the graph
 
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
@@ -281,7 +282,7 @@ class KeyedStream(DataStream):
     def reduce(
         self, func: Callable[[Any, Any], Any] | ReduceFunction, output_type: Any = None
     ) -> DataStream:
-        """Combine the records of each key with `func`; emit the result after each record.
+        """Combine the records of each key with `func`, and emit the result after each record.
 
         stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
         """
@@ -289,7 +290,7 @@ class KeyedStream(DataStream):
         return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
 
     def sum(self, position_to_sum: int | str | None = 0) -> DataStream:
-        """Sum up one field for each key; emit the updated sum for each record.
+        """Sum up one field for each key, and emit the updated sum for each record.
 
         The other fields of an emitted record are taken from the first record of the key.
 
@@ -299,35 +300,35 @@ class KeyedStream(DataStream):
         return self._reduce("Sum", FieldAggregation(position_to_sum, op.add))
 
     def min(self, position_to_min: int | str | None = 0) -> DataStream:
-        """Emit the smallest value so far of one field, for each record.
+        """Emit, for each record, the smallest value of a field among the records of the key.
 
         The other fields of an emitted record are taken from the first record of the key.
         """
         return self._reduce("Min", FieldAggregation(position_to_min, min))
 
     def max(self, position_to_max: int | str | None = 0) -> DataStream:
-        """Emit the largest value so far of one field, for each record.
+        """Emit, for each record, the largest value of a field among the records of the key.
 
         The other fields of an emitted record are taken from the first record of the key.
         """
         return self._reduce("Max", FieldAggregation(position_to_max, max))
 
     def min_by(self, position_to_min_by: int | str | None = 0) -> DataStream:
-        """Emit the record of the key with the smallest field so far, for each record.
+        """Emit, for each record, the record of its key with the smallest field until then.
 
-        If two records have equal fields, the first is emitted.
+        If two records have equal fields, the first record is emitted.
         """
         return self._reduce("Min By", FieldChoice(position_to_min_by, op.lt))
 
     def max_by(self, position_to_max_by: int | str | None = 0) -> DataStream:
-        """Emit the record of the key with the largest field so far, for each record.
+        """Emit, for each record, the record of its key with the largest field until then.
 
-        If two records have equal fields, the first is emitted.
+        If two records have equal fields, the first record is emitted.
         """
         return self._reduce("Max By", FieldChoice(position_to_max_by, op.gt))
 
     def count(self) -> DataStream:
-        """Count the records of each key; emit a pair (key, count so far) for each record."""
+        """Count the records of each key, and emit a pair (key, count so far) for each record."""
         return self._keyed(OperatorKind.KEYED_COUNT, "Count", None)
 
     def process(self, func: Any, output_type: Any = None) -> DataStream:
@@ -350,7 +351,7 @@ class KeyedStream(DataStream):
         return DataStream(self._environment, self._outputs).key_by(key_selector, key_type)
 
     def union(self, *streams: DataStream) -> DataStream:
-        """Return the union of this stream and others; see `DataStream.union`.
+        """Return the union of this stream and other streams; see `DataStream.union`.
 
         The union is not a keyed stream.
         """
@@ -400,9 +401,9 @@ class IterativeStream(DataStream):
     def close_with(self, feedback_stream: DataStream) -> DataStream:
         """Feed the records of `feedback_stream` back into the loop, and return that stream.
 
-        These records are partitioned like the stream that enters the loop. A partitioning that the
-        program sets on `feedback_stream`, or on this stream, overrides that. To feed back several
-        streams, pass their union.
+        These records are partitioned like the stream that enters the loop. If the program sets a
+        partitioning on `feedback_stream` or on this stream, that partitioning is used instead. To
+        feed back several streams, pass their union.
 
         Raises:
             GraphError: if the loop is closed already, or if `feedback_stream` does not depend on

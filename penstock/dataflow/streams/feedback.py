@@ -57,10 +57,10 @@ class Feedback:
             )
 
     def close(self, outputs: Iterable[OperatorOutput]) -> None:
-        """Close the feedback: feed the records of these outputs back to its readers."""
+        """Close the feedback, so that the records of these outputs are sent to its readers."""
         self._graph.connect(outputs, self._operator)
 
 
 def names_of(outputs: Iterable[OperatorOutput]) -> str:
-    """Return the quoted names of the operators that these outputs belong to, for errors."""
+    """Return the quoted names of the operators of these outputs, for error messages."""
     return ", ".join(repr(output.operator.name) for output in outputs)

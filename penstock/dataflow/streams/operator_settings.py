@@ -23,7 +23,7 @@ __all__ = ["DataStreamSink", "OperatorSettings"]
 
 
 class OperatorSettings:
-    """Sets options of the operator that was added last; base class of streams and sinks.
+    """Sets options of the operator that was added last. Base class of streams and sinks.
 
     Arguments:
         environment: the environment that the operator belongs to.
@@ -70,7 +70,7 @@ class OperatorSettings:
         return self
 
     def disable_chaining(self) -> Self:
-        """Run the operator in a task of its own; do not chain it to other operators."""
+        """Run the operator in a task of its own, without chaining it to other operators."""
         self._operator("chaining").chaining = Chaining.NEVER
         return self
 
@@ -98,7 +98,7 @@ class OperatorSettings:
 
 
 class DataStreamSink(OperatorSettings):
-    """A sink that was added to a stream, for setting its name, uid and parallelism.
+    """A sink that was added to a stream. Its methods set its name, uid and parallelism.
 
     (Flink: `DataStreamSink`.)
     """

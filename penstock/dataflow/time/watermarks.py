@@ -1,6 +1,6 @@
 """Define watermark strategies for compatibility with PyFlink.
 
-Penstock has no event time yet. So the only strategy is the one without watermarks.
+Penstock has no event time yet. So the only strategy is the strategy without watermarks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WatermarkStrategy:
 
 
 def check_watermark_strategy(strategy: Any) -> None:
-    """Raise a `GraphError` unless the strategy is None or the one without watermarks."""
+    """Raise a `GraphError` if the argument is neither None nor a `WatermarkStrategy`."""
     if isinstance(strategy, str):
         raise GraphError(
             f"the second argument of from_source is a watermark strategy, not the name "
