@@ -151,7 +151,7 @@ class BaseEnvironment(PyFlinkNames):
     def set_in_process(self, in_process: bool = True) -> Self:
         """Set whether jobs run inside this process, for debugging and tests.
 
-        By default, the JobManager and the workers are processes of their own.
+        By default, the JobManager and each worker run in a separate process.
         """
         self._config.in_process = in_process
         return self
@@ -161,7 +161,7 @@ class BaseEnvironment(PyFlinkNames):
 
         Inlining is on by default. Results and errors are the same without it. Only a profiler or a
         debugger in a worker shows the difference. The environment variable `PENSTOCK_CODEGEN=off`
-        switches inlining off, too.
+        also switches inlining off.
         """
         self._config.codegen = enabled
         return self

@@ -82,8 +82,8 @@ class SinkWriter(ABC):
         """End the current part of the output at the barrier of a snapshot.
 
         Records that are written later belong to the next snapshot. This method must return quickly.
-        The engine keeps the committables of an aborted snapshot, and commits them with those of the
-        next snapshot.
+        The engine keeps the committables of an aborted snapshot, and commits them with the
+        committables of the next snapshot.
 
         Returns:
             None if nothing is staged. Otherwise a function that makes the staged part durable, and
@@ -106,7 +106,7 @@ class Committer(ABC):
 
     @abstractmethod
     def commit(self, committables: list[Committable]) -> None:
-        """Publish these committables in order, except those that are published already.
+        """Publish these committables in order, unless they are already published.
 
         The engine calls this method in a thread outside of the event loop. If the method raises an
         error, the job restarts and commits the same committables again.

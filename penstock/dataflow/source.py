@@ -102,7 +102,7 @@ class SourceReader(ABC):
 
     Attributes:
         blocking: whether `read` may block, for example on a socket. A blocking reader runs in a
-            thread of its own, so that it does not delay barriers or the end of the job. If it has
+            separate thread, so that it does not delay barriers or the end of the job. If it has
             some records and must wait for the next one, its `read` returns these records at once.
             A reader that is not blocking runs in the task's loop, and its `read` must return
             promptly.

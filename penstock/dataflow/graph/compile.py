@@ -52,7 +52,7 @@ def compile_graph(
             the snapshot to restore contains records in flight between them.
 
     Raises:
-        GraphError: if the program cannot run; the message says what to change.
+        GraphError: if the program cannot run. The message says what to change.
     """
     config.validate()
     if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
@@ -124,7 +124,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
 def _operator_loops(
     infos: dict[int, OperatorInfo], connections: list[Connection]
 ) -> dict[int, int]:
-    """Return a dict from the id of each operator in a loop to the number of the loop.
+    """Return the number of the loop for each operator in a loop, keyed by operator id.
 
     Raises:
         GraphError: if no source reaches a loop.
@@ -171,9 +171,9 @@ def _chained(
     loop_at: dict[int, int],
     unchained: Container[tuple[str, str]],
 ) -> dict[int, int]:
-    """Return a dict from each chained operator to the producer to which it is chained.
+    """Return the id of the producer to which each chained operator is chained.
 
-    An operator that is not in the dict begins a chain. Operators are given by their ids.
+    The keys are the ids of the chained operators. All other operators begin a chain.
     """
     by_id = {operator.id: operator for operator in graph.running}
     entering: dict[int, list[int]] = {}

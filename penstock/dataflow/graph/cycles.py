@@ -24,7 +24,7 @@ __all__ = ["back_edges", "cyclic_components", "has_cycle", "unreached"]
 
 
 def has_cycle(edges: Iterable[tuple[Hashable, Hashable]]) -> bool:
-    """Return whether the graph with these edges has a cycle. This does not import networkx."""
+    """Return whether the graph with these edges has a cycle. The call does not import networkx."""
     sorter: TopologicalSorter[Hashable] = TopologicalSorter()
     for source, target in edges:
         sorter.add(target, source)

@@ -235,8 +235,8 @@ class JobGraph:
         """Return the uid of every operator that runs, as a dict from operator id to uid.
 
         If the user has set no uid, it is derived. A derived uid is a digest of the operator's kind,
-        its name, the name of its function, and the uids of the operators that it reads from. So the
-        uid does not change when an unrelated operator is added. If two digests are equal, a number
+        its name, the name of its function, and the uids of its producers. So the uid does not
+        change when an unrelated operator is added. If two digests are equal, a number
         is appended to the second digest.
 
         Feedbacks among the inputs are ignored, so that an operator keeps its uid and its state when

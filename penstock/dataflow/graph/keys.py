@@ -65,7 +65,7 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class KeyRefusedError(JobError):
-    """Raised for a key of a type that is not allowed; see `docs/types.md`."""
+    """Raised for a key whose type is not allowed. `docs/types.md` lists the allowed types."""
 
 
 def canonical(key: Any) -> bytes:
@@ -288,7 +288,7 @@ _OF_KIND: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-# These functions call the methods of the base classes, because a subclass may override its own.
+# These functions call the methods of the base classes, since a subclass may override them.
 _CONVERTED: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,

@@ -1,4 +1,4 @@
-"""Define type information for compatibility with PyFlink programs; Penstock ignores it.
+"""Define type information for compatibility with PyFlink. Penstock ignores it.
 
 Penstock encodes values by their Python types (`docs/types.md`). A `TypeInformation` object only
 has a name, so that a PyFlink program can pass it without changes.

@@ -157,7 +157,7 @@ def _copy_if_mutable(value: Any) -> Any:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a value, and copy all records and containers inside it, too."""
+    """Return a copy of a value, in which all records and containers are also copied."""
     kind = type(value)
     if kind in IMMUTABLE:
         return value

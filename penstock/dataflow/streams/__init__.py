@@ -1,7 +1,7 @@
 """Define the streams of a program and the methods that transform them.
 
-Start reading at `data_stream.py`. If several streams share a group of methods, or if a group needs
-no other class of streams, these methods are in a base class in a separate module.
+Start reading at `data_stream.py`. If several streams share a group of methods, the group is a
+base class in a separate module. The same applies if a group needs no other class of streams.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         return self.sink_to(FunctionSink(check_function(sink_func, SinkFunction, "add_sink")))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print the records. If there are several subtasks, print the subtask's number, too.
+        """Print the records. If there are several subtasks, also print the subtask's number.
 
         Arguments:
             sink_identifier: a text that is printed before each record.
@@ -233,7 +233,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         """Add an operator that reads this stream, and return a stream with its output."""
         if isinstance(function, Function):
             # The program may use the same function object for several operators. Each operator
-            # gets its own copy.
+            # therefore gets a copy.
             function = copy.copy(function)
         environment = self._environment
         operator = environment._add_operator(kind, name, function, key_selector)
@@ -347,11 +347,11 @@ class KeyedStream(DataStream):
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
     ) -> KeyedStream:
-        """Partition the records by another key; see `DataStream.key_by`."""
+        """Partition the records by another key, as `DataStream.key_by` does."""
         return DataStream(self._environment, self._outputs).key_by(key_selector, key_type)
 
     def union(self, *streams: DataStream) -> DataStream:
-        """Return the union of this stream and other streams; see `DataStream.union`.
+        """Return the union of this stream and other streams, as `DataStream.union` does.
 
         The union is not a keyed stream.
         """

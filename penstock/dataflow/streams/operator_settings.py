@@ -70,7 +70,7 @@ class OperatorSettings:
         return self
 
     def disable_chaining(self) -> Self:
-        """Run the operator in a task of its own, without chaining it to other operators."""
+        """Run the operator in a separate task, without chaining it to other operators."""
         self._operator("chaining").chaining = Chaining.NEVER
         return self
 

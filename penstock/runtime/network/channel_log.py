@@ -41,7 +41,7 @@ class EdgeIdentity:
 
 
 class InFlightLog(Protocol):
-    """The records that were in flight on one channel, to be written to a snapshot.
+    """The records that were in flight on one channel, and are written to a snapshot.
 
     `source` and `target` are the indices of the subtasks at the ends of the channel. `records` is
     the number of records. If `keep` is false, the log counts the records and does not store them.

@@ -27,7 +27,7 @@ FIRST_RECORDS = 16
 
 
 class ChannelListener(Protocol):
-    """Receives the events of input channels; implemented by the input gate."""
+    """Receives the events of input channels. The input gate implements it."""
 
     def on_ready(self, channel: InputChannel) -> None:
         """Handle the event that a channel now has an element that the task can take."""

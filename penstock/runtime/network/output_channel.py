@@ -223,7 +223,7 @@ class LocalOutputChannel(OutputChannel):
 
 
 class Sender(Protocol):
-    """The sending half of a connection; see `penstock.runtime.network.remote_channel`."""
+    """The sending half of a connection, which `SendingHalf` implements."""
 
     @property
     def credits(self) -> int:

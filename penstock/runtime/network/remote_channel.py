@@ -109,7 +109,7 @@ class _FrameWriter:
 
 
 class SendingHalf:
-    """The sender's end of a connection; a `Sender` for a `RemoteOutputChannel`.
+    """The sender's end of a connection, which a `RemoteOutputChannel` uses as its `Sender`.
 
     Arguments:
         frames: an authenticated connection.

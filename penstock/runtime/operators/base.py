@@ -69,12 +69,12 @@ class RunningOperator(ABC):
         self.iterator = iterator
 
     def open(self) -> None:
-        """Call `open` of the user's function object; do nothing for a plain callable."""
+        """Call `open` of the user's function object. A plain callable has no such method."""
         if isinstance(self.function, Function):
             self.function.open(self.context)
 
     def close(self) -> None:
-        """Call `close` of the user's function object; do nothing for a plain callable."""
+        """Call `close` of the user's function object. A plain callable has no such method."""
         if isinstance(self.function, Function):
             self.function.close()
 

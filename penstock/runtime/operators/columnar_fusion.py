@@ -45,7 +45,7 @@ class FusedOperator(RunningOperator):
         self._outputs = partitioner.outputs
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Process a batch and route the resulting records; return an empty list."""
+        """Process a batch and route the resulting records. Return an empty list."""
         before = sum([len(output.buffer) for output in self._outputs])
         self.iterator = iterator = iter(batch.rows())
         try:
@@ -79,7 +79,7 @@ def fused(operator: RunningOperator, partitioner: StreamPartitioner) -> FusedOpe
     """Return an operator that also routes records, or None if that is impossible.
 
     Arguments:
-        operator: an operator whose output goes to the partitioner only.
+        operator: an operator that sends its output to the partitioner only.
         partitioner: a partitioner whose output channels are still empty.
     """
     if not isinstance(partitioner, HashPartitioner) or not isinstance(

@@ -13,7 +13,7 @@ __all__ = ["OperatorContext"]
 
 
 class OperatorContext(RuntimeContext):
-    """The place of an operator in the job; users see it as their `RuntimeContext`.
+    """The place of an operator in the job. User functions receive it as `RuntimeContext`.
 
     Arguments:
         name: the name of the operator.

@@ -30,7 +30,7 @@ class SinkOperator(RecordLoopOperator):
             self._set_loop(loops.call_records, function=writer.per_record)
 
     def process(self, batch: RecordBatch) -> list[Any]:
-        """Pass a batch of records to the sink's writer; return an empty list."""
+        """Pass a batch of records to the sink's writer, and return an empty list."""
         if self.writer.per_record is not None:
             return self._run_loop(batch)
         self.writer.write(batch.rows())

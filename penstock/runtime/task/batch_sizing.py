@@ -68,7 +68,7 @@ class BatchSizer:
             seconds: the duration of the slice.
 
         Returns:
-            Whether senders should get the new sizes now.
+            Whether the new sizes should be sent to the senders now.
         """
         if seconds < 1e-7:
             seconds = 1e-7
@@ -99,7 +99,7 @@ class BatchSizer:
         self._count(self._done)
 
     def _count(self, done: float) -> None:
-        """Add the new slices to the sums, and estimate `_done`; `done` is its upper bound."""
+        """Add the new slices to the sums, and estimate `_done`, which is at most `done`."""
         records, seconds = self._new, self._new_seconds
         self._new, self._new_seconds = 0, 0.0
         if records:

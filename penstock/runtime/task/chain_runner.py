@@ -41,7 +41,7 @@ class ChainRunner:
         return self.root.operator.context.uid
 
     def open(self) -> None:
-        """Open all operators, the last first, so that each can emit when it opens."""
+        """Open all operators, the last one first, so that an operator can emit when it opens."""
         for operator in reversed(self.operators):
             operator_at_work.set(operator.context)
             try:

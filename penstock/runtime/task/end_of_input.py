@@ -67,7 +67,7 @@ class EndOfInputTracker:
         return not self._awaited
 
     def channel_ended(self, channel: Hashable) -> bool:
-        """Record that a channel has ended; return whether it was the last awaited channel."""
+        """Record that a channel has ended, and return whether it was the last awaited channel."""
         if channel not in self._awaited:
             return False
         self._awaited.discard(channel)
@@ -86,7 +86,7 @@ class EndOfInputTracker:
         """
         if self.rounds >= round or not (self.in_loop or self.hooked):
             return False
-        # In a loop, tasks without hooks count the round, too.
+        # In a loop, tasks without hooks also count the round.
         self.rounds, self.emitted = round, False
         if not self.hooked:
             return False

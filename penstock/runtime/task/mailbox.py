@@ -52,7 +52,7 @@ class EndOfInputMail:
 
 @dataclass(frozen=True)
 class LoopClosedMail:
-    """Notifies a task that its loop has ended, so that the task ends, too."""
+    """Notifies a task that its loop has ended. The task then ends."""
 
 
 Mail = BarrierMail | SplitMail | NoMoreSplitsMail | EndOfInputMail | LoopClosedMail

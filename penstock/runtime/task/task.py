@@ -54,7 +54,7 @@ __all__ = ["Task", "TaskListener", "TaskSettings"]
 
 
 class TaskListener(Protocol):
-    """Receives notifications about the end of a task's input; see `TaskManager`."""
+    """Receives notifications about the end of a task's input. The TaskManager implements it."""
 
     def input_ended(self, task: Task) -> None:
         """Handle the end of the task's bounded input."""
@@ -311,7 +311,7 @@ class Task:
             self._input_over()
 
     def _read(self, source_input: SourceInput) -> bool:
-        """Read the source and process the records; return False if it has none now."""
+        """Read the source and process the records. Return False if it has none now."""
         if self.ended or self.snapshots.final_barrier_passed or self.snapshots.halted:
             return False
         if source_input.ended:
@@ -337,7 +337,7 @@ class Task:
     # ---- methods that handle messages
 
     def _take_mail(self) -> bool:
-        """Handle the first message of the mailbox; return False if it must wait."""
+        """Handle the first message of the mailbox. Return False if it must wait."""
         if not self._may_handle_mail():
             return False
         self._handle_mail(self._mailbox.popleft())

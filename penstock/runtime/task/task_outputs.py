@@ -30,7 +30,7 @@ class TaskOutputs:
         on_waited: Callable[[float], None],
     ) -> None:
         self.channels = channels
-        #: A function that seals the buffers that are full or have waited for `buffer_timeout`.
+        #: A function that seals each buffer that is full or has waited for `buffer_timeout`.
         self.seal_due = partial(seal_due, channels, clock, buffer_timeout)
         self._clock = clock
         self._on_waited = on_waited

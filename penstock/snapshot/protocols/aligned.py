@@ -67,7 +67,7 @@ class AlignedProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task without back-edges")
 
     def validate(self) -> None:
-        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold. Tests call it."""
         aligning = self.phase is Phase.ALIGNING
         if aligning != (self.number is not None) or aligning != bool(self.blocked):
             raise self._error("inconsistent")
@@ -99,7 +99,7 @@ class AlignedProtocol(SnapshotProtocol):
         # channels are unblocked. A task with one input therefore never blocks a channel.
         others = tuple(self.blocked)[:-1]
         self._settle(number)
-        # Lines 12-13 of ABS Algorithm 1, then lines 14-15.
+        # These commands are lines 12-13 of ABS Algorithm 1, and then lines 14-15.
         commands: list[Command] = [CopyState(number), Broadcast(number)]
         return [*commands, UnblockChannels(others)] if others else commands
 

@@ -105,7 +105,7 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task that aligns")
 
     def validate(self) -> None:
-        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold. Tests call it."""
         phase, number = self.phase, self.number
         if (phase is Phase.IDLE) != (number is None) or (number is None) == bool(self.marked):
             raise self._error("inconsistent")

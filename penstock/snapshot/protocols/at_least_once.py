@@ -81,7 +81,7 @@ class AtLeastOnceProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task that blocks nothing")
 
     def validate(self) -> None:
-        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold. Tests call it."""
         if (self.phase is Phase.IDLE) != (self.number is None) or (
             self.phase is Phase.IDLE and self.marked
         ):

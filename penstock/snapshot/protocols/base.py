@@ -32,7 +32,7 @@ class Phase(Enum):
 
 
 class SnapshotProtocol(ABC):
-    """Decides when one task takes its snapshots; the base class of all protocols.
+    """Decides when one task takes its snapshots. Base class of all protocols.
 
     A protocol is a state machine. It handles events, and returns an ordered list of commands for
     each event. It never waits, and it never reads a clock or a channel.
@@ -63,7 +63,7 @@ class SnapshotProtocol(ABC):
 
     @abstractmethod
     def validate(self) -> None:
-        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold. Tests call it."""
 
     @abstractmethod
     def _give_up(self) -> list[Command]:

@@ -16,7 +16,7 @@ to circulate, so a task blocks its back-edges at its snapshot and logs their rec
 
 On a regular channel no record follows a barrier: the task that sent the barrier emits no records
 until the snapshot is over. Therefore no channel is blocked before the snapshot, not even a
-back-edge whose barrier arrives early. End-of-input hooks could emit records, too. The end of a
+back-edge whose barrier arrives early. End-of-input hooks could also emit records. The end of a
 loop may be detected while other tasks have not taken their snapshots. So a halted task runs no
 end-of-input hooks, and does not end.
 """
@@ -76,7 +76,7 @@ class SynchronousProtocol(SnapshotProtocol):
         raise self._error(f"{event} at a task that halts for snapshots")
 
     def validate(self) -> None:
-        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold. Tests call it."""
         if self.number is None and (self.halted or self.logging or self.marked):
             raise self._error("inconsistent")
         if self.logging and not self.halted:

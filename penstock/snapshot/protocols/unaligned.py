@@ -18,8 +18,8 @@ After a restore, these records are processed first. Back-edges are treated like 
 
 With `align_first`, a task first aligns as in Algorithms 1 and 2. Only when the aligned checkpoint
 timeout expires, it takes an unaligned snapshot. So without backpressure a snapshot contains no
-records in flight, except those of loops. A barrier that is sent after the timeout is *urgent*:
-the tasks that receive it do not align.
+records in flight, except for records in loops. A barrier that is sent after the timeout is
+*urgent*: the tasks that receive it do not align.
 
     state      event                                commands                            next
     IDLE       barrier n on Nil                     copy, overtake (*) or broadcast     LOGGING n
@@ -114,7 +114,7 @@ class UnalignedProtocol(SnapshotProtocol):
                 return []
 
     def validate(self) -> None:
-        """Check all invariants, and raise `ProtocolError` if one does not hold; for tests."""
+        """Check all invariants, and raise `ProtocolError` if one does not hold. Tests call it."""
         if (self.phase is Phase.IDLE) != (self.number is None):
             raise self._error("inconsistent")
         if self.blocked and self.phase is not Phase.ALIGNING:
@@ -211,7 +211,7 @@ class UnalignedProtocol(SnapshotProtocol):
     def _end_log(self) -> list[Command]:
         """Return the command that ends the logs, if no barrier is missing.
 
-        All inputs must have the barrier, and the task must have sent its own.
+        All inputs must have the barrier, and the task must have sent its barrier.
         """
         if not self.sent or len(self.marked) < len(self.inputs):
             return []

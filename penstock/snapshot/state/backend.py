@@ -211,8 +211,8 @@ class KeyedBackend:
     def over_memory_limit(self) -> bool:
         """Whether the memory budget is exceeded. Read it once for each batch of records.
 
-        If so, the task must process no more records. It first drives pending snapshots to their
-        end, and then `evict`.
+        If the budget is exceeded, the task must stop processing records. It first drives the
+        `write` generators of pending snapshots to their end, and then the generator of `evict`.
         """
         return self.memory.check()
 

@@ -1,4 +1,4 @@
-"""Marks that a table holds in place of values, and the codec of keys and values."""
+"""The marks that a table holds in place of values, and the codec of keys and values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StateCodec(Protocol):
         """Encode one value, and return its bytes."""
 
     def encode_values(self, values: list[Any]) -> list[bytes]:
-        """Encode each of `values` on its own, and return the list of their bytes.
+        """Encode each of `values` separately, and return the list of their bytes.
 
         This is faster than one call of `encode_value` for each value.
         """
@@ -60,8 +60,8 @@ class Tombstone:
 class EncodedValue:
     """The encoded bytes of a captured value.
 
-    They replace the value when an operator gets the same object again, since it may change the
-    object in place.
+    The bytes replace the value when an operator looks up the same object again, since the operator
+    may change the object in place.
     """
 
     __slots__ = ("data",)

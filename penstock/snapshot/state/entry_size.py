@@ -17,7 +17,7 @@ _OVERHEAD_BYTES = 200
 # The size of Python objects in memory, as a multiple of their encoded size. The factor is near 1
 # for strings and near 8 for lists of small integers.
 _OBJECT_FACTOR = 3
-# The weight of a new sample in the mean. It makes the mean follow values that grow.
+# The weight of a new sample in the mean. With it, the mean follows the values when they grow.
 _SAMPLE_WEIGHT = 1 / 8
 
 
@@ -57,7 +57,7 @@ class EntrySize:
     def note_encoded(self, values: Sequence[bytes | None]) -> None:
         """Update the mean with the sizes of values that were just encoded.
 
-        None stands for a deleted entry, which is ignored.
+        None means a deleted entry, which is ignored.
         """
         sample = [v for v in values[: self._settings.sample_entries] if v is not None]
         if sample:

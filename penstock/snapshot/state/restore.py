@@ -173,7 +173,7 @@ def _open(folder: Path, shared: SharedMemory, path: Path, handle: KeyedHandle) -
     try:
         return RocksDatabase(folder, shared)
     except Exception as error:
-        # All exceptions are caught, since rocksdict has no exception class of its own.
+        # All exceptions are caught, since rocksdict does not define an exception class.
         recoverability = rocks_recoverability(error)
         if full := no_room_message(error):
             raise StoreError(full, folder, recoverability=recoverability) from error

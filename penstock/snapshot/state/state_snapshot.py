@@ -72,7 +72,7 @@ class SnapshotWriter:
     def write(
         self, snapshot: StateSnapshot, target: Path | None
     ) -> Work[tuple[KeyedHandle, SnapshotBytes] | None]:
-        """Write the oldest pending snapshot; see `StateSnapshot.write`."""
+        """Write the oldest pending snapshot, as `StateSnapshot.write` describes."""
         if not self._pending or self._pending[0] is not snapshot:
             message = f"the state of snapshot {snapshot.number} is written out of order or twice"
             raise ProtocolError(message)

@@ -91,7 +91,7 @@ class LeadTime:
         self._idle = False
 
     def announce(self, seconds: float) -> bool:
-        """Expect a snapshot; return whether there is time for work before it.
+        """Expect a snapshot, and return whether there is time for work before it.
 
         Arguments:
             seconds: the time until the snapshot is due, in seconds.

@@ -32,7 +32,7 @@ class BarrierRelay:
 
     A barrier that overtakes records arrives at the next task of the worker at once. That task
     captures its state and sends the barrier to the task behind it. If each task notified the next
-    one directly, a long job would overflow the stack. If a task handled the barrier in its own next
+    one directly, a long job would overflow the stack. If each task handled the barrier in its next
     step, the barrier would wait for slow functions.
     """
 

@@ -124,7 +124,7 @@ class SnapshotDriver:
         self.notify(BarrierArrived(channel, barrier.number, align))
 
     def barrier_announced(self, channel: Hashable, barrier: Barrier) -> None:
-        """Handle a barrier that was put into a channel; records may still wait before it."""
+        """Handle a barrier that was put into a channel. Records may still wait before it."""
         self._record_barrier(barrier)
         self.events.append(BarrierAnnounced(channel, barrier.number, barrier.urgent))
         if self._in_flight is None:

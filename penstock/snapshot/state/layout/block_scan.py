@@ -54,7 +54,7 @@ class BlockScan:
         self._flushes.clear()
 
     def announce_snapshot(self) -> None:
-        """Make the next scan due at once, because a snapshot is due soon."""
+        """Let the next scan begin at once, because a snapshot is due soon."""
         self._next_scan, self._interval = 0.0, self._settings.scan_seconds
 
     def is_due(self, now: float) -> bool:
@@ -84,7 +84,7 @@ class BlockScan:
     def _scan(self, live: Mapping[Any, Any]) -> Iterator[int | None]:
         value_of, blocks = live.__getitem__, self._blocks
         stride = max(1, blocks.size // self._settings.dense_sample)
-        # The last block is scanned, too, even if it is not full. It changes when keys are added.
+        # The last block is also scanned, even if it is not full. It changes when keys are added.
         for begin in range(0, len(blocks.written), blocks.size):
             end = min(begin + blocks.size, len(blocks.written))
             old = blocks.written[begin:end:stride]

@@ -55,7 +55,7 @@ class DenseBlocks:
         return not self._older_blocks
 
     def add_keys(self, live: Mapping[Any, Any]) -> None:
-        """Add the keys that the table got since the last call.
+        """Add the keys that were added to the table since the last call.
 
         Arguments:
             live: the current entries of the table.

@@ -33,7 +33,7 @@ __all__ = ["DenseLayout"]
 
 # A table stops being dense when less than this share of its entries changed. In the levelled layout
 # a changed entry costs about ten times as much as an unchanged entry costs in a dense block. The
-# share is much lower than the one that begins the layout, since a switch writes the whole table.
+# share is much lower than `_BEGIN_SHARE` of the levelled layout, since a switch writes all entries.
 _END_SHARE = 1 / 12
 
 
@@ -64,7 +64,7 @@ class DenseLayout:
         self._samples: dict[int, list[Any]] = {}
 
     def still_pays(self) -> bool:
-        """Return whether the table stays dense at a barrier."""
+        """Return whether the table should stay dense. The method is called at each barrier."""
         return (
             self.table.only_immutable
             and self.changed_share >= _END_SHARE
@@ -133,7 +133,7 @@ class DenseLayout:
         return self._scan.flush(self.table.dirty, now)
 
     def announce_snapshot(self) -> None:
-        """Make the next scan due at once, because a snapshot is due soon."""
+        """Let the next scan begin at once, because a snapshot is due soon."""
         self._scan.announce_snapshot()
 
 

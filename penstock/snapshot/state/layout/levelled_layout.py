@@ -115,7 +115,7 @@ class CapturedMap:
     Arguments:
         layout: the layout that captured the map.
         entries: the captured map.
-        counts_changes: whether the map holds only changed entries.
+        counts_changes: whether the map contains only changed entries.
     """
 
     def __init__(

@@ -107,4 +107,4 @@ class StateLayout(Protocol):
         """
 
     def announce_snapshot(self) -> None:
-        """Make the next scan for blocks due at once, because a snapshot is due soon."""
+        """Let the next scan for blocks begin at once, because a snapshot is due soon."""

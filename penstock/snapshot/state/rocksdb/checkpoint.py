@@ -15,7 +15,8 @@ For an announced snapshot, the checkpoint is made before the barrier (`begin_ear
 barrier the log of the later writes is added. It is one file, whose name is already durable.
 
 If the snapshot is on another file system, a table file is copied there once. Later snapshots link
-it from the previous snapshot. If the file system has no links, all files are copied each time.
+it from the previous snapshot. If the file system has no links, all files are copied into each
+snapshot.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ class CheckpointFiles:
                 self._forget(early)
             return self._write(database, target)
         except Exception as error:
-            # All exceptions are caught, since rocksdict has no exception class of its own.
+            # All exceptions are caught, since rocksdict does not define an exception class.
             raise StoreError(
                 f"cannot write the checkpoint of a state: {error}",
                 target,

@@ -99,7 +99,7 @@ class RocksDatabase:
         This call does not release the interpreter lock.
 
         Raises:
-            StoreError: if the rows cannot be written. All later writes will fail, too.
+            StoreError: if the rows cannot be written. All later writes will also fail.
         """
         try:
             size = batch.size_in_bytes()
@@ -154,7 +154,7 @@ class RocksDatabase:
         return explained()
 
     def _explain(self, what: str, error: Exception) -> StoreError:
-        # rocksdict has no exception class of its own, so the text of the error is examined.
+        # rocksdict does not define an exception class, so the text of the error is examined.
         return StoreError(
             f"cannot {what} keyed state: {error}",
             self.folder,
