@@ -1,10 +1,10 @@
 """Operator state: state that belongs to a subtask and not to a key.
 
-One `OperatorStateBackend` holds the operator state of one subtask in memory. There are lists, whose
-elements are redistributed when the parallelism changes, and broadcast states, of which every
-subtask has a copy. Other packages implement the state objects of users with them.
+One `OperatorStateBackend` holds the operator state of one subtask in memory. There are two kinds of
+operator state. The elements of lists are redistributed when the parallelism changes. A broadcast
+state has a copy in every subtask. Other packages implement the state objects of users with both.
 
-`backend.py` has the states and their capture, `packing.py` writes and reads them, and
+`backend.py` contains the states and their capture, `packing.py` writes and reads them, and
 `redistribution.py` divides the elements of a snapshot among the subtasks.
 (Flink: `DefaultOperatorStateBackend`, `RoundRobinOperatorStateRepartitioner`.)
 """

@@ -23,7 +23,7 @@ class ListElements:
     """The elements of a list state or of a union list state.
 
     Arguments:
-        values: the elements, which are restored.
+        values: the restored elements.
     """
 
     def __init__(self, values: list[Any]) -> None:
@@ -43,8 +43,8 @@ class BroadcastEntries:
     """The entries of a broadcast state.
 
     Arguments:
-        entries: the entries, which are restored.
-        packed: the encoded entries; None if they must be encoded.
+        entries: the restored entries.
+        packed: the encoded entries, or None if they must be encoded.
     """
 
     def __init__(self, entries: dict[Any, Any], packed: Sequence[bytes] | None) -> None:
@@ -53,18 +53,18 @@ class BroadcastEntries:
 
     @property
     def entries(self) -> dict[Any, Any]:
-        """The entries, for reading only."""
+        """The entries, which the caller must not change."""
         return self._entries
 
     def to_change(self) -> dict[Any, Any]:
-        """Return the entries, which the caller is going to change."""
+        """Return the entries, so that the caller can change them."""
         self._packed = None
         return self._entries
 
     def pack(self, codec: StateCodec) -> Sequence[bytes]:
         """Return the encoded entries as they are now.
 
-        Most snapshots find the entries unchanged, and need not encode them again.
+        If the entries have not changed since the last snapshot, they are not encoded again.
         """
         if self._packed is None:
             self._packed = codec.encode_values(list(self._entries.items()))
@@ -82,7 +82,7 @@ class OperatorStateBackend:
     def __init__(self, name: str, codec: StateCodec) -> None:
         self._name = name
         self._codec = codec
-        #: The states of the snapshot that the function has not asked for yet. Snapshots keep them.
+        #: The restored states that the function has not requested yet. Snapshots contain them.
         self._restored: dict[str, PackedState] = {}
         self._modes: dict[str, StateMode] = {}
         self._states: dict[str, ListElements | BroadcastEntries] = {}
@@ -94,7 +94,7 @@ class OperatorStateBackend:
 
     @property
     def modes(self) -> dict[str, StateMode]:
-        """The names of all states with their modes, restored states first."""
+        """The mode of each state, keyed by the name of the state. Restored states come first."""
         return dict(self._modes)
 
     def list_state(self, name: str, mode: StateMode) -> ListElements:

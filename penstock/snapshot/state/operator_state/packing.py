@@ -62,7 +62,7 @@ class OperatorStateSnapshot:
         Arguments:
             path: the file to create if the state is too large for its handle. The folder must
                 exist. The caller makes the name of the file durable.
-            inline_threshold: the size of the largest state that is put into the handle, in bytes.
+            inline_threshold: the largest size of a state that is stored in the handle, in bytes.
 
         Raises:
             StoreError: if the file cannot be written.
@@ -94,7 +94,7 @@ class OperatorStateSnapshot:
 
 
 def read_operator_state(handle: OperatorStateHandle, folder: Path) -> list[PackedState]:
-    """Return the states of a handle.
+    """Return the operator states that a handle refers to.
 
     Arguments:
         handle: the handle of the operator state of one subtask.

@@ -1,6 +1,6 @@
 """Divide the operator state of a snapshot among the subtasks of a restored job.
 
-The rules are those of Flink's `RoundRobinOperatorStateRepartitioner`.
+The rules are the same as in Flink's `RoundRobinOperatorStateRepartitioner`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ def redistribute(
     """Return the operator state that one subtask restores.
 
     * Each subtask gets all elements of a union list.
-    * If the parallelism has not changed, a subtask gets its own lists and broadcast states.
-    * Otherwise all elements of a list, in the order of the subtasks, are divided into runs of equal
-      length. The first subtasks get one element more if the number does not divide evenly.
-    * Otherwise subtask i gets the broadcast states of subtask i modulo the old parallelism.
+    * If the parallelism has not changed, a subtask gets the lists and broadcast states that it had.
+    * If it has changed, all elements of a list, in the order of the subtasks, are divided into runs
+      of equal length. The first runs have one element more if the number does not divide evenly.
+    * If it has changed, subtask i gets the broadcast states of subtask i modulo the old
+      parallelism.
 
     Arguments:
-        before: the states of each old subtask that had any.
+        before: the states of each old subtask that had states, keyed by the index of the subtask.
         subtask: the index of the new subtask.
         old: the parallelism of the operator in the snapshot.
         new: the parallelism of the operator now.
@@ -52,7 +53,8 @@ def _share(
         if state.name == name
     }
     if mode is StateMode.BROADCAST:
-        # A subtask that had not opened its state yet has no entries. Then another one's are taken.
+        # A subtask that had not opened its state yet has no entries. In that case, the entries of
+        # another subtask are used.
         holders = list(lists)
         own = subtask % old
         return lists[own] if own in lists else lists[holders[subtask % len(holders)]]
