@@ -79,7 +79,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
         Arguments:
             collection: the elements. The collection is read once, during this call.
-            type_info: ignored; accepted for compatibility with PyFlink programs.
+            type_info: an argument of PyFlink, which Penstock ignores.
         """
         del type_info
         from penstock.connectors import CollectionSource

@@ -98,7 +98,7 @@ class SinkWriter(ABC):
         """Make buffered output visible. The engine calls this method when the task is idle."""
 
     def close(self) -> None:
-        """Release resources, and discard staged output for which `prepare` was not called."""
+        """Release all resources, and discard staged output for which `prepare` was not called."""
 
 
 class Committer(ABC):

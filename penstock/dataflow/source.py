@@ -119,7 +119,10 @@ class SourceReader(ABC):
         """Read at most `max_records` records of the split that was opened last."""
 
     def close(self) -> None:
-        """Release resources. Another thread may call this while `read` is blocked."""
+        """Release the resources of the reader.
+
+        Another thread may call this method while `read` is blocked.
+        """
 
 
 class SplitEnumerator(ABC):
@@ -162,7 +165,7 @@ class SplitEnumerator(ABC):
         """
 
     def close(self) -> None:
-        """Release resources."""
+        """Release the resources of the enumerator."""
 
 
 class Source(ABC):

@@ -18,7 +18,7 @@ class StateDescriptor:
     Arguments:
         name: the name of the state, unique within the function. A resumed job finds the state by
             this name, even if the program has changed.
-        type_info: ignored; accepted for compatibility with PyFlink programs.
+        type_info: an argument of PyFlink, which Penstock ignores.
 
     Raises:
         TypeError: if the name is not a non-empty string.

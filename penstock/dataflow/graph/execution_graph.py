@@ -30,7 +30,7 @@ class OperatorInfo:
     The runtime finds the function of the operator by its `id` in the job's code.
 
     Arguments:
-        id, uid, name, kind, parallelism: as in `Operator`, with all defaults filled in.
+        id, uid, name, kind, parallelism: the same as in `Operator`, with all defaults filled in.
         has_end_input: whether the class of the operator's function defines `end_input`.
     """
 

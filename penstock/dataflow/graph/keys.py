@@ -16,9 +16,9 @@ have the same letter:
     l  timedelta                      u  UUID
     e  plain enum member              (  tuple and named tuple: each item with its length
 
-A numpy number has the canonical bytes of the Python number that it is equal to. The same holds for
-an object of a subclass that does not change the equality of its base class. State stores the plain
-value instead of such a key (`plain_keys`).
+A numpy number has the canonical bytes of the Python number that it is equal to. The same is true
+for an object of a subclass that does not change the equality of its base class. State stores the
+plain value instead of such a key (`plain_keys`).
 
 A key cannot be decoded from its canonical bytes, so state also stores the encoded key. Canonical
 bytes are part of the snapshot format: if they change, existing snapshots become unreadable.
@@ -200,8 +200,8 @@ def _of_datetime(key: datetime) -> bytes:
         return b"w%d" % local
     offset = _offset(key, zone)
     if offset != key.replace(fold=not key.fold).utcoffset():
-        # The zone skips or repeats this hour. By PEP 495, such a time is equal to no time in
-        # another zone. Within its zone, the fold is ignored. The bytes name the zone by its key.
+        # The zone skips or repeats this hour. By PEP 495, such a time is not equal to any time
+        # in another zone. Within its zone, the fold is ignored. The bytes name the zone by its key.
         name = getattr(zone, "key", None)
         if name is None:
             raise KeyRefusedError(f"the zone of {key!r} has no key; use ZoneInfo(<name>)")

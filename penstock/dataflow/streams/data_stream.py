@@ -118,7 +118,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         Arguments:
             key_selector: a function that returns the key of a record. `docs/types.md` lists the
                 allowed types of keys.
-            key_type: ignored.
+            key_type: an argument of PyFlink, which Penstock ignores.
 
         Raises:
             GraphError: if `key_selector` is not a function. The position or name of a field is not
@@ -158,8 +158,8 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         The loop ends when this stream has ended and no record is left in the loop.
 
         Arguments:
-            max_wait_time_millis: ignored. In Flink, a loop ends when it has received no record
-                for this time.
+            max_wait_time_millis: an argument of PyFlink, which Penstock ignores. In Flink, a loop
+                ends when it has received no record for this time.
         """
         del max_wait_time_millis
         return IterativeStream(self, self._environment._add_iteration())
@@ -267,7 +267,7 @@ class KeyedStream(DataStream):
     result for each record.
 
     Arguments:
-        environment, outputs: as for `OperatorSettings`.
+        environment, outputs: the same as for `OperatorSettings`.
         selector: the function that returns the key of a record.
     """
 

@@ -151,7 +151,7 @@ def sentence_of(event: dict[str, Any]) -> str:
 
 
 def details_of(event: dict[str, Any]) -> str:
-    """Return the details of a failure that are not in its sentence.
+    """Return the details of a failure that its one-line text does not contain.
 
     The details are the traceback, or else all lines of the message after the first one.
     """

@@ -98,7 +98,7 @@ class _Search:
         for cell in function.__closure__ or ():
             try:
                 self.visit(cell.cell_contents, depth + 1)
-            except ValueError:  # the captured variable has no value
+            except ValueError:  # The captured variable has no value.
                 continue
         for annotation in function.__annotations__.values():
             self.visit(annotation, depth + 1)

@@ -91,7 +91,7 @@ class BatchLog:
         yield from self._batches
 
     def release(self) -> None:
-        """Free the batches."""
+        """Free the memory of the batches."""
         self._batches = []
 
 

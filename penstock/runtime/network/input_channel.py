@@ -47,7 +47,7 @@ class InputChannel:
 
     Arguments:
         id: the identity of the channel.
-        listener: receives the events of the channel.
+        listener: the object that receives the events of the channel.
         capacity: the maximum number of batches in flight, which includes the queued batches.
         clock: a function that returns the time in seconds; used to measure how long the channel is
             blocked.

@@ -49,7 +49,7 @@ class StreamPartitioner(ABC):
         self.iterator: Any = None
 
     def name_user_code(self, place: str | None) -> None:
-        """Set the name of the partitioner's user code in errors."""
+        """Set the name of the partitioner's user code that errors show."""
         self.place = place
 
     @abstractmethod

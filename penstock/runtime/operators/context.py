@@ -102,7 +102,7 @@ class _TableValueState(ValueState):
 
     def value(self) -> Any:
         value = self._table.dirty.get(self._context.key)
-        if value is None:  # the key has no changed entry, because tables never store None
+        if value is None:  # The key has no changed entry, because tables never store None.
             value = self._table.lookup(self._context.key)
             return None if value is MISSING else value
         return None if value is TOMBSTONE else value

@@ -95,7 +95,7 @@ def emit_records(
     for record in iterator:
         made: Any = function(record, *arguments)
         if made is None and arguments:
-            continue  # a process function may return None instead of an iterable
+            continue  # A process function may return None instead of an iterable.
         if type(made) is list:
             emitted = None
             try:

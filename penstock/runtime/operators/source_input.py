@@ -81,8 +81,8 @@ class SourceInput(ABC):
 
         Arguments:
             offload: a function that runs a blocking read in a thread.
-            wait: a function that waits until a condition holds; it is checked when the task is
-                woken.
+            wait: a function that waits until a condition holds. It checks the condition when the
+                task is woken.
         """
 
     @abstractmethod

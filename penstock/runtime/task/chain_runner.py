@@ -22,7 +22,8 @@ class ChainRunner:
     Arguments:
         root: the node of the first operator of the chain.
         codec: the codec, which decodes batches, and copies records that have several consumers.
-        end_of_input: is notified if an end-of-input hook emits records into the task's own loop.
+        end_of_input: the tracker that is notified if an end-of-input hook emits records into the
+            task's own loop.
     """
 
     def __init__(self, root: ChainNode, codec: Codec, end_of_input: EndOfInputTracker) -> None:

@@ -88,11 +88,11 @@ class AlignedProtocol(SnapshotProtocol):
             return []
         if channel is None:
             return [*commands, *self._take_snapshot(number)]
-        self.phase, self.number = Phase.ALIGNING, number  # lines 7-9 of ABS Algorithm 1
+        self.phase, self.number = Phase.ALIGNING, number  # These are lines 7-9 of ABS Algorithm 1.
         self.blocked[channel] = None
         if len(self.blocked) < len(self.inputs):
             return [*commands, BlockChannel(channel)]
-        return [*commands, *self._take_snapshot(number)]  # line 10 of ABS Algorithm 1
+        return [*commands, *self._take_snapshot(number)]  # This is line 10 of ABS Algorithm 1.
 
     def _take_snapshot(self, number: int) -> list[Command]:
         # The channel on which the barrier arrived last was never blocked, so only the other

@@ -135,14 +135,15 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         if commands is None:
             return []
         self.phase, self.number = Phase.ALIGNING, number
-        self.marked[channel] = None  # line 9 of ABS Algorithm 2
+        self.marked[channel] = None  # This is line 9 of ABS Algorithm 2.
         if self._is_aligned():
             return [*commands, *self._take_snapshot(number)]
-        self.blocked[channel] = None  # lines 11-12 of ABS Algorithm 2, also for back-edges
+        # These are lines 11-12 of ABS Algorithm 2, and here also apply to back-edges.
+        self.blocked[channel] = None
         return [*commands, BlockChannel(channel)]
 
     def _is_aligned(self) -> bool:
-        return self.regular <= self.marked.keys()  # line 13 of ABS Algorithm 2
+        return self.regular <= self.marked.keys()  # This is line 13 of ABS Algorithm 2.
 
     def _take_snapshot(self, number: int) -> list[Command]:
         # A back-edge whose barrier was already taken is blocked, and needs no log. The channel
@@ -167,16 +168,16 @@ class AlignedCyclicProtocol(SnapshotProtocol):
             return self._give_up()
         if channel in self.marked:
             raise self._error(f"{event} for the second time")
-        self.marked[channel] = None  # line 9 of ABS Algorithm 2
+        self.marked[channel] = None  # This is line 9 of ABS Algorithm 2.
         return self._end_log()
 
     def _end_log(self) -> list[Command]:
         """Return the command that ends the logs if all inputs have the barrier, else no command."""
-        if len(self.marked) < len(self.inputs):  # line 19 of ABS Algorithm 2
+        if len(self.marked) < len(self.inputs):  # This is line 19 of ABS Algorithm 2.
             return []
         number = self.settled
         self._reset()
-        return [EndLog(number)]  # lines 20-22 of ABS Algorithm 2
+        return [EndLog(number)]  # These are lines 20-22 of ABS Algorithm 2.
 
     def _give_up(self) -> list[Command]:
         number, phase, blocked = self.number, self.phase, tuple(self.blocked)

@@ -197,7 +197,7 @@ class KeyedBackend:
 
     @property
     def wants_checksums(self) -> bool:
-        """Whether there may be a table file for `compute_checksum`."""
+        """Whether there may be a table file whose checksum is not computed yet."""
         return not self._snapshots.is_busy() and self.storage.wants_checksums
 
     def compute_checksum(self) -> Work[bool]:

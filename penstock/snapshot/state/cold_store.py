@@ -22,7 +22,7 @@ class ColdStore(ABC):
 
     #: Whether a RocksDB database is open. It then holds all clean entries.
     is_open = True
-    #: Whether single entries can be read from the store, so that clean entries may be evicted.
+    #: Whether individual entries can be read from the store, so that clean entries may be evicted.
     is_readable = False
 
     @property

@@ -188,8 +188,10 @@ class StateSnapshot:
             The handle and the numbers of new and linked bytes, or None if the snapshot is aborted.
 
         Raises:
-            ProtocolError: if an older snapshot is not written yet, or this one is written already.
-            StoreError, OSError: if the files cannot be written. If `over` is true then, the backend
-                can still be used. Otherwise RocksDB has failed, and no more writes are possible.
+            ProtocolError: if an older snapshot is not written yet, or this snapshot is already
+                written.
+            StoreError, OSError: if the files cannot be written. If `over` is true afterwards, the
+                backend can still be used. Otherwise RocksDB has failed, and no more writes are
+                possible.
         """
         return self._writer.write(self, target)

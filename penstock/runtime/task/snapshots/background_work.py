@@ -45,8 +45,9 @@ async def drive(
     """Run a generator of slices, and return its result.
 
     Arguments:
-        steps: yields None after a slice, so that other coroutines run. It can also yield a blocking
-            function, and then receives the result or the exception of that function.
+        steps: the generator. It yields None after a slice, so that other coroutines run. It can
+            also yield a blocking function, and then receives the result or the exception of that
+            function.
         offload: a function that runs a blocking function off the event loop.
         pause: a function that lets other coroutines run.
     """
@@ -102,7 +103,7 @@ class LeadTime:
         return True
 
     def set_idle(self, idle: bool) -> None:
-        """Set whether the task has nothing else to do."""
+        """Record whether the task is idle."""
         self._idle = idle
 
     def is_open(self) -> bool:
@@ -134,7 +135,7 @@ class BackgroundWork(ABC):
 
     @abstractmethod
     async def run(self, offload: Offload, pause: Pause) -> None:
-        """Do this work, or a part of it.
+        """Do the work of this kind, or a part of it.
 
         Arguments:
             offload: a function that runs a blocking call off the event loop.

@@ -22,7 +22,7 @@ from penstock.runtime.system.signal import Signal
 
 __all__ = ["BarrierPriority", "PrioritizedTask"]
 
-#: Source tasks begin to yield to other tasks this many seconds before a barrier is due.
+#: The time before a barrier is due at which source tasks begin to yield, in seconds.
 #: `DRAIN_SHARE` limits this time to a share of the time from the announcement to the barrier.
 DRAIN_SECONDS, DRAIN_SHARE = 0.02, 4 / 5
 #: The maximum time for which tasks yield because of one snapshot, in seconds.

@@ -43,10 +43,11 @@ class CheckpointWriter:
         lineage: the id of the lineage to which the run's snapshots belong.
         attempt: the number of the execution attempt.
         backends: the keyed state of the task's operators, keyed by the uids of the operators.
-        responder: reports to the JobManager whether a snapshot was written.
+        responder: the object that reports to the JobManager whether a snapshot was written.
         paths: the paths of the files of snapshots.
         clock: a function that returns the time in seconds.
-        write_scheduler: shared by all writers of the worker; None if there is no other writer.
+        write_scheduler: the scheduler that all writers of the worker share; None if there is no
+            other writer.
         inline_threshold: the maximum size of a log that is stored in the manifest, in bytes.
     """
 
@@ -103,7 +104,7 @@ class CheckpointWriter:
                 backend.announce_snapshot(number, seconds, self._writer.folder(number, uid))
 
     def set_idle(self, idle: bool) -> None:
-        """Set whether the task has nothing else to do."""
+        """Record whether the task is idle, so that there is time for background work."""
         self._lead_time.set_idle(idle)
 
     def add(self, snapshot: TaskSnapshot) -> None:

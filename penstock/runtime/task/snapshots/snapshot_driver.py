@@ -51,11 +51,12 @@ class SnapshotDriver:
         protocol: the snapshot protocol of the task.
         gate: the task's input gate.
         outputs: the task's output channels.
-        writer: makes captured state durable.
+        writer: the checkpoint writer, which makes captured state durable.
         capture: captures the task's state.
-        end_of_input: shows whether end-of-input hooks are running. Meanwhile no state is captured.
+        end_of_input: the tracker that runs end-of-input hooks. Meanwhile no state is captured.
         clock: a function that returns the time in seconds.
-        in_flight: logs the records that barriers overtake; None if barriers overtake no records.
+        in_flight: the recorder of records that barriers overtake; None if barriers overtake no
+            records.
     """
 
     def __init__(

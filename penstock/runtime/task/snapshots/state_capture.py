@@ -24,13 +24,13 @@ class StateCapture:
     and the checkpoint writer writes the captured state.
 
     Arguments:
-        chain: contains the operators. Sinks among them may have staged output.
+        chain: the operators. Sinks among them may have staged output.
         backends: the keyed state of the operators, keyed by their uids.
         gate: the input gate.
         source_input: the source's splits; None if the chain begins with no source.
-        end_of_input: contains the number of rounds of end-of-input hooks that have run.
-        slices: contains the current batch.
-        in_flight: logs the current batch; None if no barrier overtakes records.
+        end_of_input: the tracker that counts the rounds of end-of-input hooks.
+        slices: the slice runner, which has the current batch.
+        in_flight: the recorder that logs the current batch; None if no barrier overtakes records.
         keep_state: whether snapshots contain state. If not, they only commit output.
     """
 

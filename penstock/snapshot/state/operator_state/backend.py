@@ -30,7 +30,7 @@ class ListElements:
         self.values = values
 
     def replace(self, values: Iterable[Any]) -> None:
-        """Replace all elements."""
+        """Replace all elements by `values`."""
         self.values = list(values)
 
     def pack(self, codec: StateCodec) -> Sequence[bytes]:

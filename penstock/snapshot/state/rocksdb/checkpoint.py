@@ -93,7 +93,7 @@ class _KnownFile:
 
 @dataclass(frozen=True)
 class _EarlyCheckpoint:
-    """A checkpoint that was made before the barrier, and still lacks its log.
+    """A checkpoint that was made before the barrier, and does not contain its log yet.
 
     Arguments:
         target: the folder of the checkpoint.

@@ -36,10 +36,10 @@ __all__ = [
 
 # The format of the log on disk: the size of its blocks, and the header and types of its fragments.
 _BLOCK_BYTES = 32 * 1024
-_HEADER = struct.Struct("<IHB")  # fields: masked CRC-32C of type and payload; length; type
+_HEADER = struct.Struct("<IHB")  # The masked CRC-32C of type and payload, the length, the type.
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MASK_DELTA = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78  # the Castagnoli polynomial of CRC-32C, with its bits reversed
+_POLYNOMIAL = 0x82F63B78  # The Castagnoli polynomial of CRC-32C, with its bits reversed.
 
 # The format of an edit on disk: the tags of the fields that are read, and the parts of each field
 # that is skipped.
@@ -237,7 +237,7 @@ class _Fields:
         return self._position < len(self._data)
 
     def number(self) -> int:
-        """Read a varint: each byte has seven bits of the number, the lowest bits first."""
+        """Read a varint: each byte contains seven bits of the number, the lowest bits first."""
         value = shift = 0
         while True:
             byte = self._data[self._position]
@@ -256,7 +256,7 @@ class _Fields:
         """Read the description of a new file, and return the file's number and size in bytes."""
         self.number()  # Skip the level of the file.
         number, size = self.number(), self.number()
-        for part in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # the ranges of keys and sequence numbers
+        for part in (_BYTES, _BYTES, _NUMBER, _NUMBER):  # Skip the ranges of keys and numbers.
             self.skip(part)
         while (tag := self.number()) != _END_OF_FILE:
             if tag & _ESSENTIAL or tag == _OLDEST_BLOB:
