@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     )
     from penstock.dataflow.graph.keys import KeyRefusedError
     from penstock.dataflow.graph.type_info import Types
+    from penstock.dataflow.output_tag import OutputTag
     from penstock.dataflow.program import JobExecutionResult
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
     from penstock.dataflow.streams import DataStream, FeedbackStream, IterativeStream, KeyedStream
@@ -80,6 +81,7 @@ _WHERE = {
         "Partitioner ProcessFunction ReduceFunction SinkFunction"
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
+    "penstock.dataflow.output_tag": "OutputTag",
     "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
     "penstock.dataflow.streams.operator_settings": "DataStreamSink",
     "penstock.dataflow.program": "JobExecutionResult",
@@ -117,6 +119,7 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
+    "OutputTag",
     "Partitioner",
     "PenstockError",
     "PrintSink",

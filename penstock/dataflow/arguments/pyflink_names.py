@@ -30,7 +30,6 @@ _TWO_INPUTS = (
     "Penstock has no operators with two inputs yet: map both streams to tagged records, take their "
     "union, and tell them apart in one KeyedProcessFunction"
 )
-_SIDE_OUTPUT = "Penstock has no side outputs yet: emit tagged records, and filter the stream twice"
 _WHOLE_JOB = "is set for the whole job, by StreamExecutionEnvironment"
 _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its folder or packages"
 
@@ -40,7 +39,6 @@ STREAM: Mapping[str, str] = {
     **dict.fromkeys(("connect", "join", "co_group"), _TWO_INPUTS),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
     "assign_timestamps_and_watermarks": _EVENT_TIME,
-    "get_side_output": _SIDE_OUTPUT,
     "project": "use map: map(lambda record: (record[0], record[2]))",
     "cache": "Penstock caches no streams: write the records to a sink, and read them from there",
     "force_non_parallel": "use set_parallelism(1)",

@@ -88,10 +88,14 @@ def compile_graph(
                 infos[connection.target].uid,
                 connection.input,
                 partitioning,
+                tag=connection.tag,
             )
         )
     links, loops = _find_loops([infos[head] for head in heads], links, fed_back)
-    chains = tuple(_chain(index, head, infos, before, links) for index, head in enumerate(heads))
+    tags = {connection.target: connection.tag for connection in connections}
+    chains = tuple(
+        _chain(index, head, infos, before, links, tags) for index, head in enumerate(heads)
+    )
     compiled = ExecutionGraph(
         chains,
         tuple(links),
@@ -237,13 +241,21 @@ def _find_loops(
 
 
 def _chain(
-    id: int, head: int, infos: dict[int, OperatorInfo], before: dict[int, int], links: list[Link]
+    id: int,
+    head: int,
+    infos: dict[int, OperatorInfo],
+    before: dict[int, int],
+    links: list[Link],
+    tags: dict[int, str | None],
 ) -> Chain:
     def node(operator: int) -> ChainedOperator:
         info = infos[operator]
         children = [node(other) for other, producer in before.items() if producer == operator]
         return ChainedOperator(
-            info, tuple(children), tuple(link.id for link in links if link.producer == info.uid)
+            info,
+            tuple(children),
+            tuple(link.id for link in links if link.producer == info.uid),
+            tags[operator] if operator in before else None,
         )
 
     root = node(head)
@@ -266,6 +278,7 @@ def _fingerprint(graph: ExecutionGraph) -> str:
         sorted((info.uid, info.kind.value) for info in graph.operators),
         sorted(
             (link.producer, link.consumer, link.input, link.partitioning.value)
+            + (() if link.tag is None else (link.tag,))
             for link in graph.links
         ),
         graph.max_parallelism,

@@ -50,11 +50,14 @@ class ChainedOperator:
         operator: the description of the operator.
         children: the operators that are chained to it.
         links: the ids of its outgoing links to other chains.
+        tag: the id of the side output that it reads from the operator before it; None if it reads
+            the main output, or if it is the first of the chain.
     """
 
     operator: OperatorInfo
     children: tuple[ChainedOperator, ...] = ()
     links: tuple[int, ...] = ()
+    tag: str | None = None
 
     def walk(self) -> Iterator[ChainedOperator]:
         """Yield this operator and all operators chained to it, each after its producer."""
@@ -77,6 +80,7 @@ class Link:
         partitioning: the partitioning, which chooses the target subtask of each record.
         is_back_edge: whether the link is a back-edge. Snapshots contain the records in flight on
             back-edges.
+        tag: the id of the producer's side output; None for its main output.
     """
 
     id: int
@@ -88,6 +92,7 @@ class Link:
     input: int
     partitioning: Partitioning
     is_back_edge: bool = False
+    tag: str | None = None
 
 
 @dataclass(frozen=True, order=True)

@@ -42,6 +42,9 @@ class OperatorKind(Enum):
     KEYED_REDUCE = "keyed_reduce"
     KEYED_COUNT = "keyed_count"
     KEYED_PROCESS = "keyed_process"
+    KEYED_MAP = "keyed_map"
+    KEYED_FLAT_MAP = "keyed_flat_map"
+    KEYED_FILTER = "keyed_filter"
     SINK = "sink"
     FEEDBACK = "feedback"
 
@@ -49,6 +52,25 @@ class OperatorKind(Enum):
     def keyed(self) -> bool:
         """Whether operators of this kind have keyed state."""
         return self.value.startswith("keyed_")
+
+    @property
+    def has_side_outputs(self) -> bool:
+        """Whether functions of this kind may emit records to side outputs."""
+        return self in _WITH_SIDE_OUTPUTS
+
+    @property
+    def signature(self) -> str:
+        """The name of the kind in derived uids."""
+        return _SIGNATURES.get(self, self.value)
+
+
+_WITH_SIDE_OUTPUTS = frozenset({OperatorKind.PROCESS, OperatorKind.KEYED_PROCESS})
+#: Operators of these kinds were without state before, and keep the uids that they had then.
+_SIGNATURES = {
+    OperatorKind.KEYED_MAP: OperatorKind.MAP.value,
+    OperatorKind.KEYED_FLAT_MAP: OperatorKind.FLAT_MAP.value,
+    OperatorKind.KEYED_FILTER: OperatorKind.FILTER.value,
+}
 
 
 class Partitioning(Enum):
@@ -92,6 +114,7 @@ class Operator:
         chaining: the operators to which it may be chained.
         key_selector: the function that returns the key of a record. Only keyed operators have one.
         non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
+        side_outputs: the ids of the tags whose records the program reads.
     """
 
     id: int
@@ -103,6 +126,12 @@ class Operator:
     chaining: Chaining = Chaining.ALWAYS
     key_selector: Any = None
     non_parallel_reason: str | None = None
+    side_outputs: tuple[str, ...] = ()
+
+    def declare_side_output(self, tag: str) -> None:
+        """Note that the program reads the side output with this tag."""
+        if tag not in self.side_outputs:
+            self.side_outputs += (tag,)
 
 
 @dataclass
@@ -116,6 +145,7 @@ class Edge:
             parallelism, else REBALANCE.
         selector: the function that returns the key of a record. It is used for HASH and CUSTOM.
         partitioner: the user's function that chooses a subtask. It is used for CUSTOM.
+        tag: the id of the source's side output; None for its main output.
     """
 
     source: int
@@ -124,6 +154,7 @@ class Edge:
     partitioning: Partitioning | None
     selector: Any = None
     partitioner: Any = None
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,13 +163,14 @@ class OperatorOutput:
 
     Arguments:
         operator: the operator that produces the records.
-        partitioning, selector, partitioner: the values for these edges, as in `Edge`.
+        partitioning, selector, partitioner, tag: the values for these edges, as in `Edge`.
     """
 
     operator: Operator
     partitioning: Partitioning | None = None
     selector: Any = None
     partitioner: Any = None
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +185,7 @@ class Connection:
         input: the index of the target's input.
         partitioning: the partitioning, as in `Edge`.
         feedback: whether the path passes through a feedback.
+        tag: the id of the source's side output; None for its main output.
     """
 
     edge: int
@@ -161,6 +194,7 @@ class Connection:
     input: int
     partitioning: Partitioning | None
     feedback: bool
+    tag: str | None = None
 
 
 @dataclass
@@ -198,6 +232,7 @@ class JobGraph:
                 output.partitioning,
                 output.selector,
                 output.partitioner,
+                output.tag,
             )
             for output in outputs
         ]
@@ -264,11 +299,13 @@ class JobGraph:
         for operator in self.running:
             if operator.uid is not None:
                 continue
-            signature = [operator.kind.value, operator.name, _function_name(operator.function)]
+            signature = [operator.kind.signature, operator.name, _function_name(operator.function)]
             edges = self.inputs_of(operator.id)
             regular = [edge for edge in edges if edge.source not in names]
             for edge in regular or edges:
                 signature += [str(edge.input), uids.get(edge.source) or names[edge.source]]
+                if edge.tag is not None:
+                    signature.append(f"side output {edge.tag}")
             digest = hashlib.blake2b(repr(signature).encode(), digest_size=6).hexdigest()
             count = seen[digest] = seen.get(digest, 0) + 1
             uids[operator.id] = digest if count == 1 else f"{digest}-{count}"
@@ -293,14 +330,14 @@ class JobGraph:
         for feedback in feedbacks.values():
             self._check_feedback(feedback, closing[feedback.id])
 
-        def producers(edge: int, passed: tuple[int, ...] = ()) -> Iterator[tuple[int, int]]:
+        def producers(edge: int, passed: tuple[int, ...] = ()) -> Iterator[tuple[Edge, int]]:
             """Yield a pair for each operator that produces records of an edge.
 
-            A pair is (id of the operator, index of the edge whose partitioning is used).
+            A pair is (edge that leaves the operator, index of the edge whose partitioning is used).
             """
             source = self.edges[edge].source
             if source not in feedbacks:
-                yield source, edge
+                yield self.edges[edge], edge
                 return
             if source in passed:
                 loop = passed[passed.index(source) :]
@@ -310,19 +347,25 @@ class JobGraph:
                     f"that an operator makes of it, not with itself"
                 )
             for before in closing[source]:
-                for operator, decides in producers(before, (*passed, source)):
-                    yield operator, decides if self.edges[edge].partitioning is None else edge
+                for leaving, decides in producers(before, (*passed, source)):
+                    yield leaving, decides if self.edges[edge].partitioning is None else edge
 
         found = []
         for index, edge in enumerate(self.edges):
             # `producers` is also called for edges that close a feedback, because it raises an error
             # for loops without an operator.
-            for source, decides in producers(index):
+            for leaving, decides in producers(index):
                 if edge.target not in feedbacks:
-                    partitioning = self.edges[decides].partitioning
-                    through = edge.source in feedbacks
                     found.append(
-                        Connection(decides, source, edge.target, edge.input, partitioning, through)
+                        Connection(
+                            decides,
+                            leaving.source,
+                            edge.target,
+                            edge.input,
+                            self.edges[decides].partitioning,
+                            edge.source in feedbacks,
+                            leaving.tag,
+                        )
                     )
         return found
 

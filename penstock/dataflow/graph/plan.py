@@ -35,7 +35,8 @@ def _text(graph: ExecutionGraph) -> str:
         for link in graph.links:
             if link.source == chain.id:
                 arrow = "⇠ back-edge" if link.is_back_edge else "→"
-                lines.append(f"      {link.partitioning.value} {arrow} [{link.target}]")
+                tag = "" if link.tag is None else f"side output {link.tag!r}: "
+                lines.append(f"      {tag}{link.partitioning.value} {arrow} [{link.target}]")
     for number, loop in enumerate(graph.loops):
         lines.append(f"loop {number}: " + " ".join(f"[{chain}]" for chain in loop))
     return "\n".join(lines)

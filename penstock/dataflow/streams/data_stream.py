@@ -37,11 +37,13 @@ from penstock.dataflow.graph.job_graph import (
     OperatorOutput,
     Partitioning,
 )
+from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.streams.feedback import Feedback, names_of
 from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
+from penstock.dataflow.streams.side_output import side_output_of
 from penstock.dataflow.streams.stream_partitioning import StreamPartitioning
 
 __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
@@ -107,6 +109,14 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
                 f"process on a stream without keys takes a ProcessFunction, not {func!r}"
             )
         return self._transform(OperatorKind.PROCESS, "Process", func)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """Return the stream of the records that the operator emits with `output_tag`.
+
+        Raises:
+            GraphError: if `output_tag` is no `OutputTag`, or the operator has no side outputs.
+        """
+        return DataStream(self._environment, [side_output_of(self._outputs, output_tag)])
 
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
@@ -412,7 +422,7 @@ class IterativeStream(DataStream):
         outputs = _outputs_for(self._feedback, self, feedback_stream)
         self._feedback.require_downstream(outputs)
         self._feedback.close(
-            replace(self._initial, operator=output.operator)
+            replace(self._initial, operator=output.operator, tag=output.tag)
             if output.partitioning is None
             else output
             for output in outputs

@@ -89,6 +89,11 @@ class OperatorSettings:
                 f"key_by or another change of partitioning"
             )
         operator = self._outputs[0].operator
+        if self._outputs[0].tag is not None:
+            raise GraphError(
+                f"{setting} is for an operator, and this stream is a side output of "
+                f"{operator.name!r}: call it before get_side_output(...)"
+            )
         if operator.kind is OperatorKind.FEEDBACK:
             raise GraphError(
                 f"{setting} is for an operator, and feedback {operator.name!r} is none: call it "

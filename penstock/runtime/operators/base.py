@@ -21,6 +21,7 @@ from typing import Any
 from penstock.dataflow.functions import Function, has_end_input
 from penstock.runtime import codegen
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.side_outputs import SideOutputs, mentions_output_tag
 from penstock.runtime.serialization.record_batch import WIDEST, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import current_index, raised_by_engine
@@ -48,6 +49,8 @@ class RunningOperator(ABC):
         self.function = function
         self.context = context
         self.iterator: Any = None
+        #: The records for side outputs. The chain runner takes them after each call.
+        self.side_outputs = SideOutputs(context.name, context.side_outputs)
         #: The number of records that the operator received. The chain runner updates both counters
         #: directly, since a call for each update would cost 5 % of the time of a batch.
         self.records_in = 0
@@ -68,6 +71,10 @@ class RunningOperator(ABC):
         """
         self.iterator = iterator
 
+    def emits_tagged(self) -> bool:
+        """Return whether the user's function may emit records to side outputs."""
+        return bool(self.side_outputs.declared) or mentions_output_tag(self.function)
+
     def open(self) -> None:
         """Call `open` of the user's function object. A plain callable has no such method."""
         if isinstance(self.function, Function):
@@ -83,15 +90,20 @@ class RunningOperator(ABC):
         """Process a batch, and return the records that the operator emits for it."""
 
     def end_input(self) -> Iterator[list[Any]]:
-        """Run the user's end-of-input hook, and yield its records in batches."""
+        """Run the user's end-of-input hook, and yield its records in batches.
+
+        A batch may be empty, if the hook has emitted records to side outputs only.
+        """
         if not has_end_input(self.function):
             return
         self.in_end_of_input_hook = True
         operator_at_work.set(self.context)
         for records in self._end_input():
-            if records:
+            if records or self.side_outputs:
                 yield records
                 operator_at_work.set(self.context)
+        if self.side_outputs:
+            yield []
         self.in_end_of_input_hook = False
 
     def hint(self, error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
@@ -24,6 +25,7 @@ class OperatorContext(RuntimeContext):
         attempt: the number of earlier execution attempts of the job.
         codec: the codec, which copies and encodes records.
         backend: the operator's keyed state; None if it has none.
+        side_outputs: the ids of the tags whose records the program reads.
     """
 
     def __init__(
@@ -36,12 +38,14 @@ class OperatorContext(RuntimeContext):
         attempt: int,
         codec: Codec,
         backend: KeyedBackend | None = None,
+        side_outputs: Collection[str] = (),
     ) -> None:
         self.name, self.uid = name, uid
         self.subtask, self.parallelism = subtask, parallelism
         self.max_parallelism, self.attempt = max_parallelism, attempt
         self.codec = codec
         self.backend = backend
+        self.side_outputs = side_outputs
         #: The key of the record that a keyed process function is processing.
         self.key: Any = None
 

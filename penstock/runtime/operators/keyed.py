@@ -88,7 +88,10 @@ class KeyedProcessOperator(KeyedOperator):
     def open(self) -> None:
         """Open the function, and set up the loop that calls it."""
         super().open()
-        function = self.function.process_element
+        function, hook = self.function.process_element, self.function.end_input
+        if self.emits_tagged():
+            function, hook = map(self.side_outputs.routed, (function, hook))
+        self._hook = hook
         self._set_loop(loops.process_records, key_of=self._key_of, function=function)
 
     def process(self, batch: RecordBatch) -> list[Any]:
@@ -102,5 +105,5 @@ class KeyedProcessOperator(KeyedOperator):
         for keys in batched(self.backend.keys()):
             out: list[Any] = []
             for context.key in keys:
-                out += map(copy_if_shared, self.function.end_input(shown) or ())
+                out += map(copy_if_shared, self._hook(shown) or ())
             yield out

@@ -101,11 +101,14 @@ class ProcessOperator(RunningOperator):
         super().__init__(function, context)
         self._policy = EmissionPolicy(function.process_element)
         self._probe = context.mutability_probe()
+        self._call, self._hook = function.process_element, function.end_input
+        if self.emits_tagged():
+            self._call, self._hook = map(self.side_outputs.routed, (self._call, self._hook))
 
     def process(self, batch: RecordBatch) -> list[Any]:
         """Process a batch, and return all records that the function emitted."""
         self.iterator = iterator = iter(batch.rows())
-        policy, call, shown = self._policy, self.function.process_element, self._Context()
+        policy, call, shown = self._policy, self._call, self._Context()
         if policy.check is Check.NOTHING:
             out = [emitted for record in iterator for emitted in call(record, shown) or ()]
         else:
@@ -114,4 +117,4 @@ class ProcessOperator(RunningOperator):
         return policy.after_batch(out)
 
     def _end_input(self) -> Iterator[list[Any]]:
-        return batched(map(copy_if_shared, self.function.end_input(self._Context()) or ()))
+        return batched(map(copy_if_shared, self._hook(self._Context()) or ()))

@@ -57,7 +57,11 @@ class ChainRunner:
 
     def emit_from(self, operator: RunningOperator, out: list[Any]) -> None:
         """Pass the output of an operator's end-of-input hook to the operator's consumers."""
-        self.emit(self._nodes[operator], out)
+        node = self._nodes[operator]
+        if operator.side_outputs:
+            self._emit_side_outputs(node)
+        if out:
+            self.emit(node, out)
 
     def process(self, node: ChainNode, batch: RecordBatch, count: int) -> None:
         """Process `count` records with a node's operator and the operators behind it."""
@@ -70,8 +74,16 @@ class ChainRunner:
             raise  # The error concerns state that cannot be read, not the current record.
         except BaseException as error:
             raise to_job_error(error, operator, batch) from error
+        if operator.side_outputs:
+            self._emit_side_outputs(node)
         if out:
             self.emit(node, out)
+
+    def _emit_side_outputs(self, node: ChainNode) -> None:
+        for tag, batch in node.operator.side_outputs.take():
+            consumers = node.sides.get(tag)
+            if consumers is not None:  # else the program reads the side output, and drops it
+                self.emit(consumers, batch.rows())
 
     def emit(self, node: ChainNode, out: list[Any]) -> None:
         """Pass the output of an operator to its child operators and partitioners."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.dataflow.errors import StoreError
 from penstock.runtime.network.partitioners import StreamPartitioner
@@ -23,18 +23,22 @@ class ChainNode:
         children: the nodes of the operators that take its output within the chain.
         partitioners: the partitioners that send its output to other tasks.
         inner: the subset of `partitioners` whose links stay inside the task's loop.
+        sides: the consumers of the operator's side outputs: for the id of each tag that has
+            consumers, a node of the same operator with these consumers.
     """
 
     operator: RunningOperator
     children: list[ChainNode]
     partitioners: list[StreamPartitioner]
     inner: frozenset[StreamPartitioner] = frozenset()
+    sides: dict[str, ChainNode] = field(default_factory=dict)
 
     def walk(self) -> Iterator[ChainNode]:
         """Yield this node and all nodes below it. Each node comes after its parent."""
         yield self
-        for child in self.children:
-            yield from child.walk()
+        for consumers in (self, *self.sides.values()):
+            for child in consumers.children:
+                yield from child.walk()
 
     @property
     def consumers(self) -> int:

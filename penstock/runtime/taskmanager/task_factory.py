@@ -235,26 +235,38 @@ class TaskFactory:
 
     def _node(self, node: ChainedOperator, parts: _TaskParts) -> ChainNode:
         operator = self._operator(node, parts)
-        links = [self._plan.links[number] for number in node.links]
+        main = self._consumers(operator, node, None, parts)
+        tags = {self._plan.links[number].tag for number in node.links}
+        tags.update(child.tag for child in node.children)
+        for tag in sorted(tag for tag in tags if tag is not None):
+            main.sides[tag] = self._consumers(operator, node, tag, parts)
+        # Inside a loop, the chain runner must notice when an end-of-input hook emits records. A
+        # fused operator emits records without the chain runner, so it cannot be used there.
+        if len(main.partitioners) == 1 and not main.children and not main.inner:
+            alone = fused(operator, main.partitioners[0])
+            if alone is not None:
+                return ChainNode(alone, [], [])
+        return main
+
+    def _consumers(
+        self, operator: RunningOperator, node: ChainedOperator, tag: str | None, parts: _TaskParts
+    ) -> ChainNode:
+        """Create the consumers of one output of an operator: its main or a side output."""
+        plan = self._plan
+        links = [plan.links[number] for number in node.links if plan.links[number].tag == tag]
         partitioners = [
             self._channels.create_partitioner(link, parts.senders, parts.signals.loop)
             for link in links
         ]
         for partitioner in partitioners:
             parts.outputs += partitioner.outputs
-        children = [self._node(child, parts) for child in node.children]
-        loop_of = self._plan.loop_of
         inner = frozenset(
             partitioner
             for link, partitioner in zip(links, partitioners, strict=True)
-            if loop_of(link.source) is not None and loop_of(link.source) == loop_of(link.target)
+            if plan.loop_of(link.source) is not None
+            and plan.loop_of(link.source) == plan.loop_of(link.target)
         )
-        # Inside a loop, the chain runner must notice when an end-of-input hook emits records. A
-        # fused operator emits records without the chain runner, so it cannot be used there.
-        if len(partitioners) == 1 and not children and not inner:
-            alone = fused(operator, partitioners[0])
-            if alone is not None:
-                return ChainNode(alone, [], [])
+        children = [self._node(child, parts) for child in node.children if child.tag == tag]
         return ChainNode(operator, children, partitioners, inner)
 
     def _operator(self, node: ChainedOperator, parts: _TaskParts) -> RunningOperator:
@@ -271,6 +283,7 @@ class TaskFactory:
             self._descriptor.ordinal,
             self._descriptor.codec,
             backend,
+            self._functions[info.id].side_outputs,
         )
         if info.kind is OperatorKind.SINK:
             return SinkOperator(self._sink_writer(info), context)

@@ -1,0 +1,51 @@
+"""Define `OutputTag`, which names a side output of an operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["OutputTag"]
+
+
+class OutputTag:
+    """Names a side output: a further stream of an operator. (Flink: `OutputTag`.)
+
+    A process function emits a record to a side output with `yield tag, value`:
+
+        LATE = OutputTag("late")
+
+        class Split(ProcessFunction):
+            def process_element(self, value, ctx):
+                if value.time < self.begin:
+                    yield LATE, value
+                else:
+                    yield value
+
+        late = stream.process(Split()).get_side_output(LATE)
+
+    Two tags with the same id name the same side output.
+
+    Arguments:
+        tag_id: the id, unique within the operator.
+        type_info: ignored; accepted for compatibility with PyFlink programs.
+
+    Raises:
+        TypeError: if the id is not a non-empty string.
+    """
+
+    __slots__ = ("tag_id", "type_info")
+
+    def __init__(self, tag_id: str, type_info: Any = None) -> None:
+        if not isinstance(tag_id, str) or not tag_id:
+            raise TypeError(f"an OutputTag needs an id that is a non-empty string, not {tag_id!r}")
+        self.tag_id = tag_id
+        self.type_info = type_info
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OutputTag) and other.tag_id == self.tag_id
+
+    def __hash__(self) -> int:
+        return hash(self.tag_id)
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r})"
