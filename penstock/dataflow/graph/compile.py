@@ -55,10 +55,6 @@ def compile_graph(
         GraphError: if the program cannot run. The message says what to change.
     """
     config.validate()
-    if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
-        raise GraphError(
-            "the program has no source: begin with env.from_collection(...) or another"
-        )
     infos = _operators(graph, config)
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)
@@ -92,9 +88,8 @@ def compile_graph(
             )
         )
     links, loops = _find_loops([infos[head] for head in heads], links, fed_back)
-    tags = {connection.target: connection.tag for connection in connections}
     chains = tuple(
-        _chain(index, head, infos, before, links, tags) for index, head in enumerate(heads)
+        _chain(index, head, infos, before, links, connections) for index, head in enumerate(heads)
     )
     compiled = ExecutionGraph(
         chains,
@@ -107,6 +102,10 @@ def compile_graph(
 
 
 def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
+    if not any(operator.kind is OperatorKind.SOURCE for operator in graph.operators):
+        raise GraphError(
+            "the program has no source: begin with env.from_collection(...) or another"
+        )
     uids = graph.assign_uids()
     infos: dict[int, OperatorInfo] = {}
     for operator in graph.running:
@@ -246,8 +245,10 @@ def _chain(
     infos: dict[int, OperatorInfo],
     before: dict[int, int],
     links: list[Link],
-    tags: dict[int, str | None],
+    connections: list[Connection],
 ) -> Chain:
+    tags = {connection.target: connection.tag for connection in connections}
+
     def node(operator: int) -> ChainedOperator:
         info = infos[operator]
         children = [node(other) for other, producer in before.items() if producer == operator]

@@ -111,11 +111,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         return self._transform(OperatorKind.PROCESS, "Process", func)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """Return the stream of the records that the operator emits with `output_tag`.
-
-        Raises:
-            GraphError: if `output_tag` is no `OutputTag`, or the operator has no side outputs.
-        """
+        """Return the stream of the records that the operator emits with `output_tag`."""
         return DataStream(self._environment, [side_output_of(self._outputs, output_tag)])
 
     def key_by(

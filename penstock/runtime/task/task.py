@@ -127,6 +127,7 @@ class Task:
             for operator in chain.operators
             if operator.context.backend is not None
         }
+        self._sinks = [one for one in chain.operators if isinstance(one, SinkOperator)]
         clock, self._timer = settings.clock, settings.timer
         self._listener = listener
         self._mailbox = Mailbox()
@@ -280,10 +281,9 @@ class Task:
             False if some output must wait for credits.
         """
         self.outputs.seal()
-        for operator in self.operators:
-            if isinstance(operator, SinkOperator):
-                operator_at_work.set(operator.context)
-                operator.flush()
+        for sink in self._sinks:
+            operator_at_work.set(sink.context)
+            sink.flush()
         return self.outputs.push()
 
     def _send_due(self) -> None:
