@@ -145,7 +145,7 @@ def _of_str(key: str) -> bytes:
 def _of_int(key: int) -> bytes:
     if _SMALLEST <= key <= _LARGEST:
         return b"i%d" % key
-    # Decimal digits would take quadratic time, and Python limits their number.
+    # Conversion to decimal digits takes quadratic time, and Python limits their number.
     return b"I" + key.to_bytes(key.bit_length() // 8 + 1, "big", signed=True)
 
 

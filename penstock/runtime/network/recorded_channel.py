@@ -21,7 +21,7 @@ from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["BarrierListener", "RecordedChannel"]
 
-#: A callback with the id of a channel and a barrier that has arrived on that channel.
+#: A callback that receives the id of a channel, and a barrier that has arrived on it.
 BarrierListener = Callable[[ChannelId, Barrier], None]
 
 

@@ -102,7 +102,7 @@ def emit_records(
                 for emitted in made:
                     emitted in probe  # noqa: B015 - see above
             except TypeError:
-                # `copy_items_if_shared` counts the references to each item, so drop this one.
+                # `copy_items_if_shared` counts the references to each item, so drop this reference.
                 emitted = None
                 out.extend(copy_items_if_shared(made))
             else:

@@ -73,8 +73,8 @@ class BatchSizer:
         if seconds < 1e-7:
             seconds = 1e-7
         fit = int(SLICE_SECONDS * records / seconds) or 1
-        # Sizes shrink at once, but at most by half if the slice may have been interrupted. A slice
-        # at most doubles, and only after a full slice.
+        # Sizes shrink at once, but at most by half if the slice may have been interrupted. The
+        # size of a slice at most doubles, and only after a full slice.
         if fit < self._fit or fit < self.batch:
             half = 2 if seconds < INTERRUPTED * SLICE_SECONDS else 1 << 30
             self.batch = max(fit, self.batch // half)

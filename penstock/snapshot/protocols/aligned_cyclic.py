@@ -83,7 +83,8 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         self.phase = Phase.IDLE
         #: The inputs that are blocked until the snapshot, in the order of their barriers' arrival.
         self.blocked: dict[Hashable, None] = {}
-        #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
+        #: The inputs whose barrier of the current snapshot was taken. In the logging phase, the
+        #: inputs whose barrier was announced are also in the collection.
         self.marked: dict[Hashable, None] = {}
         if not self.regular or not self.back_edges <= set(self.inputs):
             raise ProtocolError(
@@ -138,7 +139,7 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         self.marked[channel] = None  # This is line 9 of ABS Algorithm 2.
         if self._is_aligned():
             return [*commands, *self._take_snapshot(number)]
-        # These are lines 11-12 of ABS Algorithm 2, and here also apply to back-edges.
+        # These are lines 11-12 of ABS Algorithm 2. Here they also apply to back-edges.
         self.blocked[channel] = None
         return [*commands, BlockChannel(channel)]
 
@@ -151,8 +152,8 @@ class AlignedCyclicProtocol(SnapshotProtocol):
         missing = tuple(channel for channel in self.inputs if channel not in self.marked)
         blocked = tuple(self.blocked)
         self.phase, self.blocked, self.settled = Phase.LOGGING, {}, number
-        # Lines 14-17 of ABS Algorithm 2. The logs begin before the barrier is sent, since a loop
-        # may return the barrier at once.
+        # These are lines 14-17 of ABS Algorithm 2. The logs begin before the barrier is sent,
+        # since a loop may return the barrier at once.
         commands: list[Command] = [CopyState(number), StartLog(number, missing), Broadcast(number)]
         if blocked:
             commands.append(UnblockChannels(blocked))

@@ -62,7 +62,8 @@ class AtLeastOnceProtocol(SnapshotProtocol):
     def __init__(self, inputs: Iterable[Hashable], back_edges: Iterable[Hashable] = ()) -> None:
         super().__init__(inputs, back_edges)
         self.phase = Phase.IDLE
-        #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
+        #: The inputs whose barrier of the current snapshot was taken. In the logging phase, the
+        #: inputs whose barrier was announced are also in the collection.
         self.marked: set[Hashable] = set()
         #: The inputs that are blocked until the snapshot, in the order of their barriers' arrival.
         self.blocked: dict[Hashable, None] = {}

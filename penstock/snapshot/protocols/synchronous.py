@@ -61,7 +61,8 @@ class SynchronousProtocol(SnapshotProtocol):
         self.halted = False
         #: Whether the records of back-edges are logged for the current snapshot.
         self.logging = False
-        #: The inputs whose barrier of the current snapshot was taken, or announced while logging.
+        #: The inputs whose barrier of the current snapshot was taken. In the logging phase, the
+        #: inputs whose barrier was announced are also in the collection.
         self.marked: set[Hashable] = set()
 
     def handle(self, event: Event) -> list[Command]:

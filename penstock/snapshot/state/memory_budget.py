@@ -55,7 +55,7 @@ class MemoryBudget:
         room = self.limit_bytes() - self.used_bytes()
         if room < 0:
             return True
-        # To measure the memory costs as much as to process a record. So the measurement is skipped
+        # Measuring the memory costs as much as processing a record. So the measurement is skipped
         # for the number of batches that surely fit into the remaining memory.
         entry = max((table.size.memory_bytes() for table in self._tables), default=1)
         self._skipped_checks = min(_MAX_SKIPPED_CHECKS, int(room / (_BATCH_ENTRIES * entry)))

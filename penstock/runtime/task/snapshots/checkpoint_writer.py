@@ -172,7 +172,7 @@ class CheckpointWriter:
         self._uncommitted += committables
         if snapshot.logging or self._logging:
             # The logs are complete when the barrier has come back through the loop, which may take
-            # long. Meanwhile the writer does other work: the loop itself may need an eviction.
+            # long. Meanwhile the writer does other work, since the loop may wait for an eviction.
             self._logging.append(snapshot)
         else:
             await self._finish(snapshot, offload, pause)

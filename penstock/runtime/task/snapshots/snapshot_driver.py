@@ -93,7 +93,7 @@ class SnapshotDriver:
         self._aligning: tuple[int, float] | None = None
         #: The number of the newest snapshot whose state is captured.
         self.last_snapshot = 0
-        #: Whether the final barrier has passed; a source emits no records after it.
+        #: Whether the final barrier has passed. After it, a source emits no records.
         self.final_barrier_passed = False
         for channel in gate.recorded.values():
             channel.report_barriers(self.barrier_announced)

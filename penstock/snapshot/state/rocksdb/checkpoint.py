@@ -128,7 +128,7 @@ class CheckpointFiles:
         self._checksums: dict[str, str] = {}
         self._way: str | None = None
         self._early: _EarlyCheckpoint | None = None
-        # The backoff that skips early checkpoints if the last log of one lacked some writes.
+        # The backoff that skips early checkpoints after the log of one lacked some writes.
         self._backoff = Backoff()
 
     @property

@@ -36,7 +36,8 @@ __all__ = [
 
 # The format of the log on disk: the size of its blocks, and the header and types of its fragments.
 _BLOCK_BYTES = 32 * 1024
-_HEADER = struct.Struct("<IHB")  # The masked CRC-32C of type and payload, the length, the type.
+# The fields of a header are the masked CRC-32C of type and payload, the length, and the type.
+_HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # The Castagnoli polynomial of CRC-32C, with its bits reversed.
