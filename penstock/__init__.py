@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
     from penstock.dataflow.streams import DataStream, FeedbackStream, IterativeStream, KeyedStream
     from penstock.dataflow.streams.operator_settings import DataStreamSink
-    from penstock.dataflow.time.watermarks import WatermarkStrategy
+    from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
     from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
 
 __version__ = VERSION
@@ -87,7 +87,7 @@ _WHERE = {
     "penstock.dataflow.program": "JobExecutionResult",
     "penstock.dataflow.streams": "DataStream FeedbackStream IterativeStream KeyedStream",
     "penstock.dataflow.graph.type_info": "Types",
-    "penstock.dataflow.time.watermarks": "WatermarkStrategy",
+    "penstock.dataflow.time.watermark_strategy": "WatermarkStrategy",
     "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
-from penstock.dataflow.arguments.durations import Duration, seconds_of
+from penstock.dataflow.arguments.durations import DurationLike, seconds_of
 from penstock.dataflow.arguments.pyflink_names import ENVIRONMENT, PyFlinkNames
 from penstock.dataflow.config import (
     MAX_PARALLELISM,
@@ -116,7 +116,7 @@ class BaseEnvironment(PyFlinkNames):
         return self._config.max_parallelism
 
     def enable_checkpointing(
-        self, interval: Duration, mode: CheckpointingMode | None = None
+        self, interval: DurationLike, mode: CheckpointingMode | None = None
     ) -> Self:
         """Take snapshots periodically.
 
@@ -175,7 +175,7 @@ class BaseEnvironment(PyFlinkNames):
         self._config.log_level = log_level_number(level)
         return self
 
-    def set_buffer_timeout(self, timeout_millis: Duration) -> Self:
+    def set_buffer_timeout(self, timeout_millis: DurationLike) -> Self:
         """Set the longest time for which a record waits in an output batch.
 
         Arguments:
@@ -184,7 +184,7 @@ class BaseEnvironment(PyFlinkNames):
         self._config.buffer_timeout_seconds = seconds_of("timeout_millis", timeout_millis)
         return self
 
-    def set_buffer_debloat_target(self, target: Duration) -> Self:
+    def set_buffer_debloat_target(self, target: DurationLike) -> Self:
         """Set the target time in which a task processes all records in flight to it.
 
         The engine limits the number of records in flight accordingly. The barriers of an aligned

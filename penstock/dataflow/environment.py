@@ -16,7 +16,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.source import Source
 from penstock.dataflow.streams import DataStream, FeedbackStream
-from penstock.dataflow.time.watermarks import WatermarkStrategy, check_watermark_strategy
+from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
 
 __all__ = ["StreamExecutionEnvironment"]
 
@@ -59,12 +59,13 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
         Arguments:
             source: the source to read.
-            watermark_strategy: None or `WatermarkStrategy.no_watermarks()`.
+            watermark_strategy: how records get timestamps and watermarks; None if they
+                have none.
             source_name: the name that plans, reports and errors show.
 
         Raises:
-            GraphError: if `source` is not a `Source`, if the watermark strategy is not supported,
-                or if the source finds a mistake in its own arguments.
+            GraphError: if `source` is not a `Source`, if `watermark_strategy` is not a
+                `WatermarkStrategy`, or if the source finds a mistake in its own arguments.
         """
         if not isinstance(source, Source):
             raise GraphError(f"from_source takes a Source, not {source!r}")
@@ -72,6 +73,7 @@ class StreamExecutionEnvironment(BaseEnvironment):
         source.validate()
         name = source_name or f"Source: {type(source).__name__}"
         operator = self._add_operator(OperatorKind.SOURCE, name, source)
+        operator.watermark_strategy = watermark_strategy
         return DataStream(self, [OperatorOutput(operator)])
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-__all__ = ["RuntimeContext", "StateDescriptor", "ValueState", "ValueStateDescriptor"]
+__all__ = [
+    "ReducingStateDescriptor",
+    "RuntimeContext",
+    "StateDescriptor",
+    "ValueState",
+    "ValueStateDescriptor",
+]
 
 
 class StateDescriptor:
@@ -40,6 +46,26 @@ class ValueStateDescriptor(StateDescriptor):
 
     (Flink: `ValueStateDescriptor`.)
     """
+
+
+class ReducingStateDescriptor(StateDescriptor):
+    """Describes a state that combines all values that are added to it into one.
+
+    (Flink: `ReducingStateDescriptor`.)
+
+    Arguments:
+        name: the name of the state, unique within the function.
+        reduce_function: a function, or a `ReduceFunction`, that combines two values.
+        type_info: ignored; accepted for compatibility with PyFlink programs.
+    """
+
+    def __init__(self, name: str, reduce_function: Any, type_info: Any = None) -> None:
+        super().__init__(name, type_info)
+        self.reduce_function = reduce_function
+
+    def get_reduce_function(self) -> Any:
+        """Return the function that combines two values."""
+        return self.reduce_function
 
 
 class ValueState(ABC):

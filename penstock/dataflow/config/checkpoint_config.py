@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.dataflow.arguments.durations import Duration, seconds_of, whole_number
+from penstock.dataflow.arguments.durations import DurationLike, seconds_of, whole_number
 from penstock.dataflow.arguments.paths import without_scheme
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.errors import GraphError
@@ -26,7 +26,7 @@ class CheckpointConfig:
 
     config: JobConfig = field(default_factory=JobConfig)
 
-    def set_checkpoint_interval(self, checkpoint_interval: Duration) -> CheckpointConfig:
+    def set_checkpoint_interval(self, checkpoint_interval: DurationLike) -> CheckpointConfig:
         """Set the time between the starts of two checkpoints. It must be at least 1 ms."""
         seconds = seconds_of("the checkpoint interval", checkpoint_interval, least_ms=1)
         self.config.checkpoint_interval_seconds = seconds
@@ -48,7 +48,7 @@ class CheckpointConfig:
         modes = CheckpointingMode
         return self.set_checkpointing_mode(modes.UNALIGNED if enabled else modes.EXACTLY_ONCE)
 
-    def set_aligned_checkpoint_timeout(self, timeout: Duration) -> CheckpointConfig:
+    def set_aligned_checkpoint_timeout(self, timeout: DurationLike) -> CheckpointConfig:
         """Set the time for which tasks align barriers before barriers overtake records.
 
         This applies to the mode UNALIGNED. The default is 0: barriers overtake records at once.
@@ -61,13 +61,13 @@ class CheckpointConfig:
         self.config.checkpoint_dir = without_scheme(str(checkpoint_path))
         return self
 
-    def set_checkpoint_timeout(self, checkpoint_timeout: Duration) -> CheckpointConfig:
+    def set_checkpoint_timeout(self, checkpoint_timeout: DurationLike) -> CheckpointConfig:
         """Set the time after which an incomplete checkpoint is aborted."""
         seconds = seconds_of("checkpoint_timeout", checkpoint_timeout)
         self.config.checkpoint_timeout_seconds = seconds
         return self
 
-    def set_min_pause_between_checkpoints(self, min_pause: Duration) -> CheckpointConfig:
+    def set_min_pause_between_checkpoints(self, min_pause: DurationLike) -> CheckpointConfig:
         """Set the shortest time between the end of a checkpoint and the start of the next."""
         self.config.min_pause_seconds = seconds_of("min_pause", min_pause)
         return self

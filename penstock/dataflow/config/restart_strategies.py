@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.dataflow.arguments.durations import Duration, seconds_of, whole_number
+from penstock.dataflow.arguments.durations import DurationLike, seconds_of, whole_number
 from penstock.dataflow.errors import GraphError
 
 __all__ = ["RestartStrategies", "RestartStrategy"]
@@ -51,7 +51,7 @@ class RestartStrategies:
 
     @staticmethod
     def fixed_delay_restart(
-        restart_attempts: int, delay_between_attempts: Duration
+        restart_attempts: int, delay_between_attempts: DurationLike
     ) -> RestartStrategy:
         """Return a strategy with a fixed number of restarts and a fixed delay.
 
@@ -67,10 +67,10 @@ class RestartStrategies:
 
     @staticmethod
     def exponential_delay_restart(
-        initial_backoff: Duration = 100,
-        max_backoff: Duration = 60_000,
+        initial_backoff: DurationLike = 100,
+        max_backoff: DurationLike = 60_000,
         backoff_multiplier: float = 2.0,
-        reset_backoff_threshold: Duration = 3_600_000,
+        reset_backoff_threshold: DurationLike = 3_600_000,
         attempts: int | None = None,
     ) -> RestartStrategy:
         """Return a strategy whose delay grows with each failure.
@@ -96,7 +96,7 @@ class RestartStrategies:
 
     @staticmethod
     def failure_rate_restart(
-        max_failures_per_interval: int, failure_interval: Duration, delay: Duration
+        max_failures_per_interval: int, failure_interval: DurationLike, delay: DurationLike
     ) -> RestartStrategy:
         """Return a strategy that ends the job when failures are frequent.
 

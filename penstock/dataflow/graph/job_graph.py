@@ -45,6 +45,8 @@ class OperatorKind(Enum):
     KEYED_MAP = "keyed_map"
     KEYED_FLAT_MAP = "keyed_flat_map"
     KEYED_FILTER = "keyed_filter"
+    KEYED_WINDOW = "keyed_window"
+    TIMESTAMPS_AND_WATERMARKS = "timestamps_and_watermarks"
     SINK = "sink"
     FEEDBACK = "feedback"
 
@@ -64,7 +66,9 @@ class OperatorKind(Enum):
         return _SIGNATURES.get(self, self.value)
 
 
-_WITH_SIDE_OUTPUTS = frozenset({OperatorKind.PROCESS, OperatorKind.KEYED_PROCESS})
+_WITH_SIDE_OUTPUTS = frozenset(
+    {OperatorKind.PROCESS, OperatorKind.KEYED_PROCESS, OperatorKind.KEYED_WINDOW}
+)
 #: Operators of these kinds were without state before, and keep the uids that they had then.
 _SIGNATURES = {
     OperatorKind.KEYED_MAP: OperatorKind.MAP.value,
@@ -115,6 +119,7 @@ class Operator:
         key_selector: the function that returns the key of a record. Only keyed operators have one.
         non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
         side_outputs: the ids of the tags whose records the program reads.
+        watermark_strategy: the watermark strategy of a source; None if it has none.
     """
 
     id: int
@@ -127,6 +132,7 @@ class Operator:
     key_selector: Any = None
     non_parallel_reason: str | None = None
     side_outputs: tuple[str, ...] = ()
+    watermark_strategy: Any = None
 
     def declare_side_output(self, tag: str) -> None:
         """Note that the program reads the side output with this tag."""

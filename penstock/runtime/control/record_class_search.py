@@ -39,6 +39,7 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
     for operator in graph.operators:
         search.visit(operator.function)
         search.visit(operator.key_selector)
+        search.visit(operator.watermark_strategy)
     for edge in graph.edges:
         search.visit(edge.selector)
         search.visit(edge.partitioner)

@@ -1,0 +1,39 @@
+"""Check that a function takes the arguments that the engine will pass."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["check_argument_count"]
+
+
+def check_argument_count(method: str, function: Any, count: int, arguments: str) -> None:
+    """Check that a function can be called with `count` positional arguments.
+
+    A function whose signature is unknown, such as some built-in ones, passes.
+
+    Arguments:
+        method: the name of the API's method, for the error message.
+        function: the function.
+        count: the number of arguments.
+        arguments: the arguments, as the error message shows them.
+
+    Raises:
+        GraphError: if `function` is not callable, or takes another number of arguments.
+    """
+    if not callable(function):
+        raise GraphError(f"{method} takes a function, not {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise GraphError(
+            f"{method} calls its function as {arguments}, and {name} takes {signature}"
+        ) from None

@@ -1,0 +1,22 @@
+"""Define timestamp assigners, which return the event time of a record."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+__all__ = ["TimestampAssigner"]
+
+
+class TimestampAssigner(ABC):
+    """Returns the event time of a record. (Flink: `TimestampAssigner`.)"""
+
+    @abstractmethod
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """Return the event time of a record, in milliseconds since the epoch.
+
+        Arguments:
+            value: the record.
+            record_timestamp: the timestamp that the record has so far, for example from the source;
+                `NO_TIMESTAMP` if it has none.
+        """

@@ -1,0 +1,33 @@
+"""Watermarks: how far event time has advanced in a stream.
+
+A watermark of time *t* among the records of a stream says that no records with an event time of *t*
+or earlier are expected behind it. All times are milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MAX_WATERMARK", "MIN_WATERMARK", "NO_TIMESTAMP", "Watermark"]
+
+#: The event time of a record that has none. (Flink: `Long.MIN_VALUE`.)
+NO_TIMESTAMP = -(2**63)
+#: The watermark before the first one.
+MIN_WATERMARK = -(2**63)
+#: The last watermark, at the end of bounded input: no more records are expected.
+MAX_WATERMARK = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """States that no records with an event time of `timestamp` or earlier are expected.
+
+    Arguments:
+        timestamp: milliseconds since the epoch.
+    """
+
+    timestamp: int
+
+    def get_timestamp(self) -> int:
+        """Return the time of the watermark, in milliseconds since the epoch."""
+        return self.timestamp

@@ -1,0 +1,141 @@
+"""Define windows that depend on the number of records, and the global window."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from penstock.dataflow.arguments.durations import whole_number
+from penstock.dataflow.state import ValueStateDescriptor
+from penstock.dataflow.windows.other_triggers import CountTrigger, NeverTrigger, PurgingTrigger
+from penstock.dataflow.windows.trigger import Trigger
+from penstock.dataflow.windows.window import CountWindow, GlobalWindow
+from penstock.dataflow.windows.window_assigner import WindowAssigner
+
+__all__ = ["CountSlidingWindowAssigner", "CountTumblingWindowAssigner", "GlobalWindows"]
+
+
+class _CountWindows(WindowAssigner):
+    """Numbers the records of each key.
+
+    Arguments:
+        size: the number of records of a window.
+        state_name: the name of the state with the number of records so far.
+    """
+
+    def __init__(self, size: int, state_name: str) -> None:
+        self.size = whole_number(f"the size of {type(self).__name__}", size, least=1)
+        self.counter = ValueStateDescriptor(state_name)
+
+    def count(self, context: WindowAssigner.WindowAssignerContext) -> int:
+        """Return the number of earlier records of the key, and count one more."""
+        state = context.get_runtime_context().get_state(self.counter)
+        earlier: int = state.value() or 0
+        state.update(earlier + 1)
+        return earlier
+
+    def get_default_trigger(self, env: Any = None) -> Trigger:
+        """Return a trigger that fires a window when it is full, and removes its records."""
+        del env
+        return PurgingTrigger(CountTrigger(self.size))
+
+    def is_event_time(self) -> bool:
+        """Return False."""
+        return False
+
+
+class CountTumblingWindowAssigner(_CountWindows):
+    """Divides the records of a key into windows of equal size.
+
+    A window that is not full when the input ends emits nothing. (PyFlink:
+    `CountTumblingWindowAssigner`.)
+
+    Arguments:
+        window_size: the number of records of a window.
+    """
+
+    def __init__(self, window_size: int) -> None:
+        super().__init__(window_size, "tumble-count-assigner")
+
+    @staticmethod
+    def of(window_size: int) -> CountTumblingWindowAssigner:
+        """Return an assigner for windows of `window_size` records."""
+        return CountTumblingWindowAssigner(window_size)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[CountWindow]:
+        """Return the window of the next record of the key."""
+        del element, timestamp
+        return [CountWindow(self.count(context) // self.size)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size})"
+
+
+class CountSlidingWindowAssigner(_CountWindows):
+    """Divides the records of a key into windows of equal size that overlap.
+
+    (PyFlink: `CountSlidingWindowAssigner`.)
+
+    Arguments:
+        window_size: the number of records of a window.
+        window_slide: the number of records between the starts of two windows.
+    """
+
+    def __init__(self, window_size: int, window_slide: int) -> None:
+        super().__init__(window_size, "slide-count-assigner")
+        self.slide = whole_number(f"the slide of {type(self).__name__}", window_slide, least=1)
+
+    @staticmethod
+    def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
+        """Return an assigner for windows of `window_size` records that begin every `window_slide`.
+
+        The first window emits its result after `window_size` records.
+        """
+        return CountSlidingWindowAssigner(window_size, window_slide)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[CountWindow]:
+        """Return the windows of the next record of the key, the latest first."""
+        del element, timestamp
+        number = self.count(context)
+        last = number // self.slide
+        first = max(0, (number - self.size) // self.slide + 1)
+        return [CountWindow(id) for id in range(last, first - 1, -1)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size}, {self.slide})"
+
+
+class GlobalWindows(WindowAssigner):
+    """Assigns all records of a key to one window. (Flink: `GlobalWindows`.)
+
+    The window never ends. So it needs a trigger of the program, such as
+    `PurgingTrigger.of(CountTrigger.of(100))`.
+    """
+
+    @staticmethod
+    def create() -> GlobalWindows:
+        """Return an assigner."""
+        return GlobalWindows()
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[GlobalWindow]:
+        """Return the global window."""
+        del element, timestamp, context
+        return [GlobalWindow()]
+
+    def get_default_trigger(self, env: Any = None) -> Trigger:
+        """Return a trigger that never fires."""
+        del env
+        return NeverTrigger()
+
+    def is_event_time(self) -> bool:
+        """Return False."""
+        return False
+
+    def __repr__(self) -> str:
+        return "GlobalWindows()"

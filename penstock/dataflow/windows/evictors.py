@@ -1,0 +1,207 @@
+"""Define evictors, which remove records from a window when it fires.
+
+With an evictor a window keeps all its records, even if the stream has a reduce or aggregate
+function: this function then sees the records that are left.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.dataflow.arguments.callables import check_argument_count
+from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of, whole_number
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.time.watermark import NO_TIMESTAMP
+
+__all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
+
+
+class TimestampedValue(NamedTuple):
+    """A record of a window, with its timestamp. (Flink: `TimestampedValue`.)
+
+    Arguments:
+        value: the record.
+        timestamp: milliseconds since the epoch; `NO_TIMESTAMP` if the record has none.
+    """
+
+    value: Any
+    timestamp: int
+
+    def get_value(self) -> Any:
+        """Return the record."""
+        return self.value
+
+    def get_timestamp(self) -> int:
+        """Return the timestamp, in milliseconds since the epoch."""
+        return self.timestamp
+
+    def has_timestamp(self) -> bool:
+        """Return whether the record has a timestamp."""
+        return self.timestamp != NO_TIMESTAMP
+
+
+class Evictor(ABC):
+    """Removes records from a window when it fires. (Flink: `Evictor`.)"""
+
+    class EvictorContext(ABC):
+        """Gives an evictor access to time."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Return the time of the clock, in milliseconds since the epoch."""
+
+        @abstractmethod
+        def get_current_watermark(self) -> int:
+            """Return the current watermark; `MIN_WATERMARK` before the first one."""
+
+    @abstractmethod
+    def evict_before(
+        self,
+        elements: list[TimestampedValue],
+        size: int,
+        window: Any,
+        evictor_context: Evictor.EvictorContext,
+    ) -> None:
+        """Remove records before the window function is called.
+
+        Arguments:
+            elements: the records of the window in the order of their arrival. The method removes
+                items from this list.
+            size: the number of records.
+            window: the window.
+            evictor_context: gives access to time.
+        """
+
+    @abstractmethod
+    def evict_after(
+        self,
+        elements: list[TimestampedValue],
+        size: int,
+        window: Any,
+        evictor_context: Evictor.EvictorContext,
+    ) -> None:
+        """Remove records after the window function was called; see `evict_before`."""
+
+
+class _OneSidedEvictor(Evictor):
+    """Removes records either before or after the window function.
+
+    Arguments:
+        do_evict_after: whether to remove them after it.
+    """
+
+    def __init__(self, do_evict_after: bool) -> None:
+        self.do_evict_after = do_evict_after
+
+    @abstractmethod
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """Remove records from the list. It has at least one record."""
+
+    def evict_before(
+        self,
+        elements: list[TimestampedValue],
+        size: int,
+        window: Any,
+        evictor_context: Evictor.EvictorContext,
+    ) -> None:
+        """Remove records, unless that is to happen after the window function."""
+        del size, window, evictor_context
+        if not self.do_evict_after and elements:
+            self.evict(elements)
+
+    def evict_after(
+        self,
+        elements: list[TimestampedValue],
+        size: int,
+        window: Any,
+        evictor_context: Evictor.EvictorContext,
+    ) -> None:
+        """Remove records, if that is to happen after the window function."""
+        del size, window, evictor_context
+        if self.do_evict_after and elements:
+            self.evict(elements)
+
+
+class CountEvictor(_OneSidedEvictor):
+    """Keeps the last records of a window, up to a number. (Flink: `CountEvictor`.)
+
+    Arguments:
+        max_count: the largest number of records to keep.
+        do_evict_after: whether to remove records after the window function instead of before it.
+    """
+
+    def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self.max_count = whole_number("the count of a CountEvictor", max_count)
+
+    @staticmethod
+    def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        """Return an evictor that keeps the last `max_count` records."""
+        return CountEvictor(max_count, do_evict_after)
+
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """Remove the first records."""
+        del elements[: max(0, len(elements) - self.max_count)]
+
+
+class TimeEvictor(_OneSidedEvictor):
+    """Keeps the records whose timestamps are near the highest timestamp of the window.
+
+    It removes records with a timestamp of `highest - window_size` or less. It does nothing if the
+    first record has no timestamp. (Flink: `TimeEvictor`.)
+
+    Arguments:
+        window_size: the length of time for which records are kept.
+        do_evict_after: whether to remove records after the window function instead of before it.
+    """
+
+    def __init__(self, window_size: DurationLike, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self.window_size = milliseconds_of("the size of a TimeEvictor", window_size)
+
+    @staticmethod
+    def of(window_size: DurationLike, do_evict_after: bool = False) -> TimeEvictor:
+        """Return an evictor that keeps the records of the last `window_size`."""
+        return TimeEvictor(window_size, do_evict_after)
+
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """Remove the records that are too old."""
+        if elements[0].has_timestamp():
+            limit = max(element.timestamp for element in elements) - self.window_size
+            elements[:] = [element for element in elements if element.timestamp > limit]
+
+
+class DeltaEvictor(_OneSidedEvictor):
+    """Keeps the records that differ little from the last record. (Flink: `DeltaEvictor`.)
+
+    Arguments:
+        threshold: a record is removed if its difference is this much or more.
+        delta_function: a function `(record, last record)` that returns their difference.
+        do_evict_after: whether to remove records after the window function instead of before it.
+    """
+
+    def __init__(
+        self,
+        threshold: float,
+        delta_function: Callable[[Any, Any], float],
+        do_evict_after: bool = False,
+    ) -> None:
+        super().__init__(do_evict_after)
+        if not isinstance(threshold, int | float) or isinstance(threshold, bool):
+            raise GraphError(f"the threshold of a DeltaEvictor is a number, not {threshold!r}")
+        check_argument_count("DeltaEvictor", delta_function, 2, "(record, last_record)")
+        self.threshold, self.delta_function = threshold, delta_function
+
+    @staticmethod
+    def of(
+        threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False
+    ) -> DeltaEvictor:
+        """Return an evictor that keeps records whose difference is less than `threshold`."""
+        return DeltaEvictor(threshold, delta_function, do_evict_after)
+
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """Remove the records whose difference from the last one is too large."""
+        delta, last = self.delta_function, elements[-1].value
+        elements[:] = [e for e in elements if delta(e.value, last) < self.threshold]

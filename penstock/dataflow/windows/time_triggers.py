@@ -1,0 +1,263 @@
+"""Define the triggers that fire when a window ends, and those that fire at intervals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
+from penstock.dataflow.state import ReducingStateDescriptor
+from penstock.dataflow.windows.trigger import Trigger, TriggerResult
+
+__all__ = [
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "EventTimeTrigger",
+    "ProcessingTimeTrigger",
+]
+
+CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
+
+
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark passes the end of the window, and for each later record.
+
+    (Flink: `EventTimeTrigger`.)
+    """
+
+    @staticmethod
+    def create() -> EventTimeTrigger:
+        """Return a new trigger."""
+        return EventTimeTrigger()
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire if the watermark has passed the end of the window, else register a timer for it."""
+        del element, timestamp
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
+            return FIRE
+        ctx.register_event_time_timer(end)
+        return CONTINUE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Do nothing."""
+        del time, window, ctx
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire at the end of the window."""
+        del ctx
+        return FIRE if time == window.max_timestamp() else CONTINUE
+
+    def can_merge(self) -> bool:
+        """Return True."""
+        return True
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Register a timer for the end of the new window, unless it has passed already.
+
+        If it has passed, the record that led to the merge fires the window.
+        """
+        end = window.max_timestamp()
+        if end > ctx.get_current_watermark():
+            ctx.register_event_time_timer(end)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timer for the end of the window."""
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class ProcessingTimeTrigger(Trigger):
+    """Fires when the clock passes the end of the window. (Flink: `ProcessingTimeTrigger`.)"""
+
+    @staticmethod
+    def create() -> ProcessingTimeTrigger:
+        """Return a new trigger."""
+        return ProcessingTimeTrigger()
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Register a timer for the end of the window."""
+        del element, timestamp
+        ctx.register_processing_time_timer(window.max_timestamp())
+        return CONTINUE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire."""
+        del time, window, ctx
+        return FIRE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Do nothing."""
+        del time, window, ctx
+        return CONTINUE
+
+    def can_merge(self) -> bool:
+        """Return True."""
+        return True
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Register a timer for the end of the new window, unless it has passed already."""
+        end = window.max_timestamp()
+        if end > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(end)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timer for the end of the window."""
+        ctx.delete_processing_time_timer(window.max_timestamp())
+
+
+class _ContinuousTrigger(Trigger):
+    """Fires at each multiple of an interval.
+
+    Arguments:
+        interval: the interval, in milliseconds.
+    """
+
+    def __init__(self, interval: int) -> None:
+        self.interval = milliseconds_of("the interval of a trigger", interval, least=1)
+        #: The next time at which the window fires. After a merge it is the earliest one.
+        self.next_fire = ReducingStateDescriptor("fire-time", min)
+
+    def can_merge(self) -> bool:
+        """Return True."""
+        return True
+
+    def next_after(self, time: int, window: Any) -> int:
+        """Return the next time to fire after `time`, which is not later than the window's end."""
+        end: int = window.max_timestamp()
+        return min(time + self.interval, end)
+
+
+class ContinuousEventTimeTrigger(_ContinuousTrigger):
+    """Fires when the watermark passes a multiple of an interval, and at the end of the window.
+
+    (Flink: `ContinuousEventTimeTrigger`.)
+    """
+
+    @staticmethod
+    def of(interval: DurationLike) -> ContinuousEventTimeTrigger:
+        """Return a trigger with the given interval."""
+        return ContinuousEventTimeTrigger(milliseconds_of("the interval of a trigger", interval))
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire if the watermark has passed the end of the window, else register timers."""
+        del element
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
+            return FIRE
+        ctx.register_event_time_timer(end)
+        state = ctx.get_partitioned_state(self.next_fire)
+        if state.get() is None:
+            self._register(timestamp - timestamp % self.interval, window, ctx, state)
+        return CONTINUE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Do nothing."""
+        del time, window, ctx
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire at the end of the window, and at the end of each interval."""
+        if time == window.max_timestamp():
+            return FIRE
+        state = ctx.get_partitioned_state(self.next_fire)
+        if state.get() != time:
+            return CONTINUE
+        state.clear()
+        self._register(time, window, ctx, state)
+        return FIRE
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Register a timer for the earliest time at which one of the windows was to fire."""
+        del window
+        ctx.merge_partitioned_state(self.next_fire)
+        time = ctx.get_partitioned_state(self.next_fire).get()
+        if time is not None:
+            ctx.register_event_time_timer(time)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timer and the state of the window."""
+        del window
+        state = ctx.get_partitioned_state(self.next_fire)
+        time = state.get()
+        if time is not None:
+            ctx.delete_event_time_timer(time)
+            state.clear()
+
+    def _register(self, time: int, window: Any, ctx: Trigger.TriggerContext, state: Any) -> None:
+        time = self.next_after(time, window)
+        state.add(time)
+        ctx.register_event_time_timer(time)
+
+
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
+    """Fires when the clock passes a multiple of an interval.
+
+    (Flink: `ContinuousProcessingTimeTrigger`.)
+    """
+
+    @staticmethod
+    def of(interval: DurationLike) -> ContinuousProcessingTimeTrigger:
+        """Return a trigger with the given interval."""
+        length = milliseconds_of("the interval of a trigger", interval)
+        return ContinuousProcessingTimeTrigger(length)
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Register a timer for the end of the current interval."""
+        del element, timestamp
+        state = ctx.get_partitioned_state(self.next_fire)
+        if state.get() is None:
+            now = ctx.get_current_processing_time()
+            self._register(now - now % self.interval, window, ctx, state)
+        return CONTINUE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire at the end of each interval."""
+        state = ctx.get_partitioned_state(self.next_fire)
+        if state.get() != time:
+            return CONTINUE
+        state.clear()
+        self._register(time, window, ctx, state)
+        return FIRE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Do nothing."""
+        del time, window, ctx
+        return CONTINUE
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Register a timer for the earliest time at which one of the windows was to fire."""
+        del window
+        ctx.merge_partitioned_state(self.next_fire)
+        time = ctx.get_partitioned_state(self.next_fire).get()
+        if time is not None:
+            ctx.register_processing_time_timer(time)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timer and the state of the window."""
+        del window
+        state = ctx.get_partitioned_state(self.next_fire)
+        time = state.get()
+        if time is not None:
+            ctx.delete_processing_time_timer(time)
+            state.clear()
+
+    def _register(self, time: int, window: Any, ctx: Trigger.TriggerContext, state: Any) -> None:
+        time = self.next_after(time, window)
+        state.add(time)
+        ctx.register_processing_time_timer(time)

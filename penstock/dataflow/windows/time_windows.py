@@ -1,0 +1,212 @@
+"""Define tumbling and sliding windows, by event time and by processing time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.time.watermark import NO_TIMESTAMP
+from penstock.dataflow.windows.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
+from penstock.dataflow.windows.trigger import Trigger
+from penstock.dataflow.windows.window import TimeWindow
+from penstock.dataflow.windows.window_assigner import WindowAssigner
+
+__all__ = [
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "without_timestamp",
+]
+
+
+def without_timestamp(assigner: object) -> JobError:
+    """Return the error for a record without a timestamp in an event-time window."""
+    return JobError(
+        f"a record without a timestamp came to {type(assigner).__name__}: call "
+        f"assign_timestamps_and_watermarks(...) before the window, give the source a "
+        f"WatermarkStrategy with a timestamp assigner, or use processing-time windows"
+    )
+
+
+class _EventTimeAssigner(WindowAssigner):
+    def get_default_trigger(self, env: Any = None) -> Trigger:
+        """Return an `EventTimeTrigger`."""
+        del env
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Return True."""
+        return True
+
+
+class _ProcessingTimeAssigner(WindowAssigner):
+    def get_default_trigger(self, env: Any = None) -> Trigger:
+        """Return a `ProcessingTimeTrigger`."""
+        del env
+        return ProcessingTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        """Return False."""
+        return False
+
+
+class _TumblingWindows(WindowAssigner):
+    """Divides time into windows of equal length.
+
+    Arguments:
+        size: the length of a window, in milliseconds.
+        offset: windows begin at `offset + n * size` milliseconds after the epoch.
+    """
+
+    def __init__(self, size: DurationLike, offset: DurationLike = 0) -> None:
+        name = type(self).__name__
+        self.size = milliseconds_of(f"the size of {name}", size, least=1)
+        self.offset = milliseconds_of(f"the offset of {name}", offset, least=None)
+        if abs(self.offset) >= self.size:
+            raise GraphError(
+                f"the offset of {name} must be shorter than the size of {self.size} ms, and is "
+                f"{self.offset} ms"
+            )
+
+    def windows_at(self, time: int) -> list[TimeWindow]:
+        """Return the window that contains a time, in a list."""
+        start = time - (time - self.offset) % self.size
+        return [TimeWindow(start, start + self.size)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size}, {self.offset})"
+
+
+class TumblingEventTimeWindows(_TumblingWindows, _EventTimeAssigner):
+    """Divides event time into windows of equal length.
+
+        stream.key_by(lambda visit: visit.user) \\
+            .window(TumblingEventTimeWindows.of(Time.hours(1)))
+
+    (Flink: `TumblingEventTimeWindows`.)
+    """
+
+    @staticmethod
+    def of(size: DurationLike, offset: DurationLike | None = None) -> TumblingEventTimeWindows:
+        """Return an assigner for windows of length `size`.
+
+        Arguments:
+            size: the length of a window.
+            offset: windows begin at `offset + n * size` after the epoch. For windows from midnight
+                to midnight in China, use `of(Time.days(1), Time.hours(-8))`.
+        """
+        return TumblingEventTimeWindows(size, 0 if offset is None else offset)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the window that contains the timestamp of the record."""
+        del element, context
+        if timestamp == NO_TIMESTAMP:
+            raise without_timestamp(self)
+        return self.windows_at(timestamp)
+
+
+class TumblingProcessingTimeWindows(_TumblingWindows, _ProcessingTimeAssigner):
+    """Divides processing time into windows of equal length.
+
+    (Flink: `TumblingProcessingTimeWindows`.)
+    """
+
+    @staticmethod
+    def of(size: DurationLike, offset: DurationLike | None = None) -> TumblingProcessingTimeWindows:
+        """Return an assigner for windows of length `size`; see `TumblingEventTimeWindows.of`."""
+        return TumblingProcessingTimeWindows(size, 0 if offset is None else offset)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the window that contains the time of the clock."""
+        del element, timestamp
+        return self.windows_at(context.get_current_processing_time())
+
+
+class _SlidingWindows(WindowAssigner):
+    """Divides time into windows of equal length that overlap.
+
+    Arguments:
+        size: the length of a window, in milliseconds.
+        slide: the time between the starts of two windows, in milliseconds.
+        offset: windows begin at `offset + n * slide` milliseconds after the epoch.
+    """
+
+    def __init__(self, size: DurationLike, slide: DurationLike, offset: DurationLike = 0) -> None:
+        name = type(self).__name__
+        self.size = milliseconds_of(f"the size of {name}", size, least=1)
+        self.slide = milliseconds_of(f"the slide of {name}", slide, least=1)
+        self.offset = milliseconds_of(f"the offset of {name}", offset, least=None)
+        if abs(self.offset) >= self.slide:
+            raise GraphError(
+                f"the offset of {name} must be shorter than the slide of {self.slide} ms, and is "
+                f"{self.offset} ms"
+            )
+
+    def windows_at(self, time: int) -> list[TimeWindow]:
+        """Return the windows that contain a time, the latest first.
+
+        There is none if the slide is longer than the size and the time lies between two windows.
+        """
+        size, slide = self.size, self.slide
+        last = time - (time - self.offset) % slide
+        return [TimeWindow(start, start + size) for start in range(last, time - size, -slide)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size}, {self.slide}, {self.offset})"
+
+
+class SlidingEventTimeWindows(_SlidingWindows, _EventTimeAssigner):
+    """Divides event time into windows of equal length that overlap.
+
+    (Flink: `SlidingEventTimeWindows`.)
+    """
+
+    @staticmethod
+    def of(
+        size: DurationLike, slide: DurationLike, offset: DurationLike | None = None
+    ) -> SlidingEventTimeWindows:
+        """Return an assigner for windows of length `size` that begin every `slide`.
+
+        Arguments:
+            size: the length of a window.
+            slide: the time between the starts of two windows.
+            offset: windows begin at `offset + n * slide` after the epoch.
+        """
+        return SlidingEventTimeWindows(size, slide, 0 if offset is None else offset)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows that contain the timestamp of the record, the latest first."""
+        del element, context
+        if timestamp == NO_TIMESTAMP:
+            raise without_timestamp(self)
+        return self.windows_at(timestamp)
+
+
+class SlidingProcessingTimeWindows(_SlidingWindows, _ProcessingTimeAssigner):
+    """Divides processing time into windows of equal length that overlap.
+
+    (Flink: `SlidingProcessingTimeWindows`.)
+    """
+
+    @staticmethod
+    def of(
+        size: DurationLike, slide: DurationLike, offset: DurationLike | None = None
+    ) -> SlidingProcessingTimeWindows:
+        """Return an assigner for windows of length `size` that begin every `slide`."""
+        return SlidingProcessingTimeWindows(size, slide, 0 if offset is None else offset)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        """Return the windows that contain the time of the clock, the latest first."""
+        del element, timestamp
+        return self.windows_at(context.get_current_processing_time())

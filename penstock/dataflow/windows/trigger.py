@@ -1,0 +1,123 @@
+"""Define the interface of triggers, which decide when a window emits its result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any
+
+from penstock.dataflow.state import StateDescriptor
+
+__all__ = ["Trigger", "TriggerResult"]
+
+
+class TriggerResult(Enum):
+    """What happens to a window after a call of its trigger. (Flink: `TriggerResult`.)
+
+    CONTINUE: nothing.
+    FIRE: the window function is called, and the window keeps its records.
+    PURGE: the records of the window are removed. The window function is not called.
+    FIRE_AND_PURGE: the window function is called, then the records are removed.
+
+    A window without records does not call its function.
+    """
+
+    CONTINUE = (False, False)
+    FIRE_AND_PURGE = (True, True)
+    FIRE = (True, False)
+    PURGE = (False, True)
+
+    def is_fire(self) -> bool:
+        """Return whether the window function is called."""
+        return self.value[0]
+
+    def is_purge(self) -> bool:
+        """Return whether the records of the window are removed."""
+        return self.value[1]
+
+
+class Trigger(ABC):
+    """Decides when a window emits its result. (Flink: `Trigger`.)
+
+    One trigger object serves all keys and windows of a subtask. What it remembers about a window
+    must be in the state that `ctx.get_partitioned_state` returns.
+    """
+
+    class TriggerContext(ABC):
+        """Gives a trigger access to time, timers and state of the current key and window."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Return the time of the clock, in milliseconds since the epoch."""
+
+        @abstractmethod
+        def get_current_watermark(self) -> int:
+            """Return the current watermark; `MIN_WATERMARK` before the first one."""
+
+        @abstractmethod
+        def register_processing_time_timer(self, time: int) -> None:
+            """Call `on_processing_time` when the clock reaches `time`."""
+
+        @abstractmethod
+        def register_event_time_timer(self, time: int) -> None:
+            """Call `on_event_time` when the watermark reaches `time`."""
+
+        @abstractmethod
+        def delete_processing_time_timer(self, time: int) -> None:
+            """Delete the timer that `register_processing_time_timer` registered for `time`."""
+
+        @abstractmethod
+        def delete_event_time_timer(self, time: int) -> None:
+            """Delete the timer that `register_event_time_timer` registered for `time`."""
+
+        @abstractmethod
+        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+            """Return a state that belongs to the current key and window."""
+
+    class OnMergeContext(TriggerContext):
+        """The context of a call of `on_merge`."""
+
+        @abstractmethod
+        def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+            """Merge the states of all merged windows into the state of the new window.
+
+            The state must be a list, reducing or aggregating state.
+            """
+
+    @abstractmethod
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Return what happens to a window after a record was added to it.
+
+        Arguments:
+            element: the record.
+            timestamp: the timestamp of the record; `NO_TIMESTAMP` if it has none.
+            window: the window.
+            ctx: gives access to time, timers and state.
+        """
+
+    @abstractmethod
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Return what happens to a window when a processing-time timer for `time` fires."""
+
+    @abstractmethod
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Return what happens to a window when an event-time timer for `time` fires."""
+
+    def can_merge(self) -> bool:
+        """Return whether the trigger can be used with windows that merge, such as sessions.
+
+        A trigger that can implements `on_merge`.
+        """
+        return False
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Update timers and state after windows were merged into `window`."""
+        raise NotImplementedError(f"{type(self).__name__} does not support windows that merge")
+
+    @abstractmethod
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Delete the timers and the state of a window, because the window is removed."""

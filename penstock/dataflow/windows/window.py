@@ -1,0 +1,110 @@
+"""Define windows: the groups into which the records of a key are divided."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+from penstock.dataflow.time.watermark import MAX_WATERMARK
+
+__all__ = ["CountWindow", "GlobalWindow", "TimeWindow", "Window"]
+
+
+class Window:
+    """The base class of windows. (Flink: `Window`.)
+
+    A window of a program is a named tuple with this second base class. Its items are part of the
+    key under which the window's contents are stored, so their types must be types of keys:
+
+        class _Items(NamedTuple):
+            shop: str
+            end: int
+
+        class ShopWindow(_Items, Window):
+            def max_timestamp(self):
+                return self.end - 1
+    """
+
+    __slots__ = ()
+
+    def max_timestamp(self) -> int:
+        """Return the last timestamp that still belongs to the window, in ms since the epoch."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method max_timestamp")
+
+
+class _Interval(NamedTuple):
+    start: int
+    end: int
+
+
+class TimeWindow(_Interval, Window):
+    """The window of all timestamps from `start` up to, but not including, `end`.
+
+    Windows are ordered by start and end. (Flink: `TimeWindow`.)
+
+    Arguments:
+        start, end: milliseconds since the epoch. They may be negative.
+    """
+
+    __slots__ = ()
+
+    def max_timestamp(self) -> int:
+        """Return the last timestamp of the window: `end - 1`."""
+        return self.end - 1
+
+    def intersects(self, other: TimeWindow) -> bool:
+        """Return whether two windows overlap, or one begins where the other ends."""
+        return self.start <= other.end and self.end >= other.start
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """Return the smallest window that contains both windows."""
+        return TimeWindow(min(self.start, other.start), max(self.end, other.end))
+
+    @staticmethod
+    def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
+        """Return the start of the window of size `window_size` that contains a timestamp.
+
+        Windows begin at all times `offset + n * window_size`, also before the epoch.
+        """
+        return timestamp - (timestamp - offset) % window_size
+
+
+class _Number(NamedTuple):
+    id: int
+
+
+class CountWindow(_Number, Window):
+    """A window of a given number of records. (PyFlink: `CountWindow`.)
+
+    Arguments:
+        id: the position of the window among the windows of its key, from 0.
+    """
+
+    __slots__ = ()
+
+    def max_timestamp(self) -> int:
+        """Return the largest possible timestamp, because the window has no end in time."""
+        return MAX_WATERMARK
+
+
+class GlobalWindow(tuple[()], Window):
+    """The one window of all records of a key. (Flink: `GlobalWindow`.)"""
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def get() -> GlobalWindow:
+        """Return the global window."""
+        return GlobalWindow()
+
+    def max_timestamp(self) -> int:
+        """Return the largest possible timestamp, because the window has no end."""
+        return MAX_WATERMARK
+
+    @classmethod
+    def _make(cls, items: Any) -> GlobalWindow:
+        del items
+        return cls()
+
+    def __repr__(self) -> str:
+        return "GlobalWindow()"

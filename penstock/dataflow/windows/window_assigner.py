@@ -1,0 +1,98 @@
+"""Define the interface of window assigners, which choose the windows of a record."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from penstock.dataflow.state import RuntimeContext
+from penstock.dataflow.windows.trigger import Trigger
+from penstock.dataflow.windows.window import TimeWindow
+
+__all__ = ["MergingWindowAssigner", "WindowAssigner", "merge_time_windows"]
+
+
+class WindowAssigner(ABC):
+    """Chooses the windows of each record. (Flink: `WindowAssigner`.)"""
+
+    class WindowAssignerContext(ABC):
+        """Gives an assigner access to the time of the clock and to keyed state."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Return the time of the clock, in milliseconds since the epoch."""
+
+        @abstractmethod
+        def get_runtime_context(self) -> RuntimeContext:
+            """Return the runtime context, whose state belongs to the key of the record."""
+
+    @abstractmethod
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[Any]:
+        """Return the windows of a record. Without a window, the record is dropped.
+
+        Arguments:
+            element: the record.
+            timestamp: the timestamp of the record; `NO_TIMESTAMP` if it has none.
+            context: gives access to the time of the clock and to keyed state.
+        """
+
+    @abstractmethod
+    def get_default_trigger(self, env: Any = None) -> Trigger:
+        """Return the trigger of a stream whose program sets none.
+
+        Arguments:
+            env: the environment of the program.
+        """
+
+    def get_window_serializer(self) -> Any:
+        """Return None: windows are named tuples, and need no serializer."""
+
+    @abstractmethod
+    def is_event_time(self) -> bool:
+        """Return whether windows are chosen by the timestamps of records."""
+
+
+class MergingWindowAssigner(WindowAssigner):
+    """A window assigner whose windows can merge, as sessions do.
+
+    (Flink: `MergingWindowAssigner`.)
+    """
+
+    class MergeCallback(ABC):
+        """Is told which windows are merged."""
+
+        @abstractmethod
+        def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+            """Merge the windows `to_be_merged` into `merge_result`."""
+
+    @abstractmethod
+    def merge_windows(
+        self, windows: Iterable[Any], callback: MergingWindowAssigner.MergeCallback
+    ) -> None:
+        """Find out which windows of a key are to be merged.
+
+        Arguments:
+            windows: the windows of the key.
+            callback: call its `merge` for each group of windows that become one.
+        """
+
+
+def merge_time_windows(
+    windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback
+) -> None:
+    """Merge windows that overlap or touch. (Flink: `TimeWindow.mergeWindows`.)"""
+    group: list[TimeWindow] = []
+    covered: TimeWindow | None = None
+    for window in sorted(windows):
+        if covered is not None and covered.intersects(window):
+            group.append(window)
+            covered = covered.cover(window)
+            continue
+        if covered is not None and len(group) > 1:
+            callback.merge(group, covered)
+        group, covered = [window], window
+    if covered is not None and len(group) > 1:
+        callback.merge(group, covered)

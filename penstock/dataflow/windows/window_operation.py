@@ -1,0 +1,57 @@
+"""Define `WindowOperation`: everything that the operator of a window needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.dataflow.functions import Function
+from penstock.dataflow.windows.evictors import Evictor
+from penstock.dataflow.windows.trigger import Trigger
+from penstock.dataflow.windows.window_assigner import WindowAssigner
+
+__all__ = ["WindowOperation"]
+
+
+@dataclass
+class WindowOperation:
+    """A window, its trigger and its functions; the `function` of an operator of a window.
+
+    Arguments:
+        assigner: chooses the windows of a record.
+        trigger: decides when a window fires.
+        evictor: removes records from a window that fires; None if all stay.
+        allowed_lateness: the time after the end of a window in which late records still belong to
+            it and fire it again, in milliseconds.
+        late_tag: the tag of the side output for records that are later than that; None drops them.
+        aggregator: a `ReduceFunction`, an `AggregateFunction`, or a function of two records. With
+            None, the window keeps all records.
+        inverse: a function `(result, leaving result)` that takes back what `aggregator`, which is a
+            reduce function, has added; None if there is none.
+        window_function: a `ProcessWindowFunction` or `WindowFunction` (in a stream without keys a
+            `ProcessAllWindowFunction` or `AllWindowFunction`), or a function with the arguments of
+            `apply`. With None, the result of the aggregator is emitted.
+        keyed: whether the stream has keys. If not, all records have the key None.
+    """
+
+    assigner: WindowAssigner
+    trigger: Trigger
+    evictor: Evictor | None = None
+    allowed_lateness: int = 0
+    late_tag: Any = None
+    aggregator: Any = None
+    inverse: Any = None
+    window_function: Any = None
+    keyed: bool = True
+
+    @property
+    def functions(self) -> list[Function]:
+        """The rich functions, which the operator opens and closes."""
+        parts = (self.aggregator, self.inverse, self.window_function)
+        return [part for part in parts if isinstance(part, Function)]
+
+    @property
+    def has_default_trigger(self) -> bool:
+        """Whether the trigger does the same as the default trigger of the assigner."""
+        default = self.assigner.get_default_trigger()
+        return type(self.trigger) is type(default) and vars(self.trigger) == vars(default)
