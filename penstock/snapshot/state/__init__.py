@@ -44,10 +44,10 @@ from __future__ import annotations
 
 from penstock.snapshot.state.backend import KeyedBackend
 from penstock.snapshot.state.entries import MISSING, TOMBSTONE, StateCodec
-from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.state_snapshot import StateSnapshot
+from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = [
     "MISSING",

@@ -28,7 +28,6 @@ from typing import Any
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
-from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.local_storage import CreateDatabase, LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
 from penstock.snapshot.state.preparation.eager_flush import EagerFlusher
@@ -40,6 +39,7 @@ from penstock.snapshot.state.rocksdb.rows import REMEMBERED_BYTES, RowKeys
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.state_snapshot import SnapshotWriter, StateSnapshot
+from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
 __all__ = ["KeyedBackend"]

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.slices import SliceTimer, Work
+from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = ["ColdStore", "MemoryOnly"]
 

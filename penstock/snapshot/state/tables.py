@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from penstock.snapshot.state.cold_store import ColdStore
 from penstock.snapshot.state.entries import StateCodec
-from penstock.snapshot.state.keyed_table import ColdReader, KeyedTable
 from penstock.snapshot.state.layout.levelled_layout import LevelledLayout
 from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout
 from penstock.snapshot.state.settings import StateSettings
+from penstock.snapshot.state.table.keyed_table import ColdReader, KeyedTable
 
 __all__ = ["Tables"]
 

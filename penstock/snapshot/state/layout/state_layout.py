@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
 from penstock.snapshot.state.cold_store import ColdStore
-from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.slices import SliceTimer, Work
+from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = ["CapturedTable", "StateLayout"]
 

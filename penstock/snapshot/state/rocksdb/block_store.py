@@ -28,11 +28,11 @@ from typing import Any
 from penstock.dataflow.graph.keys import plain_keys
 from penstock.snapshot.state.cold_store import ColdStore
 from penstock.snapshot.state.entries import MARKS, TOMBSTONE, StateCodec
-from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.blocks import BLOCKS, block_key, pack_block, read_block
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.settings import StateSettings
 from penstock.snapshot.state.slices import SliceTimer, Work
+from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = ["BlockStore"]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from penstock.snapshot.state.cold_store import ColdStore
 from penstock.snapshot.state.entries import MISSING, StateCodec, encode_entries
-from penstock.snapshot.state.keyed_table import KeyedTable
 from penstock.snapshot.state.rocksdb.database import RocksDatabase
 from penstock.snapshot.state.rocksdb.rows import (
     ROW_PREFIX,
@@ -18,6 +17,7 @@ from penstock.snapshot.state.rocksdb.rows import (
     original_key,
     value_offset,
 )
+from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = ["RowStore"]
 

@@ -36,8 +36,8 @@ from penstock.snapshot.state.entries import (
     EncodedValue,
     StateCodec,
 )
-from penstock.snapshot.state.entry_size import EntrySize
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
+from penstock.snapshot.state.table.entry_size import EntrySize
 
 __all__ = ["ColdReader", "KeyedTable"]
 

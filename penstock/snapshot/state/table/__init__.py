@@ -1,0 +1,1 @@
+"""The entries of one named state in memory: plain tables and composite tables."""
