@@ -46,6 +46,7 @@ __all__ = [
     "KeyRefusedError",
     "canonical",
     "plain_keys",
+    "tuple_prefix",
 ]
 
 MAX_DECIMAL_EXPONENT = 6144
@@ -84,6 +85,15 @@ def canonical(key: Any) -> bytes:
     if kind is bytes:
         return _of_bytes(key)
     return _canonical(key, MAX_KEY_DEPTH)
+
+
+def tuple_prefix(first: bytes) -> bytes:
+    """Return the prefix that the canonical bytes of all tuples with a certain first item share.
+
+    Arguments:
+        first: the canonical bytes of the first item. No other first item has the same prefix.
+    """
+    return b"(%d:" % len(first) + first
 
 
 def plain_keys(keys: list[Any]) -> list[Any]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from penstock.snapshot.metadata.state_kind import StateKind
+
 __all__ = [
     "OWN_INPUT",
     "FileRecord",
@@ -49,6 +51,10 @@ class KeyedHandle:
             RocksDB.
         folder: the folder of the RocksDB checkpoint, relative to the snapshot's folder, or None.
         files: the files in that folder.
+        kinds: the kind of each state, in the order of `states`. Empty in a handle of an older
+            format, in which all states are values.
+        expiring: the ids of the states with a time to live. Each value is stored as a tuple
+            (value, time in milliseconds since the epoch at which it expires).
     """
 
     first_group: int
@@ -57,19 +63,44 @@ class KeyedHandle:
     inline: bytes | None = None
     folder: str | None = None
     files: tuple[FileRecord, ...] = ()
+    kinds: tuple[StateKind, ...] = ()
+    expiring: tuple[int, ...] = ()
+
+    def kind(self, state_id: int) -> StateKind:
+        """Return the kind of the state with this id."""
+        return self.kinds[state_id] if self.kinds else StateKind.VALUE
 
     def to_wire(self) -> list[Any]:
         """Return the handle as a plain list for msgpack."""
-        files = [[file.name, file.size, file.checksum] for file in self.files]
-        states = list(self.states)
-        return [self.first_group, self.end_group, states, self.inline, self.folder, files]
+        return [
+            self.first_group,
+            self.end_group,
+            list(self.states),
+            self.inline,
+            self.folder,
+            [[file.name, file.size, file.checksum] for file in self.files],
+            [kind.value for kind in self.kinds],
+            list(self.expiring),
+        ]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> KeyedHandle:
-        """Create a handle from a list that `to_wire` returned."""
-        first, end, states, inline, folder, files = wire
-        records = tuple(FileRecord(*file) for file in files)
-        return cls(first, end, tuple(states), inline, folder, records)
+        """Create a handle from a list that `to_wire` returned.
+
+        A list from a manifest of format 3 or lower has only the first six items.
+        """
+        first, end, states, inline, folder, files, *rest = wire
+        kinds, expiring = rest or ([], [])
+        return cls(
+            first,
+            end,
+            tuple(states),
+            inline,
+            folder,
+            tuple(FileRecord(*file) for file in files),
+            tuple(map(StateKind, kinds)),
+            tuple(expiring),
+        )
 
 
 @dataclass(frozen=True)
@@ -198,7 +229,7 @@ class OperatorStateHandle:
     files: tuple[FileRecord, ...] = ()
 
     def to_wire(self) -> list[Any]:
-        """Return the record as a plain list for msgpack."""
+        """Return the handle as a plain list for msgpack."""
         files = [[file.name, file.size, file.checksum] for file in self.files]
         states = [[state.name, state.mode.value, state.elements] for state in self.states]
         return [states, self.inline, files]

@@ -157,8 +157,8 @@ def _read_type(wire: Any) -> RecordSchema:
     return RecordSchema(wire) if isinstance(wire, str) else RecordSchema.from_wire(wire)
 
 
-# All formats have the same reader. Operator handles are shorter in formats 1 to 3. Record classes
-# are plain names in formats 1 and 2. The reader accepts all forms.
+# All formats have the same reader. Operator handles and keyed handles are shorter in formats 1 to
+# 3. Record classes are plain names in formats 1 and 2. The reader accepts all forms.
 _Reader = Callable[[dict[str, Any], int], Manifest]
 _READERS: dict[int, _Reader] = dict.fromkeys((1, 2, 3, FORMAT), _read)
 

@@ -3,9 +3,10 @@
 One `KeyedBackend` holds the keyed state of one subtask of one operator. Other packages implement
 value, list and map state, TTL and timers with its tables. A newcomer needs nine concepts:
 
-1. **Table** (`KeyedTable`): one named state, a map from key to value. A *dirty* entry has changed
-   and is not written to RocksDB yet. A *captured* entry belongs to a snapshot that is not written
-   yet. A *clean* entry is in memory and in RocksDB. A *cold* entry is in RocksDB only.
+1. **Table** (`KeyedTable`): one named state, a map from key to value. In a *composite* table
+   (`CompositeTable`), a key has many entries, for example those of a map. A *dirty* entry has
+   changed and is not written to RocksDB yet. A *captured* entry belongs to a snapshot that is not
+   written yet. A *clean* entry is in memory and in RocksDB. A *cold* entry is in RocksDB only.
 2. **State snapshot** (`StateSnapshot`): the content of all tables at one barrier. It is captured
    quickly at the barrier. Writing it is slow, and the task processes records meanwhile.
 3. **Work** (`slices.Work`): a generator that does slow work in short slices on the event loop. It
@@ -25,9 +26,9 @@ value, list and map state, TTL and timers with its tables. A newcomer needs nine
 9. **Checkpoint** (`CheckpointFiles`): the table files of RocksDB, linked into the snapshot.
    Snapshots share files that did not change.
 
-The folder `layout/` contains the two layouts, `preparation/` contains the work before a barrier,
-and `rocksdb/` contains the database and its files. Start reading at `keyed_table.py`, then
-`state_snapshot.py` and `backend.py`.
+The folder `table/` contains the tables, `layout/` contains the two layouts, `preparation/` contains
+the work before a barrier, and `rocksdb/` contains the database and its files. Start reading at
+`table/keyed_table.py`, then `state_snapshot.py` and `backend.py`.
 
 Each layer uses only the layers below it:
 
@@ -36,25 +37,29 @@ Each layer uses only the layers below it:
     local_storage, inline_state
     tables, layout/
     rocksdb/, cold_store
-    keyed_table
+    table/
     entries, slices, settings
 """
 
 from __future__ import annotations
 
+from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.backend import KeyedBackend
 from penstock.snapshot.state.entries import MISSING, TOMBSTONE, StateCodec
 from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.state_snapshot import StateSnapshot
+from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = [
     "MISSING",
     "TOMBSTONE",
+    "CompositeTable",
     "KeyedBackend",
     "KeyedTable",
     "SharedMemory",
+    "StateKind",
     "StateSnapshot",
     "StateCodec",
     "Work",

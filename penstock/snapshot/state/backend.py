@@ -27,6 +27,7 @@ from typing import Any
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.entries import TOMBSTONE, StateCodec
 from penstock.snapshot.state.local_storage import CreateDatabase, LocalStorage
 from penstock.snapshot.state.memory_budget import MemoryBudget
@@ -39,6 +40,7 @@ from penstock.snapshot.state.rocksdb.rows import REMEMBERED_BYTES, RowKeys
 from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
 from penstock.snapshot.state.slices import Slicing, Work
 from penstock.snapshot.state.state_snapshot import SnapshotWriter, StateSnapshot
+from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
@@ -114,12 +116,29 @@ class KeyedBackend:
         )
         self._flush = EagerFlusher(self.tables, self.storage, self._snapshots.is_busy)
 
-    def table(self, name: str) -> KeyedTable:
+    def table(self, name: str, kind: StateKind = StateKind.VALUE) -> KeyedTable:
         """Return the table of state `name`, and register it if it is new.
 
         A restored table keeps its id.
+
+        Raises:
+            GraphError: if there is a state of this name and another kind.
         """
-        return self.tables.table(name)
+        return self.tables.table(name, kind)
+
+    def composite_table(self, name: str, kind: StateKind = StateKind.MAP) -> CompositeTable:
+        """Return the table of state `name` with composite keys, and register it if it is new.
+
+        A composite key is a tuple `(key, part, ...)`. The key group is that of `key` alone. The
+        parts have the types of keys, and identify an entry of this key.
+
+        Raises:
+            GraphError: if there is a state of this name and another kind.
+        """
+        table = self.tables.table(name, kind)
+        if not isinstance(table, CompositeTable):
+            raise ProtocolError(f"the keys of {kind.value} state {name!r} are not composite")
+        return table
 
     # --- methods that capture and restore snapshots ---
 
@@ -235,7 +254,9 @@ class KeyedBackend:
 
         The caller must not change the values.
         """
-        table = self.table(state)
+        if state not in self.tables.names:
+            return iter(())
+        table = self.tables.named(state)
         hot = dict(table.clean)
         for entries in (*table.captured, table.dirty):
             hot.update(entries)
@@ -243,12 +264,17 @@ class KeyedBackend:
         return _chain(hot, cold)
 
     def keys(self) -> Iterator[Any]:
-        """Yield each key that has an entry in any state, once and in no particular order."""
+        """Yield each key that has an entry in any state, once and in no particular order.
+
+        Timers do not count as state.
+        """
         seen: set[Any] = set()
-        names = self.tables.names
-        for name in names:
-            for key, _ in self.scan(name):
-                if len(names) > 1:
+        tables = [table for table in self.tables if table.kind is not StateKind.TIMER]
+        for table in tables:
+            for key, _ in self.scan(table.name):
+                if table.is_composite:
+                    key = key[0]
+                if len(tables) > 1 or table.is_composite:
                     if key in seen:
                         continue
                     seen.add(key)

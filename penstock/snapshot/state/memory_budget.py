@@ -83,7 +83,7 @@ class MemoryBudget:
         most = storage.settings.max_slice_entries
         while not is_interrupted() and self.used_bytes() > self.limit_bytes() * _TARGET_SHARE:
             largest = max(tables, key=lambda table: len(table.clean))
-            evicted = largest.evict(most // 16)
+            evicted = len(largest.evict(most // 16))
             if not evicted:
                 dirtiest = max(tables, key=lambda table: len(table.dirty))
                 if not storage.clean_oldest(dirtiest):

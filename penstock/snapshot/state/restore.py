@@ -69,8 +69,9 @@ class Restorer:
             if handle.first_group < groups.stop and groups.start < handle.end_group
         ]
         for _, handle in handles:
-            for state in handle.states:
-                self._tables.table(state)
+            for state_id, state in enumerate(handle.states):
+                table = self._tables.table(state, handle.kind(state_id))
+                table.expires = state_id in handle.expiring
         stored = [(path, handle) for path, handle in handles if handle.folder is not None]
         if len(handles) == len(stored) == 1 and self._covers_exactly(stored[0][1]):
             yield from self._link(*stored[0])
@@ -101,8 +102,11 @@ class Restorer:
         storage = self._storage
         decode, group_of = storage.codec.decode_value, storage.row_keys.group
         for state, entries in unpack_inline(storage.codec, inline, states):
-            self._tables.table(state).add_restored(
-                (key, decode(data)) for key, data in entries if group_of(key) in self._groups
+            table = self._tables.named(state)
+            table.add_restored(
+                (key, decode(data))
+                for key, data in entries
+                if group_of(key, is_composite=table.is_composite) in self._groups
             )
 
     def _copy(self, path: Path, handle: KeyedHandle) -> Work[None]:
@@ -133,10 +137,12 @@ class Restorer:
         yield from BlockStore(source, storage.codec, storage.settings).load(loaded, timer)
         group_of = storage.row_keys.group
         for table in loaded:
-            entries = iter(table.clean.items())
+            entries, target = iter(table.clean.items()), self._tables.named(table.name)
             while chunk := list(islice(entries, _ROWS_PER_BATCH)):
-                self._tables.table(table.name).add_restored(
-                    (key, value) for key, value in chunk if group_of(key) in self._groups
+                target.add_restored(
+                    (key, value)
+                    for key, value in chunk
+                    if group_of(key, is_composite=target.is_composite) in self._groups
                 )
                 if timer.is_over(len(chunk)):
                     yield None
@@ -146,7 +152,7 @@ class Restorer:
         database = self._storage.database
         # The id of a state is its position in its handle, so the same state may have another id
         # in this backend.
-        table_ids = [self._tables.table(state).table_id for state in handle.states]
+        table_ids = [self._tables.named(state).table_id for state in handle.states]
         first = max(handle.first_group, self._groups.start)
         end = min(handle.end_group, self._groups.stop)
         timer = self._storage.slicing.timer()

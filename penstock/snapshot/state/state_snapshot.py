@@ -24,6 +24,7 @@ from penstock.snapshot.state.layout.state_layout import CapturedTable
 from penstock.snapshot.state.local_storage import LocalStorage
 from penstock.snapshot.state.preparation.early_checkpoint import EarlyCheckpoint
 from penstock.snapshot.state.slices import Work
+from penstock.snapshot.state.table.keyed_table import KeyedTable
 from penstock.snapshot.state.tables import Tables
 
 __all__ = ["SnapshotWriter", "StateSnapshot"]
@@ -57,7 +58,7 @@ class SnapshotWriter:
 
     def add(self, number: int, captured: Sequence[CapturedTable]) -> StateSnapshot:
         """Create snapshot `number` of the captured tables, and add it to the pending snapshots."""
-        snapshot = StateSnapshot(self, number, self._tables.names, captured)
+        snapshot = StateSnapshot(self, number, tuple(self._tables), captured)
         self._pending.append(snapshot)
         return snapshot
 
@@ -104,7 +105,7 @@ class SnapshotWriter:
     def _pack(self, snapshot: StateSnapshot) -> Work[bytes | None]:
         return pack_inline(
             self._tables,
-            len(snapshot.states),
+            len(snapshot.tables),
             snapshot.captured,
             self._storage.codec,
             self._inline_threshold,
@@ -125,7 +126,15 @@ class SnapshotWriter:
     def _handle(
         self, snapshot: StateSnapshot, inline: bytes | None, target: Path | None
     ) -> Work[tuple[KeyedHandle, SnapshotBytes]]:
-        handle = partial(KeyedHandle, self._groups.start, self._groups.stop, snapshot.states)
+        tables = snapshot.tables
+        handle = partial(
+            KeyedHandle,
+            self._groups.start,
+            self._groups.stop,
+            tuple(table.name for table in tables),
+            kinds=tuple(table.kind for table in tables),
+            expiring=tuple(table.table_id for table in tables if table.expires),
+        )
         if inline is not None:
             return handle(inline=inline), SnapshotBytes(new=len(inline))
         if target is None or not self._storage.is_open:
@@ -140,7 +149,7 @@ class StateSnapshot:
     Arguments:
         writer: the writer of the snapshot.
         number: the number of the snapshot.
-        states: the names of the states, in the order of their ids.
+        tables: the tables that existed at the barrier, in the order of their ids.
         captured: the captured part of each table that changed.
     """
 
@@ -148,11 +157,11 @@ class StateSnapshot:
         self,
         writer: SnapshotWriter,
         number: int,
-        states: tuple[str, ...],
+        tables: tuple[KeyedTable, ...],
         captured: Sequence[CapturedTable],
     ) -> None:
         self.number = number
-        self.states = states
+        self.tables = tables
         self.captured = captured
         self.aborted = False
         self._writer = writer

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.dataflow.errors import GraphError
+from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.cold_store import ColdStore
 from penstock.snapshot.state.entries import StateCodec
 from penstock.snapshot.state.layout.levelled_layout import LevelledLayout
 from penstock.snapshot.state.layout.state_layout import CapturedTable, StateLayout
 from penstock.snapshot.state.settings import StateSettings
+from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import ColdReader, KeyedTable
 
 __all__ = ["Tables"]
@@ -43,19 +46,34 @@ class Tables:
         """The names of the tables, in the order of their ids."""
         return tuple(table.name for table in self)
 
-    def table(self, name: str) -> KeyedTable:
+    def table(self, name: str, kind: StateKind) -> KeyedTable:
         """Return the table `name`, and register it if it is new.
 
         A restored table keeps its id.
+
+        Raises:
+            GraphError: if there is a table of this name and another kind.
         """
         for table in self:
             if table.name == name:
+                if table.kind is not kind:
+                    raise GraphError(
+                        f"state {name!r} is a {kind.value} state, but there is a "
+                        f"{table.kind.value} state of the same name, in the function or in the "
+                        f"restored snapshot: give one of them another name"
+                    )
                 return table
-        table = KeyedTable(name, len(self.layouts), self._codec, self._settings)
+        made = CompositeTable if kind.is_composite else KeyedTable
+        table = made(name, len(self.layouts), self._codec, self._settings)
+        table.kind = kind
         for reader in self._readers:
             table.attach(reader)
         self.layouts.append(self._levelled(table))
         return table
+
+    def named(self, name: str) -> KeyedTable:
+        """Return the table `name`, which must exist."""
+        return next(table for table in self if table.name == name)
 
     def attach(self, reader: ColdReader) -> None:
         """Set the reader that all tables use for entries that are in RocksDB only."""

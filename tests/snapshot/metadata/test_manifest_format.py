@@ -36,6 +36,7 @@ from penstock.snapshot.metadata.manifest import (
 )
 from penstock.snapshot.metadata.manifest_format import MAGIC, decode_manifest, encode_manifest
 from penstock.snapshot.metadata.schema import FieldSchema, RecordKind, RecordSchema
+from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.storage.in_flight_log import BARRIER, BATCH, frame
 from penstock.snapshot.storage.job_paths import JobPaths
 
@@ -143,7 +144,7 @@ GOLDEN_3 = replace(
     format=3,
 )
 
-# Format 4 has operator state.
+# Format 4 has operator state, and the kinds of keyed states.
 STATE_FILE = FileRecord(f"{GOLDEN_FOLDER}.state", 18, "df996e4b33e198dd3310b5573b3abf5c")
 GOLDEN_4 = replace(
     GOLDEN_3,
@@ -151,12 +152,23 @@ GOLDEN_4 = replace(
         *GOLDEN_3.handles[:2],
         replace(
             GOLDEN_3.handles[2],
+            keyed=KeyedHandle(
+                0,
+                128,
+                ("sum", "timers"),
+                None,
+                GOLDEN_FOLDER,
+                GOLDEN_FILES,
+                (StateKind.REDUCING, StateKind.TIMER),
+                (0,),
+            ),
             operator_state=OperatorStateHandle(
                 (OperatorStateEntry("rules", StateMode.BROADCAST, 2),), None, (STATE_FILE,)
             ),
         ),
         replace(
             GOLDEN_3.handles[3],
+            keyed=KeyedHandle(0, 128, ("s",), b"\x01\x02\x03", kinds=(StateKind.VALUE,)),
             operator_state=OperatorStateHandle(
                 (
                     OperatorStateEntry("pending", StateMode.SPLIT, 2),

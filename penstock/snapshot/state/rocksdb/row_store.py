@@ -56,7 +56,7 @@ class RowStore(ColdStore):
         """Write dirty or captured entries of a table as rows, and mark them as clean."""
         encoded, marked = encode_entries(self._codec, values)
         batch = self._database.new_batch()
-        rows = self._row_keys.rows(table.table_id, keys)
+        rows = self._row_keys.rows(table.table_id, keys, is_composite=table.is_composite)
         if marked:
             for (row_key, opening), data in zip(rows, encoded, strict=True):
                 if data is None:
@@ -70,10 +70,18 @@ class RowStore(ColdStore):
         table.size.note_encoded(encoded)
         table.absorb(keys, values, marked=marked)
 
-    def read(self, table_id: int, key: Any) -> Any:
+    def read(self, table: KeyedTable, key: Any) -> Any:
         """Read the value of `key` in a table, or return `MISSING` if there is no row."""
-        data = self._database.get(self._row_keys.row_key(table_id, key))
+        row_key = self._row_keys.row_key(table.table_id, key, is_composite=table.is_composite)
+        data = self._database.get(row_key)
         return MISSING if data is None else self._codec.decode_value(data[value_offset(data) :])
+
+    def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
+        """Yield each composite key of `key` in a composite table, and its encoded value."""
+        prefix = self._row_keys.prefix_of(table.table_id, key)
+        for row_key, data in self._database.rows_of(prefix):
+            entry = self._codec.decode_value(original_key(row_key, data))
+            yield entry, data[value_offset(data) :]
 
     def cold_entries(
         self, table_id: int, groups: Iterable[int], hot: Container[Any]

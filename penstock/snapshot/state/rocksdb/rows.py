@@ -1,6 +1,8 @@
 """The format of rows in RocksDB: each row holds one entry of a table.
 
     key    key group (2 bytes, big-endian) · state id (2 bytes, big-endian) · canonical key
+           The canonical key of a composite table is the canonical form of the tuple
+           (key, part, ...), and the key group is that of the key alone.
     value  original key · encoded value
     original key
            0                                the encoded key is equal to the canonical key
@@ -8,7 +10,8 @@
            255 · length (4 bytes, big-endian) · the key as encoded by the codec
 
 `penstock.dataflow.graph.keys` defines the canonical bytes of a key. Since rows are sorted by key
-group, all rows of one key group are adjacent.
+group, all rows of one key group are adjacent. The canonical form of a tuple begins with its first
+item and the length of this item. So in a composite table, all rows of one key are adjacent, too.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.dataflow.graph.key_groups import key_group
-from penstock.dataflow.graph.keys import plain_keys
+from penstock.dataflow.graph.keys import plain_keys, tuple_prefix
 from penstock.snapshot.state.entries import StateCodec
 
 __all__ = ["REMEMBERED_BYTES", "ROW_PREFIX", "RowKeys", "original_key", "value_offset"]
@@ -58,23 +61,37 @@ class RowKeys:
         self._count = 0
         self._rows: dict[int, dict[Any, tuple[bytes, bytes]]] = {}
 
-    def group(self, key: Any) -> int:
+    def group(self, key: Any, *, is_composite: bool = False) -> int:
         """Return the number of the key group to which `key` belongs."""
-        return key_group(self._canonical(key), self._max_parallelism)
+        form = self._canonical(key[0] if is_composite else key)
+        return key_group(form, self._max_parallelism)
 
-    def row_key(self, table_id: int, key: Any) -> bytes:
+    def row_key(self, table_id: int, key: Any, *, is_composite: bool = False) -> bytes:
         """Return the row key with which to read `key` of the table `table_id`."""
         remembered = self._rows.get(table_id)
         if remembered is not None:
             row = remembered.get(key)
             if row is not None:
                 return row[0]
-        canonical = self._canonical(key)
-        group = key_group(canonical, self._max_parallelism)
-        return ROW_PREFIX.pack(group, table_id) + canonical
+        form = self._canonical(key)
+        grouped = self._canonical(key[0]) if is_composite else form
+        return ROW_PREFIX.pack(key_group(grouped, self._max_parallelism), table_id) + form
 
-    def rows(self, table_id: int, keys: list[Any]) -> list[tuple[bytes, bytes]]:
+    def prefix_of(self, table_id: int, key: Any) -> bytes:
+        """Return the prefix of all row keys that `key` has in a composite table."""
+        form = self._canonical(key)
+        group = key_group(form, self._max_parallelism)
+        return ROW_PREFIX.pack(group, table_id) + tuple_prefix(form)
+
+    def rows(
+        self, table_id: int, keys: list[Any], *, is_composite: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         """Return the row keys with which to write `keys` of the table `table_id`.
+
+        Arguments:
+            table_id: the id of the table.
+            keys: the keys.
+            is_composite: whether the keys are composite.
 
         Returns:
             For each key a pair: its row key, and the original key with which the value of the row
@@ -102,7 +119,8 @@ class RowKeys:
                 opening = bytes((size,)) + original
             else:
                 opening = _LENGTH.pack(_LONG, size) + original
-            row = ROW_PREFIX.pack(key_group(form, groups), table_id) + form
+            grouped = canonical(key[0]) if is_composite else form
+            row = ROW_PREFIX.pack(key_group(grouped, groups), table_id) + form
             remembered[key] = (row, opening)
         self._count += len(new)
         return list(map(remembered.__getitem__, keys))

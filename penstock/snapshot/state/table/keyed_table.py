@@ -24,10 +24,11 @@ snapshots, eager flushes and evictions do that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.entries import (
     ATOMS,
     MARKS,
@@ -45,14 +46,21 @@ __all__ = ["ColdReader", "KeyedTable"]
 class ColdReader(Protocol):
     """Reads entries that may be in RocksDB only."""
 
-    def read(self, table_id: int, key: Any) -> Any:
+    def read(self, table: KeyedTable, key: Any) -> Any:
         """Return the value of `key` in a table, or `MISSING` if it is not in RocksDB."""
+
+    def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
+        """Yield each composite key of `key` in a composite table, and its encoded value."""
 
 
 class _NothingCold:
-    def read(self, table_id: int, key: Any) -> Any:
-        del table_id, key
+    def read(self, table: KeyedTable, key: Any) -> Any:
+        del table, key
         return MISSING
+
+    def entries_of(self, table: KeyedTable, key: Any) -> Iterator[tuple[Any, bytes]]:
+        del table, key
+        return iter(())
 
 
 _NOTHING_COLD = _NothingCold()
@@ -85,12 +93,17 @@ class KeyedTable:
         "captured",
         "clean",
         "dirty",
+        "expires",
         "has_cold",
+        "kind",
         "name",
         "only_immutable",
         "size",
         "table_id",
     )
+
+    #: Whether the keys of the table are composite; see `composite_table.py`.
+    is_composite = False
 
     def __init__(
         self,
@@ -101,6 +114,10 @@ class KeyedTable:
     ) -> None:
         self.name = name
         self.table_id = table_id
+        #: The kind of the state, which readers of snapshots show.
+        self.kind = StateKind.VALUE
+        #: Whether each value is a pair (value, time at which it expires).
+        self.expires = False
         self.dirty: dict[Any, Any] = {}
         self.captured: list[dict[Any, Any]] = []
         self.clean: dict[Any, Any] = {}
@@ -142,7 +159,7 @@ class KeyedTable:
             return value
         if not self.has_cold:
             return MISSING
-        value = self._cold.read(self.table_id, key)
+        value = self._cold.read(self, key)
         if value is MISSING:
             return MISSING
         if type(value) in ATOMS or self._is_immutable(value):
@@ -268,12 +285,12 @@ class KeyedTable:
         """Set the reader of the entries that are in RocksDB only."""
         self._cold, self.has_cold = reader, True
 
-    def evict(self, count: int) -> int:
-        """Evict up to `count` of the oldest clean entries, and return the number evicted."""
+    def evict(self, count: int) -> list[Any]:
+        """Evict up to `count` of the oldest clean entries, and return their keys."""
         oldest = list(islice(self.clean, count))
         for key in oldest:
             del self.clean[key]
-        return len(oldest)
+        return oldest
 
     # --- methods that measure memory ---
 

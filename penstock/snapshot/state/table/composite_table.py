@@ -1,0 +1,227 @@
+"""A table in which a key has many entries, each with a composite key of its own.
+
+A *composite key* is a tuple `(key, part, ...)`. The key decides the key group of the entry. The
+parts identify the entry among the entries of the key. All levels, layouts and snapshots treat a
+composite key like any other key. For example, a map state has the entry `("user", "page")` for the
+page of a user, and only this entry is written when it changes.
+
+`entries_of` lists the entries of one key. It finds the entries in memory with an *index*, which is
+built when it is first needed. Operators write into the dict `dirty` directly, so the index gets
+new entries later: a dict keeps the order of its insertions, and `entries_of` first adds the
+entries behind the last one that it has seen. So a write costs nothing more than in other tables.
+
+Invariants of the index:
+
+* It has each entry of the dirty level up to `_seen`, of each captured map except those behind the
+  place that `_unseen` notes, and of the clean level. Only entries that were read from the cold
+  store may be missing. The cold store has them, too.
+* A deleted entry stays in the index while the dirty level holds its tombstone. So the entry is in
+  the index if it is put again.
+* An entry of the index may have been deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from penstock.snapshot.state.entries import MISSING, TOMBSTONE, StateCodec
+from penstock.snapshot.state.settings import DEFAULT_SETTINGS, StateSettings
+from penstock.snapshot.state.table.keyed_table import KeyedTable
+
+__all__ = ["CompositeTable"]
+
+# The estimated memory of an entry in the index, in bytes: a slot in a dict, and a share of the dict
+# of its key.
+_INDEXED_BYTES = 120
+
+Entry = tuple[Any, ...]
+
+
+class CompositeTable(KeyedTable):
+    """A table whose keys are composite; see the docstring of this module.
+
+    Arguments:
+        name: the name of the state.
+        table_id: the id of the table.
+        codec: encodes captured values before they can change in place.
+        settings: the thresholds of the backend.
+    """
+
+    __slots__ = ("_index", "_seen", "_unseen")
+
+    is_composite = True
+
+    def __init__(
+        self,
+        name: str,
+        table_id: int,
+        codec: StateCodec,
+        settings: StateSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        super().__init__(name, table_id, codec, settings)
+        #: The entries in memory by their key, or None until they are first needed.
+        self._index: dict[Any, dict[Entry, None]] | None = None
+        # The newest entry of the dirty level that is in the index.
+        self._seen: Any = MISSING
+        # Levels with entries that are not in the index, each with its newest entry that is.
+        self._unseen: list[tuple[dict[Entry, Any], Any]] = []
+
+    # --- methods that list the entries of a key ---
+
+    def entries_of(self, key: Any) -> Iterator[tuple[Entry, Any]]:
+        """Yield the composite key and the value of each entry of `key`, in no order.
+
+        The caller may change entries meanwhile. It may change a mutable value in place, as with
+        `get`.
+        """
+        hot = list(self._current_index().get(key, ()))
+        for entry in hot:
+            value = self.get(entry)
+            if value is not MISSING:
+                yield entry, value
+        if self.has_cold:
+            yield from self._cold_entries_of(key, set(hot))
+
+    def has_entries(self, key: Any) -> bool:
+        """Return whether `key` has at least one entry."""
+        hot = self._current_index().get(key, {})
+        # Entries are often deleted in the order in which they were put, or in the opposite order.
+        # Then the tombstones are at one end of the index, so the search starts at both ends.
+        half = (len(hot) + 1) // 2
+        for pair in zip(islice(hot, half), islice(reversed(hot), half), strict=True):
+            if any(self.get(entry) is not MISSING for entry in pair):
+                return True
+        return self.has_cold and any(True for _ in self._cold_entries_of(key, set(hot)))
+
+    def clear(self, key: Any) -> None:
+        """Delete all entries of `key`."""
+        for entry in [entry for entry, _ in self.entries_of(key)]:
+            self.dirty[entry] = TOMBSTONE
+
+    def _cold_entries_of(self, key: Any, listed: set[Entry]) -> Iterator[tuple[Entry, Any]]:
+        for entry, data in self._cold.entries_of(self, key):
+            if entry in listed:
+                continue
+            if entry in self.dirty or self._is_captured(entry) or entry in self.clean:
+                value = self.get(entry)
+                if value is MISSING:
+                    continue
+            else:
+                value = self._codec.decode_value(data)
+                if not self._is_immutable(value):
+                    self.dirty[entry] = value
+            yield entry, value
+
+    def _is_captured(self, entry: Entry) -> bool:
+        return any(entry in level for level in self.captured)
+
+    # --- methods that maintain the index ---
+
+    def _current_index(self) -> dict[Any, dict[Entry, None]]:
+        """Return the index, with all entries in memory."""
+        if self._index is None:
+            self._index = {}
+            self._seen = MISSING
+            self._unseen = [(level, MISSING) for level in (self.clean, *self.captured)]
+        for level, seen in self._unseen:
+            self._add_newer(level, seen)
+        self._unseen.clear()
+        self._seen = self._add_newer(self.dirty, self._seen)
+        return self._index
+
+    def _add_newer(self, level: dict[Entry, Any], seen: Any) -> Any:
+        """Add the entries of a level behind the entry `seen`, and return the newest entry."""
+        newer: list[Entry] = []
+        for entry in reversed(level):
+            if entry is seen:
+                break
+            newer.append(entry)
+        newer.reverse()
+        self._add(newer)
+        return newer[-1] if newer else seen
+
+    def _add(self, entries: Iterable[Entry]) -> None:
+        index = self._index
+        assert index is not None
+        for entry in entries:
+            found = index.get(entry[0])
+            if found is None:
+                index[entry[0]] = {entry: None}
+            else:
+                found[entry] = None
+
+    def _drop(self, entries: Iterable[Entry]) -> None:
+        """Remove entries from the index that are neither dirty nor clean.
+
+        The caller checks the captured maps.
+        """
+        index = self._index
+        assert index is not None
+        for entry in entries:
+            found = index.get(entry[0])
+            if found is not None and entry not in self.dirty and entry not in self.clean:
+                found.pop(entry, None)
+                if not found:
+                    del index[entry[0]]
+
+    # --- methods that move entries between levels ---
+
+    def seal(self, *, whole: bool) -> dict[Any, Any]:
+        """Turn the dirty map into a captured map; see `KeyedTable.seal`."""
+        entries = super().seal(whole=whole)
+        if self._index is not None and entries:
+            # The map of a whole state begins with the entries of older levels. They are in the
+            # index, or in a map that is in `_unseen`.
+            self._unseen.append((entries, self._seen))
+        self._seen = MISSING
+        return entries
+
+    def release_oldest_capture(self) -> None:
+        """Drop the oldest captured map, after all its entries were written."""
+        oldest = self.captured[0]
+        super().release_oldest_capture()
+        self._unseen = [(level, seen) for level, seen in self._unseen if level is not oldest]
+
+    def absorb(self, keys: Sequence[Any], values: Sequence[Any], *, marked: bool) -> None:
+        """Add entries to the clean level; see `KeyedTable.absorb`."""
+        super().absorb(keys, values, marked=marked)
+        if self._index is not None:
+            clean = self.clean
+            self._add(entry for entry in keys if entry in clean)
+            if marked:
+                # The entries come from the oldest captured map, or from the dirty level.
+                newer = self.captured[1:]
+                self._drop(e for e in keys if not any(e in level for level in newer))
+
+    def forget_dirty(self, keys: Iterable[Any]) -> None:
+        """Remove entries from the dirty map, after they were written and became clean."""
+        forgotten = list(keys)
+        super().forget_dirty(forgotten)
+        if self._index is not None:
+            if self._seen not in self.dirty:
+                self._seen = MISSING
+            self._drop(entry for entry in forgotten if not self._is_captured(entry))
+
+    def mark_all_dirty(self) -> None:
+        """Mark all clean entries as dirty, since the database of rows does not hold them."""
+        super().mark_all_dirty()
+        self._seen = MISSING
+
+    def merge_levels(self) -> None:
+        """Move all clean entries to the dirty level; see `KeyedTable.merge_levels`."""
+        super().merge_levels()
+        self._seen = MISSING
+
+    def evict(self, count: int) -> list[Any]:
+        """Evict up to `count` of the oldest clean entries, and return their keys."""
+        evicted = super().evict(count)
+        if self._index is not None:
+            self._drop(entry for entry in evicted if not self._is_captured(entry))
+        return evicted
+
+    def memory_bytes(self, further_entries: int = 0) -> int:
+        """Return an estimate of the memory that the entries and the index take, in bytes."""
+        indexed = 0 if self._index is None else self.entries_in_memory() * _INDEXED_BYTES
+        return super().memory_bytes(further_entries) + indexed
