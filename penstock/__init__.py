@@ -44,9 +44,15 @@ if TYPE_CHECKING:
         StoreError,
     )
     from penstock.dataflow.functions import (
+        BroadcastProcessFunction,
+        CoFlatMapFunction,
+        CoMapFunction,
+        CoProcessFunction,
         FilterFunction,
         FlatMapFunction,
         Function,
+        KeyedBroadcastProcessFunction,
+        KeyedCoProcessFunction,
         KeyedProcessFunction,
         KeySelector,
         MapFunction,
@@ -57,10 +63,33 @@ if TYPE_CHECKING:
     )
     from penstock.dataflow.graph.keys import KeyRefusedError
     from penstock.dataflow.graph.type_info import Types
+    from penstock.dataflow.operator_state import (
+        BroadcastState,
+        CheckpointedFunction,
+        FunctionInitializationContext,
+        FunctionSnapshotContext,
+        OperatorStateStore,
+        ReadOnlyBroadcastState,
+    )
     from penstock.dataflow.output_tag import OutputTag
     from penstock.dataflow.program import JobExecutionResult
-    from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
-    from penstock.dataflow.streams import DataStream, FeedbackStream, IterativeStream, KeyedStream
+    from penstock.dataflow.state import (
+        ListState,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        RuntimeContext,
+        ValueState,
+        ValueStateDescriptor,
+    )
+    from penstock.dataflow.streams import (
+        BroadcastConnectedStream,
+        BroadcastStream,
+        ConnectedStreams,
+        DataStream,
+        FeedbackStream,
+        IterativeStream,
+        KeyedStream,
+    )
     from penstock.dataflow.streams.operator_settings import DataStreamSink
     from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
     from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
@@ -77,15 +106,27 @@ _WHERE = {
     "penstock.dataflow.errors": "GraphError JobError PenstockError ProtocolError Recoverability "
     "StoreError",
     "penstock.dataflow.functions": (
-        "FilterFunction FlatMapFunction Function KeyedProcessFunction KeySelector MapFunction "
-        "Partitioner ProcessFunction ReduceFunction SinkFunction"
+        "BroadcastProcessFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
+        "FlatMapFunction Function KeyedBroadcastProcessFunction KeyedCoProcessFunction "
+        "KeyedProcessFunction KeySelector MapFunction Partitioner ProcessFunction ReduceFunction "
+        "SinkFunction"
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
     "penstock.dataflow.output_tag": "OutputTag",
-    "penstock.dataflow.state": "RuntimeContext ValueState ValueStateDescriptor",
+    "penstock.dataflow.operator_state": (
+        "BroadcastState CheckpointedFunction FunctionInitializationContext FunctionSnapshotContext "
+        "OperatorStateStore ReadOnlyBroadcastState"
+    ),
+    "penstock.dataflow.state": (
+        "ListState ListStateDescriptor MapStateDescriptor RuntimeContext ValueState "
+        "ValueStateDescriptor"
+    ),
     "penstock.dataflow.streams.operator_settings": "DataStreamSink",
     "penstock.dataflow.program": "JobExecutionResult",
-    "penstock.dataflow.streams": "DataStream FeedbackStream IterativeStream KeyedStream",
+    "penstock.dataflow.streams": (
+        "BroadcastConnectedStream BroadcastStream ConnectedStreams DataStream FeedbackStream "
+        "IterativeStream KeyedStream"
+    ),
     "penstock.dataflow.graph.type_info": "Types",
     "penstock.dataflow.time.watermark_strategy": "WatermarkStrategy",
     "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
@@ -93,9 +134,18 @@ _WHERE = {
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}
 
 __all__ = [
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastState",
+    "BroadcastStream",
     "CheckpointConfig",
+    "CheckpointedFunction",
     "CheckpointingMode",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "CollectionSource",
+    "ConnectedStreams",
     "CsvRows",
     "DataStream",
     "DataStreamSink",
@@ -105,7 +155,9 @@ __all__ = [
     "FilterFunction",
     "FlatMapFunction",
     "Function",
+    "FunctionInitializationContext",
     "FunctionSink",
+    "FunctionSnapshotContext",
     "GeneratorSource",
     "GraphError",
     "IterableSource",
@@ -116,15 +168,22 @@ __all__ = [
     "JsonLines",
     "KeyRefusedError",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "ListState",
+    "ListStateDescriptor",
     "MapFunction",
+    "MapStateDescriptor",
+    "OperatorStateStore",
     "OutputTag",
     "Partitioner",
     "PenstockError",
     "PrintSink",
     "ProcessFunction",
     "ProtocolError",
+    "ReadOnlyBroadcastState",
     "Recoverability",
     "ReduceFunction",
     "RestartStrategies",

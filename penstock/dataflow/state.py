@@ -7,10 +7,14 @@ The interface consists of descriptors, state objects and the runtime context.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
     "ReducingStateDescriptor",
+    "ListState",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
     "RuntimeContext",
     "StateDescriptor",
     "ValueState",
@@ -85,6 +89,47 @@ class ValueState(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Remove the value of the current key."""
+
+
+class ListStateDescriptor(StateDescriptor):
+    """Describes a `ListState`. (Flink: `ListStateDescriptor`.)"""
+
+
+class ListState(ABC):
+    """A state that stores a list of elements. (Flink: `ListState`.)"""
+
+    @abstractmethod
+    def get(self) -> Iterable[Any]:
+        """Return the elements in order."""
+
+    @abstractmethod
+    def add(self, value: Any) -> None:
+        """Append an element."""
+
+    @abstractmethod
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append elements."""
+
+    @abstractmethod
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace all elements."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove all elements."""
+
+
+class MapStateDescriptor(StateDescriptor):
+    """Describes a map state or a broadcast state. (Flink: `MapStateDescriptor`.)
+
+    Arguments:
+        name: as in `StateDescriptor`.
+        key_type_info, value_type_info: ignored; accepted for compatibility with PyFlink programs.
+    """
+
+    def __init__(self, name: str, key_type_info: Any = None, value_type_info: Any = None) -> None:
+        super().__init__(name, value_type_info)
+        self.key_type_info = key_type_info
 
 
 class RuntimeContext(ABC):

@@ -26,9 +26,9 @@ _WINDOWS = (
     "Penstock has no windows yet: collect the records of a window in a ValueState of a "
     "KeyedProcessFunction, and emit it when the first record of the next window comes"
 )
-_TWO_INPUTS = (
-    "Penstock has no operators with two inputs yet: map both streams to tagged records, take their "
-    "union, and tell them apart in one KeyedProcessFunction"
+_JOIN = (
+    "Penstock has no such join: connect the streams, call key_by with two functions, and keep the "
+    "records of each stream in the state of a KeyedCoProcessFunction"
 )
 _WHOLE_JOB = "is set for the whole job, by StreamExecutionEnvironment"
 _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its folder or packages"
@@ -36,7 +36,7 @@ _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its 
 STREAM: Mapping[str, str] = {
     **dict.fromkeys(("window_all", "count_window_all", "time_window_all"), _WINDOWS),
     **dict.fromkeys(("window", "count_window", "time_window"), _WINDOWS),
-    **dict.fromkeys(("connect", "join", "co_group"), _TWO_INPUTS),
+    **dict.fromkeys(("join", "co_group"), _JOIN),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
     "assign_timestamps_and_watermarks": _EVENT_TIME,
     "project": "use map: map(lambda record: (record[0], record[2]))",
@@ -53,7 +53,7 @@ STREAM: Mapping[str, str] = {
 
 KEYED_STREAM: Mapping[str, str] = {
     **{name: reason for name, reason in STREAM.items() if reason != "call key_by first"},
-    "interval_join": _TWO_INPUTS,
+    "interval_join": _JOIN,
 }
 
 ENVIRONMENT: Mapping[str, str] = {

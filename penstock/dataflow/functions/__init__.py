@@ -16,19 +16,33 @@ from penstock.dataflow.functions.basic_functions import (
     ReduceFunction,
     SinkFunction,
 )
-from penstock.dataflow.functions.function import Function, check_function, method_of
-from penstock.dataflow.functions.process_functions import (
-    KeyedProcessFunction,
-    ProcessFunction,
-    has_end_input,
+from penstock.dataflow.functions.broadcast_functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
 )
+from penstock.dataflow.functions.co_functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    TwoInputProcessFunction,
+)
+from penstock.dataflow.functions.end_of_input import has_end_input
+from penstock.dataflow.functions.function import Function, check_function, method_of
+from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.state import RuntimeContext
 
 __all__ = [
+    "BroadcastProcessFunction",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "MapFunction",
     "Partitioner",
@@ -36,6 +50,7 @@ __all__ = [
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
+    "TwoInputProcessFunction",
     "check_function",
     "has_end_input",
     "method_of",

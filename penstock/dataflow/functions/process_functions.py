@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.dataflow.functions.function import Function
 
-__all__ = ["KeyedProcessFunction", "ProcessFunction", "has_end_input"]
+__all__ = ["KeyedProcessFunction", "ProcessFunction"]
 
 
 class ProcessFunction(Function, ABC):
@@ -74,12 +74,3 @@ class KeyedProcessFunction(Function, ABC):
         """
         del ctx
         return None
-
-
-def has_end_input(function: Any) -> bool:
-    """Return whether `function` is a process function whose class defines `end_input`."""
-    own = getattr(type(function), "end_input", None)
-    return isinstance(function, ProcessFunction | KeyedProcessFunction) and own not in (
-        ProcessFunction.end_input,
-        KeyedProcessFunction.end_input,
-    )

@@ -36,6 +36,7 @@ from penstock.dataflow.graph.job_graph import (
     OperatorKind,
     Partitioning,
 )
+from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
 
 __all__ = ["compile_graph"]
 
@@ -120,6 +121,7 @@ def _operators(graph: JobGraph, config: JobConfig) -> dict[int, OperatorInfo]:
             operator.kind,
             parallelism,
             has_end_input(operator.function),
+            checkpointed_function(operator.function) is not None or bool(operator.broadcast_states),
         )
     return infos
 
@@ -208,7 +210,11 @@ def _chained(
 
 
 def _may_chain(first: Operator, second: Operator) -> bool:
-    return first.chaining is not Chaining.NEVER and second.chaining is Chaining.ALWAYS
+    return (
+        first.chaining is not Chaining.NEVER
+        and second.chaining is Chaining.ALWAYS
+        and not second.kind.has_two_inputs
+    )
 
 
 def _find_loops(

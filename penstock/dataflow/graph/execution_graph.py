@@ -32,6 +32,7 @@ class OperatorInfo:
     Arguments:
         id, uid, name, kind, parallelism: the same as in `Operator`, with all defaults filled in.
         has_end_input: whether the class of the operator's function defines `end_input`.
+        has_operator_state: whether the operator has operator state.
     """
 
     id: int
@@ -40,6 +41,12 @@ class OperatorInfo:
     kind: OperatorKind
     parallelism: int
     has_end_input: bool = False
+    has_operator_state: bool = False
+
+    @property
+    def stateful(self) -> bool:
+        """Whether snapshots contain state of the operator. In-flight logs do not count."""
+        return self.kind.keyed or self.kind is OperatorKind.SOURCE or self.has_operator_state
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,14 @@ class OperatorKind(Enum):
     KEYED_FILTER = "keyed_filter"
     KEYED_WINDOW = "keyed_window"
     TIMESTAMPS_AND_WATERMARKS = "timestamps_and_watermarks"
+    CO_MAP = "co_map"
+    CO_FLAT_MAP = "co_flat_map"
+    CO_PROCESS = "co_process"
+    KEYED_CO_MAP = "keyed_co_map"
+    KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
+    KEYED_CO_PROCESS = "keyed_co_process"
+    BROADCAST_PROCESS = "broadcast_process"
+    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
     SINK = "sink"
     FEEDBACK = "feedback"
 
@@ -54,6 +62,11 @@ class OperatorKind(Enum):
     def keyed(self) -> bool:
         """Whether operators of this kind have keyed state."""
         return self.value.startswith("keyed_")
+
+    @property
+    def has_two_inputs(self) -> bool:
+        """Whether operators of this kind have two inputs."""
+        return self.value.removeprefix("keyed_").startswith(("co_", "broadcast_"))
 
     @property
     def has_side_outputs(self) -> bool:
@@ -67,7 +80,15 @@ class OperatorKind(Enum):
 
 
 _WITH_SIDE_OUTPUTS = frozenset(
-    {OperatorKind.PROCESS, OperatorKind.KEYED_PROCESS, OperatorKind.KEYED_WINDOW}
+    {
+        OperatorKind.PROCESS,
+        OperatorKind.KEYED_PROCESS,
+        OperatorKind.KEYED_WINDOW,
+        OperatorKind.CO_PROCESS,
+        OperatorKind.KEYED_CO_PROCESS,
+        OperatorKind.BROADCAST_PROCESS,
+        OperatorKind.KEYED_BROADCAST_PROCESS,
+    }
 )
 #: Operators of these kinds were without state before, and keep the uids that they had then.
 _SIGNATURES = {
@@ -117,6 +138,8 @@ class Operator:
             derives a uid.
         chaining: the operators to which it may be chained.
         key_selector: the function that returns the key of a record. Only keyed operators have one.
+        second_key_selector: the same function for the second input of a keyed operator.
+        broadcast_states: the names of the broadcast states that the function may use.
         non_parallel_reason: the reason why the operator cannot run in parallel; None if it can.
         side_outputs: the ids of the tags whose records the program reads.
         watermark_strategy: the watermark strategy of a source; None if it has none.
@@ -130,6 +153,8 @@ class Operator:
     uid: str | None = None
     chaining: Chaining = Chaining.ALWAYS
     key_selector: Any = None
+    second_key_selector: Any = None
+    broadcast_states: tuple[str, ...] = ()
     non_parallel_reason: str | None = None
     side_outputs: tuple[str, ...] = ()
     watermark_strategy: Any = None
@@ -228,13 +253,15 @@ class JobGraph:
         self.operators.append(operator)
         return operator
 
-    def connect(self, outputs: Iterable[OperatorOutput], operator: Operator) -> None:
-        """Add edges from these outputs to an operator."""
+    def connect(
+        self, outputs: Iterable[OperatorOutput], operator: Operator, input: int = 0
+    ) -> None:
+        """Add edges from these outputs to an input of an operator."""
         self.edges += [
             Edge(
                 output.operator.id,
                 operator.id,
-                0,
+                input,
                 output.partitioning,
                 output.selector,
                 output.partitioner,

@@ -6,6 +6,11 @@ base class in a separate module. The same applies if a group needs no other clas
 
 from __future__ import annotations
 
+from penstock.dataflow.streams.connected_streams import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+)
 from penstock.dataflow.streams.data_stream import (
     DataStream,
     FeedbackStream,
@@ -13,4 +18,12 @@ from penstock.dataflow.streams.data_stream import (
     KeyedStream,
 )
 
-__all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
+__all__ = [
+    "BroadcastConnectedStream",
+    "BroadcastStream",
+    "ConnectedStreams",
+    "DataStream",
+    "FeedbackStream",
+    "IterativeStream",
+    "KeyedStream",
+]

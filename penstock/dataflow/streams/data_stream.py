@@ -41,7 +41,9 @@ from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.program import CloseableIterator
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.feedback import Feedback, names_of
+from penstock.dataflow.streams.key_selectors import check_key_selector
 from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
 from penstock.dataflow.streams.side_output import side_output_of
 from penstock.dataflow.streams.stream_partitioning import StreamPartitioning
@@ -49,7 +51,12 @@ from penstock.dataflow.streams.stream_partitioning import StreamPartitioning
 __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
 
 
-class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"]):
+class DataStream(
+    PyFlinkNames,
+    OperatorSettings,
+    StreamPartitioning["DataStream"],
+    StreamConnecting["DataStream"],
+):
     """A stream of records in a program. (Flink: `DataStream`.)
 
     If a method takes an object of a function class, it also takes a plain function or lambda. Only
@@ -131,12 +138,7 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
                 accepted.
         """
         del key_type
-        if isinstance(key_selector, int | str):
-            raise GraphError(
-                f"key_by takes a function, not a position or the name of a field: write "
-                f"key_by(lambda record: record[{key_selector!r}])"
-            )
-        selector = check_function(key_selector, KeySelector, "key_by")
+        selector = check_key_selector(key_selector)
         outputs = self._partitioned(Partitioning.HASH, selector)
         return KeyedStream(self._environment, outputs, selector)
 
@@ -250,6 +252,9 @@ class DataStream(PyFlinkNames, OperatorSettings, StreamPartitioning["DataStream"
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
     ) -> DataStream:
         outputs = self._partitioned(partitioning, selector, partitioner)
+        return DataStream(self._environment, outputs)
+
+    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> DataStream:
         return DataStream(self._environment, outputs)
 
     def _partitioned(

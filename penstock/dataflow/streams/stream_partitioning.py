@@ -39,10 +39,6 @@ class StreamPartitioning(Generic[Stream]):
         """Send each record to a random subtask of the next operator, with equal probability."""
         return self._repartition(Partitioning.SHUFFLE)
 
-    def broadcast(self) -> Stream:
-        """Send every record to all subtasks of the next operator."""
-        return self._repartition(Partitioning.BROADCAST)
-
     def global_(self) -> Stream:
         """Send every record to the first subtask of the next operator."""
         return self._repartition(Partitioning.GLOBAL)

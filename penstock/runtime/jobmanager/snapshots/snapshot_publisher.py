@@ -11,7 +11,6 @@ import trio
 from penstock.dataflow.config import JobConfig
 from penstock.dataflow.errors import StoreError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
-from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.runtime.jobmanager.snapshots.job_store import JobStore
 from penstock.runtime.jobmanager.snapshots.pending_commits import PendingCommits
 from penstock.runtime.jobmanager.snapshots.pending_snapshot import PendingSnapshot
@@ -196,7 +195,7 @@ def operator_entries(plan: ExecutionGraph) -> list[OperatorEntry]:
             info.kind.value,
             info.parallelism,
             plan.max_parallelism,
-            stateful=info.kind.keyed or info.kind is OperatorKind.SOURCE,
+            info.stateful,
         )
         for info in plan.operators
     ]

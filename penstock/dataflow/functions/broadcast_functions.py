@@ -1,0 +1,134 @@
+"""Define the functions of a stream and a broadcast stream, with the names of PyFlink.
+
+Every subtask receives all records of the broadcast stream, and keeps them in broadcast state. The
+other stream is divided among the subtasks, and its records read the broadcast state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from penstock.dataflow.functions.co_functions import TwoInputProcessFunction
+from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
+from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
+from penstock.dataflow.state import MapStateDescriptor, StateDescriptor
+
+__all__ = ["BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
+
+
+class BroadcastProcessFunction(TwoInputProcessFunction, ABC):
+    """Processes a stream without keys together with a broadcast stream.
+
+    RULES = MapStateDescriptor("rules")
+
+        class Apply(BroadcastProcessFunction):
+            def process_element(self, value, ctx):
+                for name, limit in ctx.get_broadcast_state(RULES).items():
+                    if value.amount > limit:
+                        yield name, value
+
+            def process_broadcast_element(self, value, ctx):
+                ctx.get_broadcast_state(RULES).put(value.name, value.limit)
+
+        payments.connect(rules.broadcast(RULES)).process(Apply())
+
+    (Flink: `BroadcastProcessFunction`.)
+    """
+
+    class ReadOnlyContext(ProcessFunction.Context, ABC):
+        """The context of a record of the stream that is not broadcast."""
+
+        @abstractmethod
+        def get_broadcast_state(
+            self, state_descriptor: MapStateDescriptor
+        ) -> ReadOnlyBroadcastState:
+            """Return the broadcast state with the descriptor's name, for reading.
+
+            Raises:
+                GraphError: if the descriptor was not passed to `broadcast`.
+            """
+
+    class Context(ProcessFunction.Context, ABC):
+        """The context of a record of the broadcast stream."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+            """Return the broadcast state with the descriptor's name.
+
+            Raises:
+                GraphError: if the descriptor was not passed to `broadcast`.
+            """
+
+    @abstractmethod
+    def process_element(
+        self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the stream that is not broadcast.
+
+        This is a generator, another iterable, or None.
+        """
+
+    @abstractmethod
+    def process_broadcast_element(
+        self, value: Any, ctx: BroadcastProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the broadcast stream.
+
+        Every subtask is called with every record, and must change the state in the same way.
+        """
+
+
+class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
+    """Processes a keyed stream together with a broadcast stream, and has keyed state.
+
+    (Flink: `KeyedBroadcastProcessFunction`.)
+    """
+
+    class ReadOnlyContext(KeyedProcessFunction.Context, ABC):
+        """The context of a record of the keyed stream."""
+
+        @abstractmethod
+        def get_broadcast_state(
+            self, state_descriptor: MapStateDescriptor
+        ) -> ReadOnlyBroadcastState:
+            """Return the broadcast state with the descriptor's name, for reading.
+
+            Raises:
+                GraphError: if the descriptor was not passed to `broadcast`.
+            """
+
+    class Context(BroadcastProcessFunction.Context, ABC):
+        """The context of a record of the broadcast stream, which has no key."""
+
+        @abstractmethod
+        def apply_to_keyed_state(
+            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], object]
+        ) -> None:
+            """Call a function for each key that has a keyed state.
+
+            Arguments:
+                state_descriptor: the descriptor of the keyed state, which `open` has used, too.
+                function: a function that is called as `function(key, state)`. The state is that of
+                    the key, and the function may change it.
+            """
+
+    @abstractmethod
+    def process_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the keyed stream.
+
+        This is a generator, another iterable, or None.
+        """
+
+    @abstractmethod
+    def process_broadcast_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the broadcast stream.
+
+        Every subtask is called with every record, and must change the broadcast state in the same
+        way. There is no current key; `ctx.apply_to_keyed_state` reads and changes keyed state.
+        """

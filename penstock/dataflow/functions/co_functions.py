@@ -1,0 +1,119 @@
+"""Define the functions of operators with two inputs, with the names of PyFlink.
+
+Both methods of a function are called in the same task, one record at a time. So they may share
+attributes and state. The records of the two inputs arrive in any order relative to each other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from penstock.dataflow.functions.function import Function
+from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
+
+__all__ = [
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "KeyedCoProcessFunction",
+    "TwoInputProcessFunction",
+]
+
+
+class CoMapFunction(Function, ABC):
+    """Emits exactly one record for each record of two streams. (Flink: `CoMapFunction`.)"""
+
+    @abstractmethod
+    def map1(self, value: Any) -> Any:
+        """Return the record to emit for `value` of the first stream."""
+
+    @abstractmethod
+    def map2(self, value: Any) -> Any:
+        """Return the record to emit for `value` of the second stream."""
+
+
+class CoFlatMapFunction(Function, ABC):
+    """Emits any number of records for each record of two streams.
+
+    (Flink: `CoFlatMapFunction`.)
+    """
+
+    @abstractmethod
+    def flat_map1(self, value: Any) -> Iterable[Any]:
+        """Return an iterable with the records to emit for `value` of the first stream."""
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Iterable[Any]:
+        """Return an iterable with the records to emit for `value` of the second stream."""
+
+
+class TwoInputProcessFunction(Function):
+    """The base class of all process functions with two inputs."""
+
+    def end_input(self, ctx: Any) -> Iterable[Any] | None:
+        """Return the records to emit when both inputs have ended; by default none.
+
+        Called as `ProcessFunction.end_input` is, and for a function with keyed state as
+        `KeyedProcessFunction.end_input` is. A function with broadcast state gets its read-only
+        context.
+        """
+        del ctx
+        return None
+
+
+class CoProcessFunction(TwoInputProcessFunction, ABC):
+    """Emits any number of records for each record of two streams, and when both have ended.
+
+    (Flink: `CoProcessFunction`.)
+    """
+
+    Context: TypeAlias = ProcessFunction.Context
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the first stream.
+
+        This is a generator, another iterable, or None.
+        """
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the second stream."""
+
+
+class KeyedCoProcessFunction(TwoInputProcessFunction, ABC):
+    """Emits any number of records for each record of two keyed streams, and has keyed state.
+
+    Records of both streams with equal keys share one state:
+
+        class Join(KeyedCoProcessFunction):
+            def open(self, runtime_context):
+                self.name = runtime_context.get_state(ValueStateDescriptor("name"))
+
+            def process_element1(self, value, ctx):
+                yield self.name.value(), value
+
+            def process_element2(self, value, ctx):
+                self.name.update(value.name)
+
+    (Flink: `KeyedCoProcessFunction`.)
+    """
+
+    Context: TypeAlias = KeyedProcessFunction.Context
+
+    @abstractmethod
+    def process_element1(
+        self, value: Any, ctx: KeyedCoProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the first stream.
+
+        This is a generator, another iterable, or None.
+        """
+
+    @abstractmethod
+    def process_element2(
+        self, value: Any, ctx: KeyedCoProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Return the records to emit for `value` of the second stream."""

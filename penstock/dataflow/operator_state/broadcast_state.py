@@ -1,0 +1,82 @@
+"""Define broadcast state: a map of which every subtask of an operator has a copy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["BroadcastState", "ReadOnlyBroadcastState"]
+
+
+class ReadOnlyBroadcastState(ABC):
+    """A broadcast state as the other input of the operator sees it.
+
+    A function must not change the values that it gets, either.
+    (Flink: `ReadOnlyBroadcastState`.)
+    """
+
+    @abstractmethod
+    def get(self, key: Any) -> Any:
+        """Return the value of `key`, or None if there is no such entry."""
+
+    @abstractmethod
+    def contains(self, key: Any) -> bool:
+        """Return whether there is an entry with this key."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return all entries as pairs (key, value)."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[Any]:
+        """Return the keys of all entries."""
+
+    @abstractmethod
+    def values(self) -> Iterable[Any]:
+        """Return the values of all entries."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Return whether there is no entry."""
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.get(key)
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+
+class BroadcastState(ReadOnlyBroadcastState):
+    """A broadcast state as the broadcast input of the operator sees it. (Flink: `BroadcastState`.)
+
+    Every subtask receives all broadcast records and keeps its own copy of the state. So the changes
+    that a function makes must depend on the broadcast records only.
+
+    Call `put` again after changing a value in place. Otherwise a snapshot may lack the change.
+    """
+
+    @abstractmethod
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key`."""
+
+    @abstractmethod
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        """Set all entries of a mapping."""
+
+    @abstractmethod
+    def remove(self, key: Any) -> None:
+        """Remove the entry with this key, if there is one."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove all entries."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.remove(key)

@@ -1,0 +1,295 @@
+"""Define connected streams, whose records are processed together by an operator with two inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    Function,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeySelector,
+)
+from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
+from penstock.dataflow.streams.key_selectors import check_key_selector
+
+__all__ = ["BroadcastConnectedStream", "BroadcastStream", "ConnectedInput", "ConnectedStreams"]
+
+Stream = TypeVar("Stream")
+#: A function that returns a stream with these outputs.
+StreamOf = Callable[[Sequence[OperatorOutput]], Stream]
+
+
+@dataclass(frozen=True)
+class ConnectedInput:
+    """One of two connected streams.
+
+    Arguments:
+        outputs: the outputs of operators that form the stream.
+        key_selector: the function that returns the key of a record; None if the stream is not
+            keyed.
+    """
+
+    outputs: tuple[OperatorOutput, ...]
+    key_selector: Any = None
+
+    def key_by(self, key_selector: Any) -> ConnectedInput:
+        """Return the same stream, partitioned by key."""
+        outputs = tuple(
+            replace(output, partitioning=Partitioning.HASH, selector=key_selector, partitioner=None)
+            for output in self.outputs
+        )
+        return ConnectedInput(outputs, key_selector)
+
+
+class ConnectedStreams(Generic[Stream]):
+    """Two streams whose records are processed by one operator. (Flink: `ConnectedStreams`.)
+
+        orders.connect(customers).key_by(lambda o: o.customer, lambda c: c.id).process(Join())
+
+    The records of the streams may have different types. The operator has keyed state if both
+    streams are keyed, before or after they are connected.
+
+    Arguments:
+        environment: the environment that the streams belong to.
+        first, second: the two streams.
+        stream_of: a function that returns a stream with these outputs.
+    """
+
+    def __init__(
+        self,
+        environment: BaseEnvironment,
+        first: ConnectedInput,
+        second: ConnectedInput,
+        stream_of: StreamOf[Stream],
+    ) -> None:
+        self._environment = environment
+        self._first, self._second = first, second
+        self._stream_of = stream_of
+
+    @property
+    def _keyed(self) -> bool:
+        return self._first.key_selector is not None and self._second.key_selector is not None
+
+    def key_by(
+        self,
+        key_selector1: Callable[[Any], Any] | KeySelector,
+        key_selector2: Callable[[Any], Any] | KeySelector | None = None,
+        key_type: Any = None,
+    ) -> ConnectedStreams[Stream]:
+        """Partition both streams by key: records with equal keys go to the same subtask.
+
+        Arguments:
+            key_selector1: a function that returns the key of a record of the first stream.
+            key_selector2: the same for the second stream. The keys of both must have one type.
+            key_type: ignored; accepted for compatibility with PyFlink.
+
+        Raises:
+            GraphError: if one of the two arguments is not a function.
+        """
+        del key_type
+        if key_selector2 is None:
+            raise GraphError(
+                "key_by on connected streams takes two functions: the first returns the key of a "
+                "record of the first stream, the second that of the second stream"
+            )
+        first = self._first.key_by(check_key_selector(key_selector1))
+        second = self._second.key_by(check_key_selector(key_selector2))
+        return ConnectedStreams(self._environment, first, second, self._stream_of)
+
+    def map(self, func: CoMapFunction, output_type: Any = None) -> Stream:
+        """Add an operator that emits one record for each record of both streams.
+
+        Raises:
+            GraphError: if `func` is not a `CoMapFunction`.
+        """
+        del output_type
+        _check(func, (CoMapFunction,), "map on connected streams")
+        kind = OperatorKind.KEYED_CO_MAP if self._keyed else OperatorKind.CO_MAP
+        return self._transform(kind, "Co-Map", func)
+
+    def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> Stream:
+        """Add an operator that emits any number of records for each record of both streams.
+
+        Raises:
+            GraphError: if `func` is not a `CoFlatMapFunction`.
+        """
+        del output_type
+        _check(func, (CoFlatMapFunction,), "flat_map on connected streams")
+        kind = OperatorKind.KEYED_CO_FLAT_MAP if self._keyed else OperatorKind.CO_FLAT_MAP
+        return self._transform(kind, "Co-Flat Map", func)
+
+    def process(
+        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None
+    ) -> Stream:
+        """Add an operator that runs a process function with two inputs.
+
+        Raises:
+            GraphError: if `func` is no such function, or if it is a `KeyedCoProcessFunction` and
+                one of the streams is not keyed.
+        """
+        del output_type
+        _check(func, (CoProcessFunction, KeyedCoProcessFunction), "process on connected streams")
+        if self._keyed:
+            return self._transform(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", func)
+        if isinstance(func, KeyedCoProcessFunction):
+            lacking = [
+                name
+                for name, stream in (("first", self._first), ("second", self._second))
+                if stream.key_selector is None
+            ]
+            which = f"the {lacking[0]} stream is" if len(lacking) == 1 else "the streams are"
+            raise GraphError(
+                f"{type(func).__name__} is a KeyedCoProcessFunction, which needs two keyed "
+                f"streams, and {which} not keyed: call connect(...).key_by(selector1, selector2), "
+                f"or use a CoProcessFunction"
+            )
+        return self._transform(OperatorKind.CO_PROCESS, "Co-Process", func)
+
+    def _transform(self, kind: OperatorKind, name: str, function: Function) -> Stream:
+        return _add_operator(
+            self._environment, kind, name, function, self._first, self._second, self._stream_of
+        )
+
+
+class BroadcastStream:
+    """A stream of which every subtask gets all records. (Flink: `BroadcastStream`.)
+
+    It is connected with another stream: `other.connect(stream.broadcast(descriptor))`.
+
+    Arguments:
+        environment: the environment that the stream belongs to.
+        outputs: the outputs of operators that form the stream; they are partitioned by broadcast.
+        states: the names of the broadcast states that the function may use.
+    """
+
+    def __init__(
+        self,
+        environment: BaseEnvironment,
+        outputs: Sequence[OperatorOutput],
+        states: tuple[str, ...],
+    ) -> None:
+        self._environment = environment
+        self._outputs = tuple(outputs)
+        self._states = states
+
+    def connected_to(
+        self, environment: BaseEnvironment, other: ConnectedInput, stream_of: StreamOf[Stream]
+    ) -> BroadcastConnectedStream[Stream]:
+        """Return this stream, connected with another stream.
+
+        Raises:
+            GraphError: if the streams belong to two environments.
+        """
+        if self._environment is not environment:
+            raise GraphError("connect takes a stream of the same environment, and got another")
+        mine = ConnectedInput(self._outputs)
+        return BroadcastConnectedStream(environment, other, mine, self._states, stream_of)
+
+
+class BroadcastConnectedStream(Generic[Stream]):
+    """A stream that is connected with a broadcast stream. (Flink: `BroadcastConnectedStream`.)
+
+    Arguments:
+        environment: the environment that the streams belong to.
+        first: the stream that is not broadcast.
+        second: the broadcast stream.
+        states: the names of the broadcast states that the function may use.
+        stream_of: a function that returns a stream with these outputs.
+    """
+
+    def __init__(
+        self,
+        environment: BaseEnvironment,
+        first: ConnectedInput,
+        second: ConnectedInput,
+        states: tuple[str, ...],
+        stream_of: StreamOf[Stream],
+    ) -> None:
+        self._environment = environment
+        self._first, self._second = first, second
+        self._states = states
+        self._stream_of = stream_of
+
+    def process(
+        self,
+        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
+        output_type: Any = None,
+    ) -> Stream:
+        """Add an operator that processes the stream together with the broadcast stream.
+
+        Arguments:
+            func: a `KeyedBroadcastProcessFunction` if the stream that is not broadcast is keyed,
+                else a `BroadcastProcessFunction`.
+            output_type: ignored.
+
+        Raises:
+            GraphError: if `func` is not such a function.
+        """
+        del output_type
+        keyed = self._first.key_selector is not None
+        wanted: type[Function] = BroadcastProcessFunction
+        where = "process on a stream without keys that is connected with a broadcast stream"
+        kind, name = OperatorKind.BROADCAST_PROCESS, "Broadcast Process"
+        if keyed:
+            wanted = KeyedBroadcastProcessFunction
+            where = "process on a keyed stream that is connected with a broadcast stream"
+            kind, name = OperatorKind.KEYED_BROADCAST_PROCESS, "Keyed Broadcast Process"
+        _check(func, (wanted,), where)
+        return _add_operator(
+            self._environment,
+            kind,
+            name,
+            func,
+            self._first,
+            self._second,
+            self._stream_of,
+            self._states,
+        )
+
+
+def _check(function: Any, wanted: tuple[type[Function], ...], where: str) -> None:
+    if isinstance(function, wanted):
+        return
+    names = " or a ".join(kind.__name__ for kind in wanted)
+    if isinstance(function, type) and issubclass(function, Function):
+        hint = ": pass an instance, not the class"
+    elif isinstance(function, BroadcastProcessFunction | KeyedBroadcastProcessFunction):
+        hint = ": call broadcast(MapStateDescriptor(...)) on the stream that is to be connected"
+        if any(issubclass(kind, BroadcastProcessFunction) for kind in wanted):
+            hint = ": call key_by on the stream that is not broadcast"
+        elif any(issubclass(kind, KeyedBroadcastProcessFunction) for kind in wanted):
+            hint = ": the stream that is not broadcast must not be keyed for it"
+    else:
+        hint = ""
+    raise GraphError(f"{where} takes a {names}, and got {function!r}{hint}")
+
+
+def _add_operator(
+    environment: BaseEnvironment,
+    kind: OperatorKind,
+    name: str,
+    function: Function,
+    first: ConnectedInput,
+    second: ConnectedInput,
+    stream_of: StreamOf[Stream],
+    states: tuple[str, ...] = (),
+) -> Stream:
+    """Add an operator with two inputs, and return a stream with its output."""
+    # Each operator gets its own copy, as in `DataStream._transform`.
+    selector = first.key_selector if kind.keyed else None
+    operator = environment._add_operator(kind, name, copy.copy(function), selector)
+    operator.second_key_selector = second.key_selector if kind.keyed else None
+    operator.broadcast_states = states
+    environment._graph.connect(first.outputs, operator)
+    environment._graph.connect(second.outputs, operator, input=1)
+    return stream_of([OperatorOutput(operator)])

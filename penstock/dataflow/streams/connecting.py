@@ -1,0 +1,98 @@
+"""The methods of a stream that connect it with another stream."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar, overload
+
+from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.graph.job_graph import OperatorOutput, Partitioning
+from penstock.dataflow.state import MapStateDescriptor
+from penstock.dataflow.streams.connected_streams import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedInput,
+    ConnectedStreams,
+)
+
+__all__ = ["StreamConnecting"]
+
+Stream = TypeVar("Stream")
+
+
+class StreamConnecting(Generic[Stream]):
+    """Methods that connect a stream with another stream of the same environment."""
+
+    _environment: BaseEnvironment
+    _outputs: tuple[OperatorOutput, ...]
+    #: The function that returns the key of a record; None if the stream is not keyed.
+    _selector: Any = None
+
+    @overload
+    def connect(self, ds: StreamConnecting[Stream]) -> ConnectedStreams[Stream]: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream[Stream]: ...
+
+    def connect(self, ds: Any) -> Any:
+        """Connect this stream with another one, to process both with one operator.
+
+        Arguments:
+            ds: a stream, or a stream that `broadcast` with a state descriptor has returned.
+
+        Returns:
+            A `ConnectedStreams`, or a `BroadcastConnectedStream`.
+
+        Raises:
+            GraphError: if `ds` is not a stream, or belongs to another environment.
+        """
+        mine = ConnectedInput(self._outputs, self._selector)
+        if isinstance(ds, BroadcastStream):
+            return ds.connected_to(self._environment, mine, self._stream_of)
+        if not isinstance(ds, StreamConnecting):
+            raise GraphError(f"connect takes a stream, not {ds!r}")
+        if ds._environment is not self._environment:
+            raise GraphError("connect takes a stream of the same environment, and got another")
+        other = ConnectedInput(ds._outputs, ds._selector)
+        return ConnectedStreams(self._environment, mine, other, self._stream_of)
+
+    @overload
+    def broadcast(self) -> Stream: ...
+
+    @overload
+    def broadcast(
+        self, state_descriptor: MapStateDescriptor, /, *state_descriptors: MapStateDescriptor
+    ) -> BroadcastStream: ...
+
+    def broadcast(self, *state_descriptors: MapStateDescriptor) -> Any:
+        """Send every record to all subtasks of the next operator.
+
+        Arguments:
+            state_descriptors: the descriptors of the broadcast states in which the next operator
+                keeps the records. With them, the result is a `BroadcastStream`, which is passed to
+                `connect`. Without them it is a stream like this one.
+
+        Raises:
+            GraphError: if an argument is not a `MapStateDescriptor`, or if two have the same name.
+        """
+        outputs = [
+            replace(output, partitioning=Partitioning.BROADCAST, selector=None, partitioner=None)
+            for output in self._outputs
+        ]
+        if not state_descriptors:
+            return self._stream_of(outputs)
+        names: list[str] = []
+        for descriptor in state_descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise GraphError(f"broadcast takes MapStateDescriptors, not {descriptor!r}")
+            if descriptor.name in names:
+                raise GraphError(f"broadcast got two descriptors with the name {descriptor.name!r}")
+            names.append(descriptor.name)
+        return BroadcastStream(self._environment, outputs, tuple(names))
+
+    @abstractmethod
+    def _stream_of(self, outputs: Sequence[OperatorOutput]) -> Stream:
+        """Return a stream of the same environment, which is not keyed, with these outputs."""
