@@ -65,8 +65,10 @@ class TupleUnpacker(ast.NodeTransformer):
 
     def __init__(self, name: str, items: Sequence[str]) -> None:
         self._name, self._items = name, items
-        #: The number of expressions that use an item, and of expressions that use the whole tuple.
-        self.items_used = self.tuples_used = 0
+        #: The number of expressions that use only one item of the tuple.
+        self.items_used = 0
+        #: The number of expressions that use the whole tuple.
+        self.tuples_used = 0
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Replace `tuple[index]` by the item's variable, if the index is a valid constant."""

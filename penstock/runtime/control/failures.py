@@ -77,7 +77,7 @@ def printable(text: str) -> str:
 
 
 def recreate(described: dict[str, Any]) -> PenstockError:
-    """Return an error that is equal to the error from which `describe` made the values."""
+    """Create an error from the dict that `describe` returned for the original error."""
     family = _FAMILIES.get(described["family"])
     if family is not None:
         return family(described["message"])

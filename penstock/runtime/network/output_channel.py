@@ -58,7 +58,7 @@ class OutputChannel(ABC):
         self._last_barrier = -1
 
     def set_identity(self, edge: EdgeIdentity, target: int) -> None:
-        """Set the edge and the target subtask that logs of this channel contain."""
+        """Set the edge and the target subtask of the in-flight logs of this channel."""
         self.edge, self.target = edge, target
 
     @property

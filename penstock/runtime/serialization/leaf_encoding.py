@@ -52,7 +52,11 @@ def is_numpy_scalar(kind: type) -> bool:
 
 
 def lower_atom(kind: type, value: Any) -> Any:
-    """Return an atom itself, or a lowered array if msgpack refuses the atom."""
+    """Return a value that msgpack can pack in place of a string, a number or another atom.
+
+    This is the value itself, if msgpack can pack it. Otherwise it is a list with a mark, from which
+    the decoder makes the value again.
+    """
     if kind is str and not value.isascii():
         try:
             value.encode()

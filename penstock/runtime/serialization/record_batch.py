@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["WIDEST", "ColumnBuffer", "RecordBatch", "RecordBuffer"]
 
-#: The greatest number of items of tuples that are held by column. Wider tuples are held by row.
+#: The number of items of the widest tuple that is held by column. Wider tuples are held by row.
 WIDEST = 8
 
 

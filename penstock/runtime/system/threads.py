@@ -17,7 +17,7 @@ Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 def unlimited_threads() -> Offload:
     """Return an `Offload` that runs each call in a thread, without a limit of threads.
 
-    If a call is cancelled, it returns at once, and its thread continues without it. A reader of an
+    If a call is cancelled, it returns at once, although its thread is still running. A reader of an
     unbounded split may block its thread until the job ends. With trio's limit of 40 threads, 40
     such splits would leave no thread for snapshots and commits.
     """

@@ -49,7 +49,7 @@ class BatchSizer:
         self.batch = 1
         self._fit = 1
         self._part = target / PARTS
-        #: The estimated number of records that the task processes in one part of the target time.
+        #: The estimated number of records that the task processes in `target / PARTS` seconds.
         self._done = FIRST
         #: The number of records in the slices that are not counted yet, and the duration of these
         #: slices in seconds.
@@ -61,7 +61,7 @@ class BatchSizer:
         self._records = self._seconds = 0.0
 
     def took(self, records: int, seconds: float) -> bool:
-        """Adjust the sizes to the duration of a slice.
+        """Adjust the sizes of batches and slices to the duration of the last slice.
 
         Arguments:
             records: the number of records in the slice.

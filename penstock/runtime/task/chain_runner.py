@@ -82,7 +82,8 @@ class ChainRunner:
     def _emit_side_outputs(self, node: ChainNode) -> None:
         for tag, batch in node.operator.side_outputs.take():
             consumers = node.sides.get(tag)
-            if consumers is not None:  # else the program reads the side output, and drops it
+            # Without consumers, no operator reads the side output, and its records are dropped.
+            if consumers is not None:
                 self.emit(consumers, batch.rows())
 
     def emit(self, node: ChainNode, out: list[Any]) -> None:

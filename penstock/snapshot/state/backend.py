@@ -64,8 +64,9 @@ class KeyedBackend:
         groups: the key groups of this subtask.
         inline_threshold: the largest packed size of a state that is stored in its handle, in
             bytes. If it is 0, RocksDB is used from the first snapshot on, even for an empty state.
-        memory_budget: the estimated memory for entries, for remembered keys, and for the backend's
-            share of `shared`, in bytes. At least half is left for entries and remembered keys.
+        memory_budget: the memory for the entries, for the cache of row keys, and for a part of
+            `shared`, in bytes. All sizes are estimates. The entries and the cache get at least
+            half of it.
         clock: a function that returns a monotonic time in seconds.
         slice_seconds: the longest duration of a slice of work on the event loop.
         shared: the block cache and write buffers of the process. If it is None, the backend creates

@@ -50,10 +50,10 @@ class ColdStore(ABC):
         written: Sequence[Container[Any]],
         timer: SliceTimer,
     ) -> Work[None]:
-        """Remove outdated entries after the captured map of a snapshot was written.
+        """Remove outdated entries after the captured entries of a snapshot were written.
 
         Arguments:
-            table: the table. Its oldest captured map is still the map of this snapshot.
+            table: the table. It must still hold the captured entries of this snapshot.
             number: the number of the snapshot.
             written: collections of the keys that were written since the previous snapshot.
             timer: the timer of the current slice.

@@ -199,7 +199,7 @@ class BlockStore(ColdStore):
         self._remove_outdated(table, series)
 
     def load(self, tables: Sequence[KeyedTable], timer: SliceTimer) -> Work[None]:
-        """Read all blocks of the database into the clean levels of new tables.
+        """Read all blocks of the database, and add their entries to new tables as clean entries.
 
         Arguments:
             tables: the tables, in the order of their ids.

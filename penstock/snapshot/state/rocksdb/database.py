@@ -3,12 +3,13 @@
 Keys and values are bytes (raw mode). Usually writes are not logged, since the state is restored
 from a snapshot after a failure.
 
-After an early checkpoint, RocksDB logs the later writes in its write-ahead log. A copy of this
-**log** is then added to the checkpoint. The result is the same as after a crash, so RocksDB can
-open it. This is only possible if a single log contains all these writes. When a write buffer is
-full, RocksDB begins another log, and the early checkpoint is then not used.
+An *early checkpoint* is a checkpoint that is made shortly before the barrier of a snapshot. From
+then on, RocksDB writes a write-ahead log. After the barrier, a copy of this log is added to the
+checkpoint, so that the checkpoint has the later writes, too. RocksDB opens it as it opens a
+database after a crash. All later writes must be in one log. If RocksDB has begun a second log,
+because a write buffer was full, the early checkpoint is not used.
 
-Methods that take more than some microseconds are marked as slow. They must run off the event loop,
+Methods that take more than a few microseconds are marked as slow. They must run off the event loop,
 and they release the interpreter lock.
 """
 

@@ -85,7 +85,9 @@ def _make(kind: str, parent: Path) -> tuple[Path, int] | None:
         except BlockingIOError:
             raise
         except OSError:
-            pass  # the file system has no locks, so no other process removes the folder
+            # The file system has no locks. A process removes a folder only if it can lock it, so no
+            # other process removes this folder.
+            pass
         (folder / "content").mkdir(mode=0o700)
     except (BlockingIOError, FileNotFoundError):
         os.close(lock)
