@@ -18,14 +18,7 @@ class MissingFeatureError(GraphError, AttributeError):
     """Raised when a program uses a feature of PyFlink that Penstock does not have."""
 
 
-_EVENT_TIME = (
-    "Penstock has no event time yet: take the time from a field of the record, and keep in a "
-    "ValueState how far it has come"
-)
-_WINDOWS = (
-    "Penstock has no windows yet: collect the records of a window in a ValueState of a "
-    "KeyedProcessFunction, and emit it when the first record of the next window comes"
-)
+_TIME_WINDOW = "use window(TumblingEventTimeWindows.of(size)) or another window assigner"
 _JOIN = (
     "Penstock has no such join: connect the streams, call key_by with two functions, and keep the "
     "records of each stream in the state of a KeyedCoProcessFunction"
@@ -34,11 +27,10 @@ _WHOLE_JOB = "is set for the whole job, by StreamExecutionEnvironment"
 _NO_JVM = "Penstock runs no JVM: import Python modules in the program, from its folder or packages"
 
 STREAM: Mapping[str, str] = {
-    **dict.fromkeys(("window_all", "count_window_all", "time_window_all"), _WINDOWS),
-    **dict.fromkeys(("window", "count_window", "time_window"), _WINDOWS),
+    "time_window_all": _TIME_WINDOW.replace("window(", "window_all(", 1),
+    **dict.fromkeys(("window", "count_window", "time_window"), "call key_by first, or window_all"),
     **dict.fromkeys(("join", "co_group"), _JOIN),
     **dict.fromkeys(("reduce", "sum", "min", "max", "min_by", "max_by"), "call key_by first"),
-    "assign_timestamps_and_watermarks": _EVENT_TIME,
     "project": "use map: map(lambda record: (record[0], record[2]))",
     "cache": "Penstock caches no streams: write the records to a sink, and read them from there",
     "force_non_parallel": "use set_parallelism(1)",
@@ -52,7 +44,8 @@ STREAM: Mapping[str, str] = {
 }
 
 KEYED_STREAM: Mapping[str, str] = {
-    **{name: reason for name, reason in STREAM.items() if reason != "call key_by first"},
+    **{name: why for name, why in STREAM.items() if not why.startswith("call key_by first")},
+    "time_window": _TIME_WINDOW,
     "interval_join": _JOIN,
 }
 
@@ -70,7 +63,9 @@ ENVIRONMENT: Mapping[str, str] = {
     "read_file": "use read_text_file, or from_source with a FileSource",
     "get_config": "settings are attributes of config: env.config.memory_bytes",
     "configure": "settings are attributes of config: env.config.memory_bytes",
-    "set_stream_time_characteristic": _EVENT_TIME,
+    "set_stream_time_characteristic": (
+        "the windows and timers of a program choose between event time and processing time"
+    ),
     "set_state_backend": (
         "Penstock chooses the state backend: memory while state is small, then RocksDB"
     ),

@@ -9,11 +9,8 @@ Methods of these classes return objects of the other classes. So they share one 
 
 from __future__ import annotations
 
-import copy
-import operator as op
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
@@ -22,13 +19,10 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     ProcessFunction,
-    ReduceFunction,
-    SinkFunction,
     check_function,
 )
 from penstock.dataflow.graph.job_graph import (
@@ -38,23 +32,29 @@ from penstock.dataflow.graph.job_graph import (
     Partitioning,
 )
 from penstock.dataflow.output_tag import OutputTag
-from penstock.dataflow.program import CloseableIterator
-from penstock.dataflow.sink import Sink
-from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
 from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.feedback import Feedback, names_of
 from penstock.dataflow.streams.key_selectors import check_key_selector
-from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
+from penstock.dataflow.streams.rolling_aggregations import RollingAggregations
 from penstock.dataflow.streams.side_output import side_output_of
 from penstock.dataflow.streams.stream_partitioning import StreamPartitioning
+from penstock.dataflow.streams.stream_results import StreamResults
+from penstock.dataflow.streams.stream_windows import (
+    KeyedStreamWindows,
+    StreamWindows,
+    name_of_window,
+    no_key,
+)
+from penstock.dataflow.windows import WindowOperation
 
 __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
 
 
 class DataStream(
     PyFlinkNames,
-    OperatorSettings,
+    StreamResults,
     StreamPartitioning["DataStream"],
+    StreamWindows["DataStream"],
     StreamConnecting["DataStream"],
 ):
     """A stream of records in a program. (Flink: `DataStream`.)
@@ -172,87 +172,29 @@ class DataStream(
         del max_wait_time_millis
         return IterativeStream(self, self._environment._add_iteration())
 
-    # ---- methods that use the records
-
-    def sink_to(self, sink: Sink) -> DataStreamSink:
-        """Write the records to a sink.
-
-        Raises:
-            GraphError: if `sink` is not a `Sink`, or if the sink finds a mistake in its arguments.
-        """
-        if not isinstance(sink, Sink):
-            raise GraphError(f"sink_to takes a Sink, not {sink!r}; for a function use add_sink")
-        sink.validate()
-        stream = self._transform(OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink)
-        return DataStreamSink(self._environment, stream._outputs)
-
-    def add_sink(self, sink_func: Callable[[Any], Any] | SinkFunction | Sink) -> DataStreamSink:
-        """Call a function with each record, at least once.
-
-        After a failure, the function may be called with the same records again.
-        """
-        if isinstance(sink_func, Sink):
-            return self.sink_to(sink_func)
-        # The import is inside the method because connectors import this package.
-        from penstock.connectors import FunctionSink
-
-        return self.sink_to(FunctionSink(check_function(sink_func, SinkFunction, "add_sink")))
-
-    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print the records. If there are several subtasks, also print the subtask's number.
-
-        Arguments:
-            sink_identifier: a text that is printed before each record.
-        """
-        from penstock.connectors import PrintSink
-
-        return self.sink_to(PrintSink(sink_identifier)).name("Print to Std. Out")
-
-    def execute_and_collect(
-        self,
-        job_execution_name: str | None = None,
-        limit: int | None = None,
-        *,
-        in_process: bool | None = None,
-    ) -> Any:
-        """Run the program, and return the records of this stream.
-
-        Arguments:
-            job_execution_name: the name of the job. If it is None, the name in the settings is
-                used.
-            limit: the number of records to return. If it is None, all records are returned.
-            in_process: whether to run the job inside this process. The job then makes progress
-                only while the program waits for the next record.
-
-        Returns:
-            A list of records if `limit` is given, else a `CloseableIterator` over the records.
-
-        Raises:
-            GraphError, JobError, StoreError: as for `StreamExecutionEnvironment.execute`.
-        """
-        records = self._environment._collect(self._outputs, job_execution_name, in_process)
-        return records if limit is None else _first(records, limit)
-
     # ---- methods that build the graph
 
     def _transform(
         self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
     ) -> DataStream:
         """Add an operator that reads this stream, and return a stream with its output."""
-        if isinstance(function, Function):
-            # The program may use the same function object for several operators. Each operator
-            # therefore gets a copy.
-            function = copy.copy(function)
-        environment = self._environment
-        operator = environment._add_operator(kind, name, function, key_selector)
-        environment._graph.connect(self._outputs, operator)
-        return DataStream(environment, [OperatorOutput(operator)])
+        output = self._add_operator(kind, name, function, key_selector)
+        return DataStream(self._environment, [output])
 
     def _repartition(
         self, partitioning: Partitioning, selector: Any = None, partitioner: Any = None
     ) -> DataStream:
         outputs = self._partitioned(partitioning, selector, partitioner)
         return DataStream(self._environment, outputs)
+
+    def _add_window_of_all(self, operation: WindowOperation) -> DataStream:
+        gathered = self._repartition(Partitioning.GLOBAL)
+        name = name_of_window(operation)
+        stream = gathered._transform(OperatorKind.KEYED_WINDOW, name, operation, no_key)
+        operator = stream._outputs[0].operator
+        operator.parallelism = 1
+        operator.non_parallel_reason = "a window of all records has one subtask"
+        return stream
 
     def _stream_of(self, outputs: Sequence[OperatorOutput]) -> DataStream:
         return DataStream(self._environment, outputs)
@@ -266,12 +208,7 @@ class DataStream(
         ]
 
 
-def _first(records: CloseableIterator, limit: int) -> list[Any]:
-    with records:
-        return list(islice(records, limit))
-
-
-class KeyedStream(DataStream):
+class KeyedStream(DataStream, RollingAggregations["DataStream"], KeyedStreamWindows["DataStream"]):
     """A stream that is partitioned by key. (Flink: `KeyedStream`.)
 
     Operators on this stream have keyed state. The aggregations are rolling: they emit the updated
@@ -289,58 +226,6 @@ class KeyedStream(DataStream):
     ) -> None:
         super().__init__(environment, outputs)
         self._selector = selector
-
-    def reduce(
-        self, func: Callable[[Any, Any], Any] | ReduceFunction, output_type: Any = None
-    ) -> DataStream:
-        """Combine the records of each key with `func`, and emit the result after each record.
-
-        stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
-        """
-        del output_type
-        return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
-
-    def sum(self, position_to_sum: int | str | None = 0) -> DataStream:
-        """Sum up one field for each key, and emit the updated sum for each record.
-
-        The other fields of an emitted record are taken from the first record of the key.
-
-        Arguments:
-            position_to_sum: the position or name of the field; None if the records are numbers.
-        """
-        return self._reduce("Sum", FieldAggregation(position_to_sum, op.add))
-
-    def min(self, position_to_min: int | str | None = 0) -> DataStream:
-        """Emit, for each record, the smallest value of a field among the records of the key.
-
-        The other fields of an emitted record are taken from the first record of the key.
-        """
-        return self._reduce("Min", FieldAggregation(position_to_min, min))
-
-    def max(self, position_to_max: int | str | None = 0) -> DataStream:
-        """Emit, for each record, the largest value of a field among the records of the key.
-
-        The other fields of an emitted record are taken from the first record of the key.
-        """
-        return self._reduce("Max", FieldAggregation(position_to_max, max))
-
-    def min_by(self, position_to_min_by: int | str | None = 0) -> DataStream:
-        """Emit, for each record, the record of its key with the smallest field until then.
-
-        If two records have equal fields, the first record is emitted.
-        """
-        return self._reduce("Min By", FieldChoice(position_to_min_by, op.lt))
-
-    def max_by(self, position_to_max_by: int | str | None = 0) -> DataStream:
-        """Emit, for each record, the record of its key with the largest field until then.
-
-        If two records have equal fields, the first record is emitted.
-        """
-        return self._reduce("Max By", FieldChoice(position_to_max_by, op.gt))
-
-    def count(self) -> DataStream:
-        """Count the records of each key, and emit a pair (key, count so far) for each record."""
-        return self._keyed(OperatorKind.KEYED_COUNT, "Count", None)
 
     def process(self, func: Any, output_type: Any = None) -> DataStream:
         """Add an operator that runs a `KeyedProcessFunction`, which has keyed state.
@@ -368,11 +253,11 @@ class KeyedStream(DataStream):
         """
         return DataStream(self._environment, self._outputs).union(*streams)
 
-    def _reduce(self, name: str, function: Any) -> DataStream:
-        return self._keyed(OperatorKind.KEYED_REDUCE, name, function)
-
     def _keyed(self, kind: OperatorKind, name: str, function: Any) -> DataStream:
         return self._transform(kind, name, function, self._selector)
+
+    def _add_window(self, operation: WindowOperation) -> DataStream:
+        return self._keyed(OperatorKind.KEYED_WINDOW, name_of_window(operation), operation)
 
 
 class FeedbackStream(DataStream):

@@ -47,8 +47,8 @@ def test_a_missing_method_names_its_replacement(env: Any, stream: Any) -> None:
             assert str(caught.value) == f"{type(target).__name__} has no {name!r}: {reason}"
             assert isinstance(caught.value, GraphError)
             assert isinstance(caught.value, AttributeError)
-    with pytest.raises(MissingFeatureError, match="Penstock has no windows yet"):
-        keyed.window(None)
+    with pytest.raises(MissingFeatureError, match="call key_by first, or window_all"):
+        stream.window(None)
 
 
 def test_other_attributes_are_missing_as_ever(env: Any, stream: Any) -> None:

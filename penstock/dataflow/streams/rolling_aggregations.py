@@ -1,0 +1,79 @@
+"""The aggregations of a keyed stream, which emit the updated result for each record."""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from penstock.dataflow.functions import ReduceFunction, check_function
+from penstock.dataflow.graph.job_graph import OperatorKind
+from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+
+__all__ = ["RollingAggregations"]
+
+Stream = TypeVar("Stream")
+
+
+class RollingAggregations(Generic[Stream]):
+    """Methods that combine the records of each key."""
+
+    def reduce(
+        self, func: Callable[[Any, Any], Any] | ReduceFunction, output_type: Any = None
+    ) -> Stream:
+        """Combine the records of each key with `func`, and emit the result after each record.
+
+        stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+        """
+        del output_type
+        return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
+
+    def sum(self, position_to_sum: int | str | None = 0) -> Stream:
+        """Sum up one field for each key, and emit the updated sum for each record.
+
+        The other fields of an emitted record are taken from the first record of the key.
+
+        Arguments:
+            position_to_sum: the position or name of the field; None if the records are numbers.
+        """
+        return self._reduce("Sum", FieldAggregation(position_to_sum, operator.add))
+
+    def min(self, position_to_min: int | str | None = 0) -> Stream:
+        """Emit, for each record, the smallest value of a field among the records of the key.
+
+        The other fields of an emitted record are taken from the first record of the key.
+        """
+        return self._reduce("Min", FieldAggregation(position_to_min, min))
+
+    def max(self, position_to_max: int | str | None = 0) -> Stream:
+        """Emit, for each record, the largest value of a field among the records of the key.
+
+        The other fields of an emitted record are taken from the first record of the key.
+        """
+        return self._reduce("Max", FieldAggregation(position_to_max, max))
+
+    def min_by(self, position_to_min_by: int | str | None = 0) -> Stream:
+        """Emit, for each record, the record of its key with the smallest field until then.
+
+        If two records have equal fields, the first record is emitted.
+        """
+        return self._reduce("Min By", FieldChoice(position_to_min_by, operator.lt))
+
+    def max_by(self, position_to_max_by: int | str | None = 0) -> Stream:
+        """Emit, for each record, the record of its key with the largest field until then.
+
+        If two records have equal fields, the first record is emitted.
+        """
+        return self._reduce("Max By", FieldChoice(position_to_max_by, operator.gt))
+
+    def count(self) -> Stream:
+        """Count the records of each key, and emit a pair (key, count so far) for each record."""
+        return self._keyed(OperatorKind.KEYED_COUNT, "Count", None)
+
+    def _reduce(self, name: str, function: Any) -> Stream:
+        return self._keyed(OperatorKind.KEYED_REDUCE, name, function)
+
+    @abstractmethod
+    def _keyed(self, kind: OperatorKind, name: str, function: Any) -> Stream:
+        """Add an operator with keyed state, and return a stream with its output."""

@@ -1,0 +1,98 @@
+"""The methods of a stream that write its records to a sink, or return them to the program."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import Function, SinkFunction, check_function
+from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
+from penstock.dataflow.program import CloseableIterator
+from penstock.dataflow.sink import Sink
+from penstock.dataflow.streams.operator_settings import DataStreamSink, OperatorSettings
+
+__all__ = ["StreamResults"]
+
+
+class StreamResults(OperatorSettings):
+    """Methods that use the records of a stream."""
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Write the records to a sink.
+
+        Raises:
+            GraphError: if `sink` is not a `Sink`, or if the sink finds a mistake in its arguments.
+        """
+        if not isinstance(sink, Sink):
+            raise GraphError(f"sink_to takes a Sink, not {sink!r}; for a function use add_sink")
+        sink.validate()
+        output = self._add_operator(OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink)
+        return DataStreamSink(self._environment, [output])
+
+    def add_sink(self, sink_func: Callable[[Any], Any] | SinkFunction | Sink) -> DataStreamSink:
+        """Call a function with each record, at least once.
+
+        After a failure, the function may be called with the same records again.
+        """
+        if isinstance(sink_func, Sink):
+            return self.sink_to(sink_func)
+        # The import is inside the method because connectors import this package.
+        from penstock.connectors import FunctionSink
+
+        return self.sink_to(FunctionSink(check_function(sink_func, SinkFunction, "add_sink")))
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Print the records. If there are several subtasks, also print the subtask's number.
+
+        Arguments:
+            sink_identifier: a text that is printed before each record.
+        """
+        from penstock.connectors import PrintSink
+
+        return self.sink_to(PrintSink(sink_identifier)).name("Print to Std. Out")
+
+    def execute_and_collect(
+        self,
+        job_execution_name: str | None = None,
+        limit: int | None = None,
+        *,
+        in_process: bool | None = None,
+    ) -> Any:
+        """Run the program, and return the records of this stream.
+
+        Arguments:
+            job_execution_name: the name of the job. If it is None, the name in the settings is
+                used.
+            limit: the number of records to return. If it is None, all records are returned.
+            in_process: whether to run the job inside this process. The job then makes progress
+                only while the program waits for the next record.
+
+        Returns:
+            A list of records if `limit` is given, else a `CloseableIterator` over the records.
+
+        Raises:
+            GraphError, JobError, StoreError: as for `StreamExecutionEnvironment.execute`.
+        """
+        records = self._environment._collect(self._outputs, job_execution_name, in_process)
+        return records if limit is None else _first(records, limit)
+
+    def _add_operator(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> OperatorOutput:
+        """Add an operator that reads this stream, and return its output."""
+        if isinstance(function, Function):
+            # The program may use the same function object for several operators. Each operator
+            # therefore gets a copy.
+            function = copy.copy(function)
+        environment = self._environment
+        operator = environment._add_operator(kind, name, function, key_selector)
+        environment._graph.connect(self._outputs, operator)
+        return OperatorOutput(operator)
+
+
+def _first(records: CloseableIterator, limit: int) -> list[Any]:
+    with records:
+        return list(islice(records, limit))

@@ -1,0 +1,352 @@
+"""Define the streams that `window` and `window_all` return: records that are grouped by windows."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
+
+from penstock.dataflow.arguments.callables import check_argument_count
+from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
+from penstock.dataflow.base_environment import BaseEnvironment
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import Function, ReduceFunction, check_function
+from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.windows import (
+    AggregateFunction,
+    AllWindowFunction,
+    Evictor,
+    MergingWindowAssigner,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    Trigger,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+    WindowFunction,
+    WindowOperation,
+)
+
+__all__ = ["AllWindowedStream", "WindowedStream"]
+
+Stream = TypeVar("Stream")
+Field = int | str | None
+
+_INVERTIBLE = (
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+
+
+class BaseWindowedStream(Generic[Stream]):
+    """The methods of a stream that is grouped by windows.
+
+    Arguments:
+        environment: the environment that the stream belongs to.
+        assigner: chooses the windows of a record.
+        add: a function that adds the operator of the window to the program, and returns its output.
+    """
+
+    #: The classes of window functions, and the arguments of a plain window function.
+    _process_class: ClassVar[type[Function]]
+    _window_class: ClassVar[type[Function]]
+    _arguments: ClassVar[tuple[str, ...]]
+    _keyed: ClassVar[bool]
+
+    def __init__(
+        self,
+        environment: BaseEnvironment,
+        assigner: WindowAssigner,
+        add: Callable[[WindowOperation], Stream],
+    ) -> None:
+        if not isinstance(assigner, WindowAssigner):
+            _refuse_assigner(assigner)
+        self._environment = environment
+        self._assigner = assigner
+        self._add = add
+        self._trigger: Trigger | None = None
+        self._evictor: Evictor | None = None
+        self._allowed_lateness = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> BaseEnvironment:
+        """Return the environment that the stream belongs to."""
+        return self._environment
+
+    # ---- settings of the window
+
+    def trigger(self, trigger: Trigger) -> Self:
+        """Set the trigger, which decides when a window emits its result.
+
+        It replaces the default trigger of the window assigner.
+
+        Raises:
+            GraphError: if `trigger` is not a `Trigger`, or if windows can merge and the
+                trigger does not support that.
+        """
+        if not isinstance(trigger, Trigger):
+            raise GraphError(f"trigger(...) takes an object of class Trigger, not {trigger!r}")
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            raise GraphError(
+                f"the windows of {type(self._assigner).__name__} merge, and the trigger "
+                f"{type(trigger).__name__} does not support that: define its methods can_merge "
+                f"and on_merge"
+            )
+        self._trigger = trigger
+        return self
+
+    def evictor(self, evictor: Evictor) -> Self:
+        """Set an evictor, which removes records from a window when it fires.
+
+        A window with an evictor keeps all its records, also if it has a reduce function.
+
+        Raises:
+            GraphError: if `evictor` is not an `Evictor`.
+        """
+        if not isinstance(evictor, Evictor):
+            raise GraphError(f"evictor(...) takes an object of class Evictor, not {evictor!r}")
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self, time_ms: DurationLike) -> Self:
+        """Set how long after its end a window still accepts late records.
+
+        Each such record fires the window again. The default is 0. Windows by processing time have
+        no late records.
+
+        Arguments:
+            time_ms: the time in milliseconds, as a `timedelta` or as a `Time`.
+        """
+        self._allowed_lateness = milliseconds_of("allowed_lateness", time_ms)
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
+        """Emit records that are too late for their windows to a side output.
+
+        Without a side output, they are dropped. Call `get_side_output(output_tag)` on the result of
+        the window.
+
+        Raises:
+            GraphError: if `output_tag` is not an `OutputTag`.
+        """
+        if not isinstance(output_tag, OutputTag):
+            raise GraphError(
+                f"side_output_late_data takes an OutputTag, not {output_tag!r}: write "
+                f"OutputTag({str(output_tag)!r})"
+            )
+        self._late_tag = output_tag
+        return self
+
+    # ---- results
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        window_function: Any = None,
+        output_type: Any = None,
+        *,
+        inverse: Callable[[Any, Any], Any] | ReduceFunction | None = None,
+    ) -> Stream:
+        """Combine the records of each window to one record.
+
+        Arguments:
+            reduce_function: a function that combines two records. The window keeps only the result.
+            window_function: a window function that gets the result; see `process` and `apply`. With
+                None, the result itself is emitted.
+            output_type: ignored.
+            inverse: for sliding windows, a function `(result, leaving)` that returns the result
+                without the part that leaves the window: for a sum, `lambda a, b: a - b`. A window
+                is then computed from the window before it, whatever its size. (Discretized Streams:
+                `reduceByWindow`.)
+
+        Raises:
+            GraphError: if an argument is not a function of this kind, or if `inverse` is given for
+                windows that do not slide, or with a trigger or an evictor.
+        """
+        del output_type
+        combine = check_function(reduce_function, ReduceFunction, "reduce")
+        if inverse is not None:
+            self._check_inverse(inverse)
+        return self._build(combine, window_function, inverse)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> Stream:
+        """Combine the records of each window in an accumulator.
+
+        Arguments:
+            aggregate_function: adds records to the accumulator, and makes the result.
+            window_function: a window function that gets the result; see `process` and `apply`. With
+                None, the result itself is emitted.
+            accumulator_type: ignored.
+            output_type: ignored.
+
+        Raises:
+            GraphError: if an argument is not a function of this kind, or if windows can merge and
+                the aggregate function has no method `merge`.
+        """
+        del accumulator_type, output_type
+        if not isinstance(aggregate_function, AggregateFunction):
+            raise GraphError(
+                f"aggregate takes an object of class AggregateFunction, not {aggregate_function!r}"
+            )
+        if (
+            isinstance(self._assigner, MergingWindowAssigner)
+            and type(aggregate_function).merge is AggregateFunction.merge
+        ):
+            raise GraphError(
+                f"the windows of {type(self._assigner).__name__} merge, so that "
+                f"{type(aggregate_function).__name__} needs a method merge(self, a, b)"
+            )
+        return self._build(aggregate_function, window_function)
+
+    def process(self, process_window_function: Any, output_type: Any = None) -> Stream:
+        """Call a function with all records of each window, and with its context.
+
+        Arguments:
+            process_window_function: a `ProcessWindowFunction`; for a stream without keys a
+                `ProcessAllWindowFunction`.
+            output_type: ignored.
+
+        Raises:
+            GraphError: if the function is of another class.
+        """
+        del output_type
+        if not isinstance(process_window_function, self._process_class):
+            raise GraphError(
+                f"process on {_a(type(self).__name__)} takes an object of class "
+                f"{self._process_class.__name__}, not {process_window_function!r}"
+            )
+        return self._build(None, process_window_function)
+
+    def apply(self, window_function: Any, output_type: Any = None) -> Stream:
+        """Call a function with all records of each window.
+
+        Arguments:
+            window_function: a `WindowFunction`, or a function `(key, window, records)`. For a
+                stream without keys it is an `AllWindowFunction`, or a function
+                `(window, records)`. It returns an iterable of results.
+            output_type: ignored.
+
+        Raises:
+            GraphError: if the function is of another class, or takes other arguments.
+        """
+        del output_type
+        if isinstance(window_function, self._process_class):
+            raise GraphError(
+                f"apply takes {_a(self._window_class.__name__)}; give "
+                f"{type(window_function).__name__} to process(...)"
+            )
+        return self._build(None, self._checked_window_function("apply", window_function))
+
+    def sum(self, position_to_sum: Field = 0) -> Stream:
+        """Sum up one field of the records of each window.
+
+        The other fields are taken from the first record of the window.
+
+        Arguments:
+            position_to_sum: the position or name of the field; None if the records are numbers.
+        """
+        return self._build(FieldAggregation(position_to_sum, operator.add))
+
+    def min(self, position_to_min: Field = 0) -> Stream:
+        """Emit the smallest value of one field; see `sum`."""
+        return self._build(FieldAggregation(position_to_min, min))
+
+    def max(self, position_to_max: Field = 0) -> Stream:
+        """Emit the largest value of one field; see `sum`."""
+        return self._build(FieldAggregation(position_to_max, max))
+
+    def min_by(self, position_to_min_by: Field = 0) -> Stream:
+        """Emit the record with the smallest field; the first one if fields are equal."""
+        return self._build(FieldChoice(position_to_min_by, operator.lt))
+
+    def max_by(self, position_to_max_by: Field = 0) -> Stream:
+        """Emit the record with the largest field; the first one if fields are equal."""
+        return self._build(FieldChoice(position_to_max_by, operator.gt))
+
+    # ---- building
+
+    def _build(self, aggregator: Any, window_function: Any = None, inverse: Any = None) -> Stream:
+        if window_function is not None:
+            window_function = self._checked_window_function("the window function", window_function)
+        trigger = self._trigger or self._assigner.get_default_trigger(self._environment)
+        return self._add(
+            WindowOperation(
+                self._assigner,
+                trigger,
+                self._evictor,
+                self._allowed_lateness,
+                self._late_tag,
+                _own(aggregator),
+                _own(inverse),
+                _own(window_function),
+                self._keyed,
+            )
+        )
+
+    def _checked_window_function(self, method: str, function: Any) -> Any:
+        if isinstance(function, self._process_class):
+            return function
+        function = check_function(function, self._window_class, method)
+        if not isinstance(function, self._window_class):
+            arguments = f"({', '.join(self._arguments)})"
+            check_argument_count(method, function, len(self._arguments), arguments)
+        return function
+
+    def _check_inverse(self, inverse: Any) -> None:
+        check_function(inverse, ReduceFunction, "inverse")
+        if not isinstance(self._assigner, _INVERTIBLE):
+            raise GraphError(
+                f"inverse is for sliding windows, and not for {type(self._assigner).__name__}"
+            )
+        if self._trigger is not None or self._evictor is not None:
+            raise GraphError("inverse works without an evictor and with the default trigger only")
+
+
+class WindowedStream(BaseWindowedStream[Stream]):
+    """A keyed stream whose records are grouped by key and window. (Flink: `WindowedStream`.)"""
+
+    _process_class = ProcessWindowFunction
+    _window_class = WindowFunction
+    _arguments = ("key", "window", "records")
+    _keyed = True
+
+
+class AllWindowedStream(BaseWindowedStream[Stream]):
+    """A stream without keys whose records are grouped by windows, by one subtask.
+
+    (Flink: `AllWindowedStream`.)
+    """
+
+    _process_class = ProcessAllWindowFunction
+    _window_class = AllWindowFunction
+    _arguments = ("window", "records")
+    _keyed = False
+
+
+def _own(function: Any) -> Any:
+    """Return a copy of a rich function, which the program may use for other operators, too."""
+    return copy.copy(function) if isinstance(function, Function) else function
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def _refuse_assigner(assigner: Any) -> NoReturn:
+    hint = ""
+    if isinstance(assigner, type) and issubclass(assigner, WindowAssigner):
+        makers = [name for name in ("of", "with_gap", "create") if hasattr(assigner, name)]
+        hint = f": write {'.'.join([assigner.__name__, *makers[:1]])}(...)"
+    raise GraphError(f"a window takes a window assigner, not {assigner!r}{hint}")
