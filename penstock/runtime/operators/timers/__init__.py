@@ -1,0 +1,1 @@
+"""Timers of keyed operators: when they are due, and how they are part of keyed state."""
