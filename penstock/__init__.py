@@ -34,7 +34,9 @@ if TYPE_CHECKING:
         JobConfig,
         RestartStrategies,
     )
-    from penstock.dataflow.environment import StreamExecutionEnvironment
+    from penstock.dataflow.environment import (
+        StreamExecutionEnvironment,
+    )
     from penstock.dataflow.errors import (
         GraphError,
         JobError,
@@ -61,8 +63,12 @@ if TYPE_CHECKING:
         ReduceFunction,
         SinkFunction,
     )
-    from penstock.dataflow.graph.keys import KeyRefusedError
-    from penstock.dataflow.graph.type_info import Types
+    from penstock.dataflow.graph.keys import (
+        KeyRefusedError,
+    )
+    from penstock.dataflow.graph.type_info import (
+        Types,
+    )
     from penstock.dataflow.operator_state import (
         BroadcastState,
         CheckpointedFunction,
@@ -71,8 +77,12 @@ if TYPE_CHECKING:
         OperatorStateStore,
         ReadOnlyBroadcastState,
     )
-    from penstock.dataflow.output_tag import OutputTag
-    from penstock.dataflow.program import JobExecutionResult
+    from penstock.dataflow.output_tag import (
+        OutputTag,
+    )
+    from penstock.dataflow.program import (
+        JobExecutionResult,
+    )
     from penstock.dataflow.state import (
         ListState,
         ListStateDescriptor,
@@ -82,6 +92,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from penstock.dataflow.streams import (
+        AllWindowedStream,
         BroadcastConnectedStream,
         BroadcastStream,
         ConnectedStreams,
@@ -89,51 +100,135 @@ if TYPE_CHECKING:
         FeedbackStream,
         IterativeStream,
         KeyedStream,
+        WindowedStream,
     )
-    from penstock.dataflow.streams.operator_settings import DataStreamSink
-    from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
-    from penstock.runtime.serialization.record_serializers import UnsupportedTypeError
+    from penstock.dataflow.streams.operator_settings import (
+        DataStreamSink,
+    )
+    from penstock.dataflow.time import (
+        MAX_WATERMARK,
+        MIN_WATERMARK,
+        NO_TIMESTAMP,
+        AscendingTimestampsWatermarks,
+        BoundedOutOfOrdernessWatermarks,
+        Duration,
+        Instant,
+        NoWatermarks,
+        Time,
+        TimeCharacteristic,
+        TimeDomain,
+        TimestampAssigner,
+        Watermark,
+        WatermarkGenerator,
+        WatermarkOutput,
+        WatermarkStrategy,
+    )
+    from penstock.dataflow.windows import (
+        AggregateFunction,
+        AllWindowFunction,
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountEvictor,
+        CountSlidingWindowAssigner,
+        CountTrigger,
+        CountTumblingWindowAssigner,
+        CountWindow,
+        DeltaEvictor,
+        DynamicEventTimeSessionWindows,
+        DynamicProcessingTimeSessionWindows,
+        EventTimeSessionWindows,
+        EventTimeTrigger,
+        Evictor,
+        GlobalWindow,
+        GlobalWindows,
+        MergingWindowAssigner,
+        NeverTrigger,
+        ProcessAllWindowFunction,
+        ProcessingTimeSessionWindows,
+        ProcessingTimeTrigger,
+        ProcessWindowFunction,
+        PurgingTrigger,
+        SessionWindowTimeGapExtractor,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TimeEvictor,
+        TimestampedValue,
+        TimeWindow,
+        Trigger,
+        TriggerResult,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        Window,
+        WindowAssigner,
+        WindowFunction,
+    )
+    from penstock.runtime.serialization.record_serializers import (
+        UnsupportedTypeError,
+    )
 
 __version__ = VERSION
 
 _WHERE = {
     "penstock.connectors": (
-        "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource IterableSource "
-        "JsonLines PrintSink SequenceSource SocketSource TextLines"
+        "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource "
+        "IterableSource JsonLines PrintSink SequenceSource SocketSource TextLines"
     ),
     "penstock.dataflow.config": "CheckpointConfig CheckpointingMode JobConfig RestartStrategies",
     "penstock.dataflow.environment": "StreamExecutionEnvironment",
-    "penstock.dataflow.errors": "GraphError JobError PenstockError ProtocolError Recoverability "
-    "StoreError",
+    "penstock.dataflow.errors": (
+        "GraphError JobError PenstockError ProtocolError Recoverability StoreError"
+    ),
     "penstock.dataflow.functions": (
-        "BroadcastProcessFunction CoFlatMapFunction CoMapFunction CoProcessFunction FilterFunction "
-        "FlatMapFunction Function KeyedBroadcastProcessFunction KeyedCoProcessFunction "
-        "KeyedProcessFunction KeySelector MapFunction Partitioner ProcessFunction ReduceFunction "
-        "SinkFunction"
+        "BroadcastProcessFunction CoFlatMapFunction CoMapFunction CoProcessFunction "
+        "FilterFunction FlatMapFunction Function KeySelector KeyedBroadcastProcessFunction "
+        "KeyedCoProcessFunction KeyedProcessFunction MapFunction Partitioner ProcessFunction "
+        "ReduceFunction SinkFunction"
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
-    "penstock.dataflow.output_tag": "OutputTag",
+    "penstock.dataflow.graph.type_info": "Types",
     "penstock.dataflow.operator_state": (
-        "BroadcastState CheckpointedFunction FunctionInitializationContext FunctionSnapshotContext "
-        "OperatorStateStore ReadOnlyBroadcastState"
+        "BroadcastState CheckpointedFunction FunctionInitializationContext "
+        "FunctionSnapshotContext OperatorStateStore ReadOnlyBroadcastState"
     ),
+    "penstock.dataflow.output_tag": "OutputTag",
+    "penstock.dataflow.program": "JobExecutionResult",
     "penstock.dataflow.state": (
         "ListState ListStateDescriptor MapStateDescriptor RuntimeContext ValueState "
         "ValueStateDescriptor"
     ),
-    "penstock.dataflow.streams.operator_settings": "DataStreamSink",
-    "penstock.dataflow.program": "JobExecutionResult",
     "penstock.dataflow.streams": (
-        "BroadcastConnectedStream BroadcastStream ConnectedStreams DataStream FeedbackStream "
-        "IterativeStream KeyedStream"
+        "AllWindowedStream BroadcastConnectedStream BroadcastStream ConnectedStreams "
+        "DataStream FeedbackStream IterativeStream KeyedStream WindowedStream"
     ),
-    "penstock.dataflow.graph.type_info": "Types",
-    "penstock.dataflow.time.watermark_strategy": "WatermarkStrategy",
+    "penstock.dataflow.streams.operator_settings": "DataStreamSink",
+    "penstock.dataflow.time": (
+        "AscendingTimestampsWatermarks BoundedOutOfOrdernessWatermarks Duration Instant "
+        "MAX_WATERMARK MIN_WATERMARK NO_TIMESTAMP NoWatermarks Time TimeCharacteristic "
+        "TimeDomain TimestampAssigner Watermark WatermarkGenerator WatermarkOutput "
+        "WatermarkStrategy"
+    ),
+    "penstock.dataflow.windows": (
+        "AggregateFunction AllWindowFunction ContinuousEventTimeTrigger "
+        "ContinuousProcessingTimeTrigger CountEvictor CountSlidingWindowAssigner CountTrigger "
+        "CountTumblingWindowAssigner CountWindow DeltaEvictor DynamicEventTimeSessionWindows "
+        "DynamicProcessingTimeSessionWindows EventTimeSessionWindows EventTimeTrigger Evictor "
+        "GlobalWindow GlobalWindows MergingWindowAssigner NeverTrigger "
+        "ProcessAllWindowFunction ProcessWindowFunction ProcessingTimeSessionWindows "
+        "ProcessingTimeTrigger PurgingTrigger SessionWindowTimeGapExtractor "
+        "SlidingEventTimeWindows SlidingProcessingTimeWindows TimeEvictor TimeWindow "
+        "TimestampedValue Trigger TriggerResult TumblingEventTimeWindows "
+        "TumblingProcessingTimeWindows Window WindowAssigner WindowFunction"
+    ),
     "penstock.runtime.serialization.record_serializers": "UnsupportedTypeError",
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names.split()}
 
 __all__ = [
+    "AggregateFunction",
+    "AllWindowFunction",
+    "AllWindowedStream",
+    "AscendingTimestampsWatermarks",
+    "BoundedOutOfOrdernessWatermarks",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -146,9 +241,23 @@ __all__ = [
     "CoProcessFunction",
     "CollectionSource",
     "ConnectedStreams",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountSlidingWindowAssigner",
+    "CountTrigger",
+    "CountTumblingWindowAssigner",
+    "CountWindow",
     "CsvRows",
     "DataStream",
     "DataStreamSink",
+    "DeltaEvictor",
+    "Duration",
+    "DynamicEventTimeSessionWindows",
+    "DynamicProcessingTimeSessionWindows",
+    "EventTimeSessionWindows",
+    "EventTimeTrigger",
+    "Evictor",
     "FeedbackStream",
     "FileSink",
     "FileSource",
@@ -159,7 +268,10 @@ __all__ = [
     "FunctionSink",
     "FunctionSnapshotContext",
     "GeneratorSource",
+    "GlobalWindow",
+    "GlobalWindows",
     "GraphError",
+    "Instant",
     "IterableSource",
     "IterativeStream",
     "JobConfig",
@@ -174,31 +286,63 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "ListStateDescriptor",
+    "MAX_WATERMARK",
+    "MIN_WATERMARK",
     "MapFunction",
     "MapStateDescriptor",
+    "MergingWindowAssigner",
+    "NO_TIMESTAMP",
+    "NeverTrigger",
+    "NoWatermarks",
     "OperatorStateStore",
     "OutputTag",
     "Partitioner",
     "PenstockError",
     "PrintSink",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessionWindows",
+    "ProcessingTimeTrigger",
     "ProtocolError",
+    "PurgingTrigger",
     "ReadOnlyBroadcastState",
     "Recoverability",
     "ReduceFunction",
     "RestartStrategies",
     "RuntimeContext",
     "SequenceSource",
+    "SessionWindowTimeGapExtractor",
     "SinkFunction",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
     "SocketSource",
     "StoreError",
     "StreamExecutionEnvironment",
     "TextLines",
+    "Time",
+    "TimeCharacteristic",
+    "TimeDomain",
+    "TimeEvictor",
+    "TimeWindow",
+    "TimestampAssigner",
+    "TimestampedValue",
+    "Trigger",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
     "Types",
     "UnsupportedTypeError",
     "ValueState",
     "ValueStateDescriptor",
+    "Watermark",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
     "__version__",
 ]
 

@@ -17,8 +17,10 @@ from penstock.dataflow.streams.data_stream import (
     IterativeStream,
     KeyedStream,
 )
+from penstock.dataflow.streams.windowed_streams import AllWindowedStream, WindowedStream
 
 __all__ = [
+    "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
     "ConnectedStreams",
@@ -26,4 +28,5 @@ __all__ = [
     "FeedbackStream",
     "IterativeStream",
     "KeyedStream",
+    "WindowedStream",
 ]
