@@ -307,7 +307,7 @@ class _Pump:
 
 
 def _skip(iterator: Iterator[Any], skipped: int, position: int) -> int:
-    """Skip the next records of an iterator, and return how many were skipped.
+    """Skip the next records of an iterator, and return the number that this call skipped.
 
     One call skips at most `_SKIP` records.
 

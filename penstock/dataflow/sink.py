@@ -2,8 +2,8 @@
 
 Sinks use a two-phase commit. A writer stages its records until barrier *n*. This part of the output
 is made durable before the task acknowledges the snapshot. When snapshot *n* is complete, the
-committer publishes it. A committable stays in every later manifest until its commit is confirmed,
-and is committed again after a failure. So committing must be idempotent. (Flink:
+committer publishes this output. A committable stays in every later manifest until its commit is
+confirmed, and is committed again after a failure. So committing must be idempotent. (Flink:
 `TwoPhaseCommittingSink`.)
 
 `penstock.connectors` contains the sinks.

@@ -96,9 +96,10 @@ def copy_listed_if_shared(value: Any) -> Any:
 
 
 def copy_items_if_shared(values: list[Any]) -> Iterable[Any]:
-    """Return the items of a list that a local variable refers to, or copies of them.
+    """Return the items of `values`, and a copy in place of each item that other code may change.
 
-    Items are copied if they can change and other code refers to them or to the list.
+    An item is copied if it is mutable, and if other code refers to the item or to the list. The
+    caller must hold the list in one local variable, and this reference does not count.
     """
     only_local = getrefcount(values) <= _LOCAL
     return map(copy_listed_if_shared if only_local else _copy_if_mutable, values)

@@ -54,7 +54,7 @@ class OperatorStateStore(ABC):
 
     @abstractmethod
     def get_registered_state_names(self) -> set[str]:
-        """Return the names of all lists, with those of the snapshot that was restored."""
+        """Return the names of all registered list states and of those in the restored snapshot."""
 
     @abstractmethod
     def get_registered_broadcast_state_names(self) -> set[str]:

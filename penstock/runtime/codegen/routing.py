@@ -1,7 +1,8 @@
 """Generate one loop that runs a map or flat map and routes its output records.
 
-The function must make tuples, and the key selector must use only items of the tuple. Then the loop
-makes no tuples: it appends each item to a column of the buffer that the key selects. For example, a
+Such a loop exists only if the user's function returns tuples, and if the key selector uses only
+items of the tuple. The loop does not create the tuples. It appends each item to a column of the
+buffer of the key's output channel. For example, a
 flat map makes `(word, 1)` for each word of a line, and the word is the key. The loop is
 
     for word in record.split():

@@ -1,9 +1,9 @@
 """The JobManager: runs one job until it ends, through all of its attempts.
 
-The JobManager compiles the program and locks the job's folder. It plans from which snapshot the job
-starts (`snapshots`) and runs attempts (`attempt`). After each failure, the restart strategy decides
-whether another attempt begins. This module does not depend on the process of the JobManager
-(`process.py`).
+The JobManager compiles the program and locks the job's folder. The package `snapshots` plans from
+which snapshot the job starts, and the package `attempt` runs execution attempts. After each
+failure, the restart strategy decides whether another attempt begins. The module `process` runs a
+JobManager as a process of its own.
 """
 
 from __future__ import annotations

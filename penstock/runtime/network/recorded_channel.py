@@ -90,7 +90,7 @@ class RecordedChannel(InputChannel):
         return log
 
     def drop_log(self) -> None:
-        """End the log, because the barrier has arrived or the snapshot was aborted."""
+        """Stop logging; called when the barrier has arrived or the snapshot was aborted."""
         self._log = None
 
     def _new_log(self, number: int, keep: bool) -> ChannelLog:

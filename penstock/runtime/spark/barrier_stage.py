@@ -228,7 +228,7 @@ class _BarrierStage:
 
     @property
     def not_started(self) -> int:
-        """The number of workers whose task has not registered."""
+        """The number of workers whose Spark task has not started yet."""
         return sum(not worker.pid for worker in self._workers)
 
     def register(self, task: _Registration) -> bool:

@@ -53,7 +53,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tick:
-    """The current time is `now`, in seconds of the driver's monotonic clock."""
+    """Gives the coordinator the current time: `now`, in seconds on the caller's monotonic clock."""
 
     now: float
 

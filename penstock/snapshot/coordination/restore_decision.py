@@ -95,7 +95,8 @@ def decide_resume(
         chosen_infos: the listing of the snapshots in the folder to which the path in `request`
             leads. It is used only if `request` is a path.
     """
-    # Damaged snapshots are included, because their output was committed when they were published.
+    # Damaged snapshots are included. When a snapshot became complete, its output was committed. A
+    # run from an older snapshot would write this output again.
     published = sorted(info.number for info in infos if info.published)
     if request is None:
         if published:

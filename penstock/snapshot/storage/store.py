@@ -67,7 +67,8 @@ class Store(SnapshotReader):
 
         Raises:
             StoreError: if the folder cannot be written, belongs to another job, or contains files
-                of other programs, or if the disk is full or has no hard links.
+                of other programs. Also if the disk is full, or if its file system does not support
+                hard links.
         """
         self._identity.establish(job_name, int(self._clock() * 1000))
         with raising_store_error("read the checkpoint folder", self.paths.numbers):

@@ -123,7 +123,10 @@ class ExecutionAttempt:
         return self._checkpoints.savepoint_pending
 
     def busy_workers(self) -> list[int]:
-        """Return the slots of workers whose task loop has not reported for a while."""
+        """Return the slots of the workers whose event loop has sent no report recently.
+
+        Such a worker is alive, but user code may keep its event loop busy.
+        """
         return self._workers.busy()
 
     def _handle(self, slot: int, message: m.Message) -> None:

@@ -78,7 +78,7 @@ class BarrierPriority:
         self._announced, self._drain_at = number, self._clock() + seconds - drain
 
     async def yield_to_others(self, task: PrioritizedTask) -> None:
-        """Wait until the task need not yield to other tasks."""
+        """Wait while tasks with a higher priority have work to do."""
         self._begin()
         if self._must_yield(task):
             task.flush()

@@ -41,8 +41,8 @@ class BlockScan:
         self._position: Iterator[int | None] | None = None
         self._next_scan = 0.0
         self._interval = settings.scan_seconds
-        #: The number of values of each block that had changed at the last comparison, keyed by the
-        #: position of the block.
+        #: For each block, keyed by its position: the number of its values that differed from the
+        #: written block when the scan compared them last.
         self._changed: dict[int, int] = {}
         #: The number of flushes of each block since the last barrier, keyed by the position of the
         #: block. A flush counts as the share of the block that had changed, for example 0.5.

@@ -17,7 +17,8 @@ _OVERHEAD_BYTES = 200
 # The size of Python objects in memory, as a multiple of their encoded size. The factor is near 1
 # for strings and near 8 for lists of small integers.
 _OBJECT_FACTOR = 3
-# The weight of a new sample in the mean. With it, the mean follows the values when they grow.
+# The weight of a new sample in the moving average of the size. So the average adapts when values
+# become larger.
 _SAMPLE_WEIGHT = 1 / 8
 
 
