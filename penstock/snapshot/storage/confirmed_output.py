@@ -63,7 +63,7 @@ def write_confirmed(files: FileSystem, paths: JobPaths, confirmed: Confirmed) ->
 
 
 def is_confirmed(item: Committable, confirmed: Confirmed) -> bool:
-    """Return whether a committable is published according to the record."""
+    """Return whether `confirmed` shows that a committable is published."""
     return item.snapshot <= confirmed.get((item.lineage, item.uid), 0)
 
 

@@ -69,7 +69,7 @@ class PendingCommits:
             self._pending[self._key(item)] = item
 
     def confirm(self, confirmed: Confirmed) -> None:
-        """Record for each lineage and sink the newest snapshot whose output is published."""
+        """Record the newest snapshot whose output is published, for each lineage and sink."""
         for sink, number in confirmed.items():
             self._confirmed[sink] = max(number, self._confirmed.get(sink, 0))
 
