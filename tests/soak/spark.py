@@ -39,7 +39,7 @@ from tests.soak.soak import soaking
 from tests.spark.dying_sink import POINTS, REPLACING, DyingSink
 
 ROWS, WORDS, PARTS = 20_000, 97, 3
-STREAM_PROGRAM = Path(__file__).with_name("spark") / "stream_to_table.py"
+STREAM_PROGRAM = Path(__file__).parents[1] / "spark" / "stream_to_table.py"
 #: Files that the stream finds, and lines in each.
 FEED_FILES, FEED_LINES = 40, 100
 SESSION = {

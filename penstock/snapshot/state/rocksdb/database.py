@@ -242,5 +242,12 @@ class RocksDatabase:
         return max((path.name for path in self.folder.glob("*.log")), key=lambda n: int(n[:-4]))
 
     def close(self) -> None:
-        """Flush and close the database. This is slow."""
-        self._database.close()
+        """Flush and close the database. This is slow.
+
+        Raises:
+            StoreError: if RocksDB cannot close it, for example because a thread is using it.
+        """
+        try:
+            self._database.close()
+        except Exception as error:
+            raise StoreError(f"cannot close the state: {error}", self.folder) from error

@@ -516,3 +516,17 @@ def test_a_full_disk_at_a_restore_is_not_blamed_on_the_snapshot(
         CheckpointFiles(work).take_over(tmp_path / "snapshot", files, work)
         restore._open(work, memory, tmp_path, KeyedHandle(0, 1, (), folder="snapshot"))
     assert caught.value.recoverability is Recoverability.ENVIRONMENT
+
+
+def test_a_database_that_a_thread_uses_is_reported_and_not_taken_for_an_error_of_the_user(
+    make, monkeypatch
+):
+    class InUse:
+        def close(self) -> None:
+            raise RuntimeError("Already borrowed")
+
+    database = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "_database", InUse())
+        with pytest.raises(StoreError, match="cannot close the state: Already borrowed"):
+            database.close()
