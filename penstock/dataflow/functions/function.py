@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext
 
@@ -44,16 +46,24 @@ def check_function(function: Any, base: type[Function], method: str) -> Any:
         method: the name of the API's method, for the error message.
 
     Raises:
-        GraphError: if the argument is not a function, or is a class of rich functions instead of
-            an object.
+        GraphError: if the argument is not a function, if it takes another number of arguments, or
+            if it is a class of rich functions instead of an object.
     """
+    if isinstance(function, base):
+        return function
     # A class that is not a rich function can be used as a function, as in `map(int)`.
     forgotten = isinstance(function, type) and issubclass(function, Function)
-    if isinstance(function, base) or (
-        callable(function) and not forgotten and not isinstance(function, Function)
-    ):
+    if callable(function) and not forgotten and not isinstance(function, Function):
+        arguments = _arguments_of(base)
+        check_argument_count(method, function, len(arguments), f"({', '.join(arguments)})")
         return function
     hint = "an instance, not the class" if forgotten else "a function"
     raise GraphError(
         f"{method} takes a function or a {base.__name__} ({hint}), and got {function!r}"
     )
+
+
+def _arguments_of(base: type[Function]) -> list[str]:
+    """Return the arguments of the one method that a class of rich functions must define."""
+    (method,) = base.__abstractmethods__  # type: ignore[attr-defined]
+    return list(inspect.signature(getattr(base, method)).parameters)[1:]

@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
-from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.arguments.durations import DurationLike, milliseconds_of
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
@@ -53,10 +52,9 @@ class BaseWindowedStream(Generic[Stream]):
         add: a function that adds the operator of the window to the program, and returns its output.
     """
 
-    #: The classes of window functions, and the arguments of a plain window function.
+    #: The classes of window functions.
     _process_class: ClassVar[type[Function]]
     _window_class: ClassVar[type[Function]]
-    _arguments: ClassVar[tuple[str, ...]]
     _keyed: ClassVar[bool]
 
     def __init__(
@@ -298,11 +296,7 @@ class BaseWindowedStream(Generic[Stream]):
     def _checked_window_function(self, method: str, function: Any) -> Any:
         if isinstance(function, self._process_class):
             return function
-        function = check_function(function, self._window_class, method)
-        if not isinstance(function, self._window_class):
-            arguments = f"({', '.join(self._arguments)})"
-            check_argument_count(method, function, len(self._arguments), arguments)
-        return function
+        return check_function(function, self._window_class, method)
 
     def _check_inverse(self, inverse: Any) -> None:
         check_function(inverse, ReduceFunction, "inverse")
@@ -319,7 +313,6 @@ class WindowedStream(BaseWindowedStream[Stream]):
 
     _process_class = ProcessWindowFunction
     _window_class = WindowFunction
-    _arguments = ("key", "window", "records")
     _keyed = True
 
 
@@ -331,7 +324,6 @@ class AllWindowedStream(BaseWindowedStream[Stream]):
 
     _process_class = ProcessAllWindowFunction
     _window_class = AllWindowFunction
-    _arguments = ("window", "records")
     _keyed = False
 
 

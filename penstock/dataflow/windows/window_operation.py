@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.dataflow.functions import Function
+from penstock.dataflow.state import StateDescriptor
 from penstock.dataflow.windows.evictors import Evictor
 from penstock.dataflow.windows.trigger import Trigger
 from penstock.dataflow.windows.window_assigner import WindowAssigner
@@ -54,4 +55,19 @@ class WindowOperation:
     def has_default_trigger(self) -> bool:
         """Whether the trigger does the same as the default trigger of the assigner."""
         default = self.assigner.get_default_trigger()
-        return type(self.trigger) is type(default) and vars(self.trigger) == vars(default)
+        return _alike(self.trigger, default)
+
+
+def _alike(first: Trigger, second: Trigger) -> bool:
+    """Return whether two triggers are of one class and have the same settings."""
+    if type(first) is not type(second):
+        return False
+    theirs = vars(second)
+    for name, value in vars(first).items():
+        other: Any = theirs.get(name)
+        if isinstance(value, Trigger):
+            if not _alike(value, other):
+                return False
+        elif value != other and not isinstance(value, StateDescriptor):
+            return False
+    return True
