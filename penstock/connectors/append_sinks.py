@@ -92,7 +92,7 @@ class FunctionSink(Sink):
         self.function = function
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """Return a writer that calls the function; call the method `open` if there is one."""
+        """Return a writer that calls the function."""
         return FunctionWriter(self.function, context)
 
 
@@ -124,9 +124,13 @@ class FunctionWriter(SinkWriter):
 
     def __init__(self, function: Any, context: WriterContext) -> None:
         self._function = function
+        self._context = context
         self.per_record = getattr(function, "invoke", function)
-        if hasattr(function, "invoke") and hasattr(function, "open"):
-            function.open(SinkContext(*astuple(context)))
+
+    def open(self) -> None:
+        """Call the object's method `open` if it has one."""
+        if hasattr(self._function, "invoke") and hasattr(self._function, "open"):
+            self._function.open(SinkContext(*astuple(self._context)))
 
     def write(self, batch: list[Any]) -> None:
         """Call the function with each record of the batch, in order."""

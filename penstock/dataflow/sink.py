@@ -78,6 +78,9 @@ class SinkWriter(ABC):
     def write(self, batch: list[Any]) -> None:
         """Write a batch of records. The writer must not change the list or its records."""
 
+    def open(self) -> None:
+        """Prepare the writer. Called before the first batch, when state is restored already."""
+
     def prepare(self, snapshot: int) -> Callable[[], list[Any]] | None:
         """End the current part of the output at the barrier of a snapshot.
 

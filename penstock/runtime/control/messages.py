@@ -72,6 +72,7 @@ class Deploy:
         lineage: the id of the lineage to which the snapshots of this run belong.
         root: the path of the job's folder.
         keep: whether snapshots contain the state of operators.
+        restored: the number of the snapshot that the tasks restore; None if there is none.
     """
 
     attempt: int
@@ -84,6 +85,7 @@ class Deploy:
     lineage: str
     root: str
     keep: bool
+    restored: int | None = None
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,15 @@ from typing import Any
 from penstock.dataflow.functions import Function, has_end_input
 from penstock.runtime import codegen
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.operator_state.checkpointing import (
+    capture_operator_state,
+    initialize_function,
+)
 from penstock.runtime.operators.side_outputs import SideOutputs, mentions_output_tag
 from penstock.runtime.serialization.record_batch import WIDEST, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import current_index, raised_by_engine
+from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
 __all__ = ["RecordLoopOperator", "RunningOperator", "batched"]
 
@@ -74,6 +79,19 @@ class RunningOperator(ABC):
     def emits_tagged(self) -> bool:
         """Return whether the user's function may emit records to side outputs."""
         return bool(self.side_outputs.declared) or mentions_output_tag(self.function)
+
+    def initialize_state(self) -> None:
+        """Call `initialize_state` of a function with operator state, before `open`."""
+        initialize_function(self.function, self.context)
+
+    def capture_operator_state(self, number: int, timestamp: int) -> OperatorStateSnapshot | None:
+        """Return the operator state at the barrier of a snapshot; None if there is none.
+
+        Arguments:
+            number: the number of the snapshot.
+            timestamp: the current time, in milliseconds since the epoch.
+        """
+        return capture_operator_state(self.function, self.context, number, timestamp)
 
     def open(self) -> None:
         """Call `open` of the user's function object. A plain callable has no such method."""

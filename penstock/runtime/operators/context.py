@@ -9,6 +9,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
 from penstock.runtime.serialization.codec import Codec
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
+from penstock.snapshot.state.operator_state import OperatorStateBackend
 
 __all__ = ["OperatorContext"]
 
@@ -26,6 +27,7 @@ class OperatorContext(RuntimeContext):
         codec: the codec, which copies and encodes records.
         backend: the operator's keyed state; None if it has none.
         side_outputs: the ids of the tags whose records the program reads.
+        operator_state: the operator's operator state; None if it has none.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class OperatorContext(RuntimeContext):
         codec: Codec,
         backend: KeyedBackend | None = None,
         side_outputs: Collection[str] = (),
+        operator_state: OperatorStateBackend | None = None,
     ) -> None:
         self.name, self.uid = name, uid
         self.subtask, self.parallelism = subtask, parallelism
@@ -46,6 +49,7 @@ class OperatorContext(RuntimeContext):
         self.codec = codec
         self.backend = backend
         self.side_outputs = side_outputs
+        self.operator_state = operator_state
         #: The key of the record that a keyed process function is processing.
         self.key: Any = None
 

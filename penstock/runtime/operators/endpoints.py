@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dataflow.sink import SinkWriter
+from penstock.dataflow.sink import Sink, SinkWriter
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.context import OperatorContext
@@ -21,13 +21,20 @@ class SinkOperator(RecordLoopOperator):
     Arguments:
         writer: the sink's writer.
         context: the operator's place in the job.
+        sink: the sink, whose function may have operator state.
     """
 
-    def __init__(self, writer: SinkWriter, context: OperatorContext) -> None:
-        super().__init__(None, context)
+    def __init__(
+        self, writer: SinkWriter, context: OperatorContext, sink: Sink | None = None
+    ) -> None:
+        super().__init__(sink, context)
         self.writer = writer
         if writer.per_record is not None:
             self._set_loop(loops.call_records, function=writer.per_record)
+
+    def open(self) -> None:
+        """Open the sink's writer."""
+        self.writer.open()
 
     def process(self, batch: RecordBatch) -> list[Any]:
         """Pass a batch of records to the sink's writer, and return an empty list."""

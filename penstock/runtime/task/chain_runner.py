@@ -46,6 +46,7 @@ class ChainRunner:
         for operator in reversed(self.operators):
             operator_at_work.set(operator.context)
             try:
+                operator.initialize_state()
                 operator.open()
             except BaseException as error:
                 raise to_job_error(error, operator, []) from error

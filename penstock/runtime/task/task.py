@@ -53,6 +53,10 @@ from penstock.snapshot.state import KeyedBackend
 __all__ = ["Task", "TaskListener", "TaskSettings"]
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class TaskListener(Protocol):
     """Receives notifications about the end of a task's input. The TaskManager implements it."""
 
@@ -74,6 +78,7 @@ class TaskSettings:
         buffer_timeout: the maximum time of a record in an output buffer, in seconds.
         target_seconds: the intended time for processing all records in flight to the task.
         keep_state: whether snapshots contain state. If not, they only commit output.
+        wall_ms: a function that returns the current time, in milliseconds since the epoch.
     """
 
     clock: Callable[[], float]
@@ -81,6 +86,7 @@ class TaskSettings:
     buffer_timeout: float = 0.005
     target_seconds: float = TARGET_SECONDS
     keep_state: bool = True
+    wall_ms: Callable[[], int] = _now_ms
 
 
 class Task:
@@ -144,6 +150,7 @@ class Task:
             self.slices,
             in_flight,
             settings.keep_state,
+            settings.wall_ms,
         )
         self.snapshots = SnapshotDriver(
             protocol, gate, self.outputs, checkpoint_writer, capture, end_of_input, clock, in_flight

@@ -31,6 +31,7 @@ class DeploymentDescriptor:
         lineage: the lineage of the run's snapshots.
         root: the job's folder, for its state and snapshots.
         keep: whether snapshots contain the state of operators.
+        restored: the number of the snapshot that is restored, or None.
         codec: encodes records and state.
     """
 
@@ -41,6 +42,7 @@ class DeploymentDescriptor:
     lineage: str
     root: Path
     keep: bool
+    restored: int | None
     codec: Codec
 
     @classmethod
@@ -61,6 +63,7 @@ class DeploymentDescriptor:
             deploy.lineage,
             Path(deploy.root),
             deploy.keep,
+            deploy.restored,
             Codec(TypeRegistry(code.types).extending(schemas)),
         )
 

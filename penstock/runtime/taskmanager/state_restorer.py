@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.snapshot.metadata.handles import OperatorHandle
+from penstock.snapshot.state.operator_state import PackedState, read_operator_state, redistribute
 
 __all__ = ["StateRestorer"]
 
@@ -30,6 +32,9 @@ class StateRestorer:
         self, descriptor: DeploymentDescriptor, handles: dict[str, list[Any]], offload: Offload
     ) -> None:
         self._handles = handles
+        self._rescaled = {
+            wire[0] for task in handles.values() for _, wire, rescaled in task if rescaled
+        }
         self._offload = offload
         self._logs = LogReplayer(
             descriptor.code, descriptor.plan, descriptor.codec, descriptor.slot
@@ -56,10 +61,32 @@ class StateRestorer:
             keyed = [(folder, h.keyed) for folder, h in handles.get(uid, []) if h.keyed is not None]
             if keyed:
                 await drive(backend.restore(keyed), self._offload, trio.lowlevel.checkpoint)
+        await self._restore_operator_state(task, handles)
         if task.source_input is not None:
             for _, handle in handles.get(root, []):
                 if handle.small is not None:
                     task.source_input.restore(handle.small)
+
+    async def _restore_operator_state(
+        self, task: Task, handles: dict[str, list[tuple[Path, OperatorHandle]]]
+    ) -> None:
+        for operator in task.operators:
+            context = operator.context
+            if context.operator_state is None:
+                continue
+            before: dict[int, list[PackedState]] = {}
+            for folder, handle in handles.get(context.uid, []):
+                if handle.operator_state is not None:
+                    read = partial(read_operator_state, handle.operator_state, folder)
+                    before[handle.subtask] = await self._offload(read)
+            context.operator_state.restore(
+                redistribute(
+                    before,
+                    context.subtask,
+                    context.parallelism,
+                    rescaled=context.uid in self._rescaled,
+                )
+            )
 
     @staticmethod
     def _restore_end_of_input(

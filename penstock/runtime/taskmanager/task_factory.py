@@ -49,6 +49,7 @@ from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.synchronous import SynchronousProtocol
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol
 from penstock.snapshot.state import KeyedBackend, SharedMemory
+from penstock.snapshot.state.operator_state import OperatorStateBackend
 
 __all__ = ["TaskFactory"]
 
@@ -271,7 +272,11 @@ class TaskFactory:
 
     def _operator(self, node: ChainedOperator, parts: _TaskParts) -> RunningOperator:
         info = node.operator
-        backend = None
+        backend, operator_state = None, None
+        if info.has_operator_state:
+            operator_state = OperatorStateBackend(
+                info.name, self._descriptor.codec, self._descriptor.restored
+            )
         if info.kind.keyed:
             backend = parts.backends[info.uid] = self._backend(info)
         context = OperatorContext(
@@ -284,9 +289,11 @@ class TaskFactory:
             self._descriptor.codec,
             backend,
             self._functions[info.id].side_outputs,
+            operator_state,
         )
         if info.kind is OperatorKind.SINK:
-            return SinkOperator(self._sink_writer(info), context)
+            sink = self._functions[info.id].function
+            return SinkOperator(self._sink_writer(info), context, sink)
         operator = self._functions[info.id]
         return make_operator(info.kind, operator.function, operator.key_selector, context)
 

@@ -99,6 +99,10 @@ class JobPaths:
         name = self.task_name(uid, subtask, attempt)
         return self.snapshot(number) / f"{name}.log{place}"
 
+    def operator_state(self, number: int, uid: str, subtask: int, attempt: int) -> Path:
+        """Return the file into which a subtask writes its operator state for a snapshot."""
+        return self.snapshot(number) / f"{self.task_name(uid, subtask, attempt)}.state"
+
     @property
     def work_root(self) -> Path:
         """The folder that contains the local working folders of all execution attempts."""

@@ -72,6 +72,7 @@ class Deployment:
                 self.lineage,
                 self.root,
                 self.keep,
+                None if self.restored is None else self.restored.manifest.number,
             )
             for slot in range(self.plan.slots)
         ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.execution_graph import ExecutionGraph
+from penstock.snapshot.metadata.handles import OperatorHandle, StateMode
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.storage.job_paths import JobPaths
 
@@ -54,11 +56,22 @@ class RestoredSnapshot:
                     # these splits again.
                     handles = [replace(h, small=None) for h in handles]
                 else:
-                    handles = [h for h in handles if h.subtask == slot]
+                    handles = [part for h in handles for part in _own_part(h, slot)]
                 mine += [[folder, handle.to_wire(), changed] for handle in handles]
             if mine:
                 result[f"{chain.id}:{slot}"] = mine
         return result
+
+
+def _own_part(handle: OperatorHandle, slot: int) -> Iterator[OperatorHandle]:
+    """Yield what a task restores of a handle if the parallelism has not changed."""
+    if handle.subtask == slot:
+        yield handle
+    elif (state := handle.operator_state) is not None and any(
+        entry.mode is StateMode.UNION for entry in state.states
+    ):
+        # Every subtask gets the union lists of all subtasks.
+        yield OperatorHandle(handle.uid, handle.subtask, operator_state=state)
 
 
 def rescaled(manifest: Manifest, uid: str, parallelism: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.source_input import SourceInput
@@ -11,6 +13,7 @@ from penstock.runtime.task.slice_runner import SliceRunner
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
 from penstock.runtime.user_code.current_operator import operator_at_work
+from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend
 
@@ -32,6 +35,7 @@ class StateCapture:
         slices: the slice runner, which has the current batch.
         in_flight: the recorder that logs the current batch; None if no barrier overtakes records.
         keep_state: whether snapshots contain state. If not, they only commit output.
+        wall_ms: a function that returns the current time, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class StateCapture:
         slices: SliceRunner,
         in_flight: InFlightRecorder | None,
         keep_state: bool,
+        wall_ms: Callable[[], int],
     ) -> None:
         self._chain = chain
         self._backends = backends
@@ -53,6 +58,10 @@ class StateCapture:
         self._slices = slices
         self._in_flight = in_flight
         self.keep_state = keep_state
+        self._wall_ms = wall_ms
+        self._with_operator_state = [
+            operator for operator in chain.operators if operator.context.operator_state is not None
+        ]
 
     def capture(self, number: int, kind: SnapshotKind, aligned_seconds: float) -> TaskSnapshot:
         """Capture the state of the task now, and return it as a task snapshot.
@@ -76,6 +85,8 @@ class StateCapture:
             blocked_seconds=[channel.blocked_seconds for channel in channels],
         )
         if self.keep_state:
+            # This comes first, because a function may also change its keyed state here.
+            self._capture_operator_state(snapshot)
             snapshot.captures.update(
                 (uid, backend.capture(number)) for uid, backend in self._backends.items()
             )
@@ -93,3 +104,14 @@ class StateCapture:
             in_hand = [*self._slices.unprocessed(), *self._gate.rest_of_replay()]
             snapshot.logs.extend(self._in_flight.in_hand(in_hand))
         return snapshot
+
+    def _capture_operator_state(self, snapshot: TaskSnapshot) -> None:
+        for operator in self._with_operator_state:
+            operator_at_work.set(operator.context)
+            try:
+                captured = operator.capture_operator_state(snapshot.number, self._wall_ms())
+            except BaseException as error:
+                raise to_job_error(error, operator, []) from error
+            if captured is not None:
+                snapshot.operator_states[operator.context.uid] = captured
+        operator_at_work.set(None)

@@ -12,6 +12,7 @@ from penstock.snapshot.coordination.loop_termination import LoopStatus
 from penstock.snapshot.metadata.handles import LogHandle, OperatorHandle, SnapshotBytes
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import StateSnapshot
+from penstock.snapshot.state.operator_state import OperatorStateSnapshot
 
 __all__ = ["Acknowledgement", "CheckpointResponder", "TaskSnapshot"]
 
@@ -72,6 +73,7 @@ class TaskSnapshot:
         outside_ended: whether all input from outside of the loop has ended; None if the task is in
             no loop.
         captures: the captured keyed state, keyed by the uid of the operator.
+        operator_states: the captured operator state, keyed by the uid of the operator.
         small: the other state, which is small, keyed by the uid of the operator.
         staged: for each uid of a sink, a function that makes its staged output durable.
         aligned_seconds: the time from the first barrier to the capture, in seconds.
@@ -94,6 +96,7 @@ class TaskSnapshot:
     emitted: bool = False
     outside_ended: bool | None = None
     captures: dict[str, StateSnapshot] = field(default_factory=dict)
+    operator_states: dict[str, OperatorStateSnapshot] = field(default_factory=dict)
     small: dict[str, Any] = field(default_factory=dict)
     staged: dict[str, Callable[[], list[Any]]] = field(default_factory=dict)
     aligned_seconds: float = 0.0
@@ -125,6 +128,10 @@ class TaskSnapshot:
         """Record the error that prevents the snapshot from becoming durable."""
         self.problem = f"{type(error).__name__}: {error}"
 
+    def handle(self, uid: str, subtask: int) -> OperatorHandle:
+        """Return the handle of an operator's durable state, which may still be empty."""
+        return self.handles.get((uid, subtask)) or OperatorHandle(uid, subtask)
+
     def add_handle(self, handle: OperatorHandle, size: SnapshotBytes | None = None) -> None:
         """Add the handle of an operator's durable state, with the size of its files."""
         self.handles[handle.uid, handle.subtask] = handle
@@ -142,7 +149,7 @@ class TaskSnapshot:
             log: the handle of the log.
             size: the size of the log.
         """
-        before = self.handles.get((consumer, subtask)) or OperatorHandle(consumer, subtask)
+        before = self.handle(consumer, subtask)
         self.add_handle(replace(before, logs=(*before.logs, log)), size)
 
     def add_end_of_input(self, subtask: int) -> None:
@@ -152,7 +159,7 @@ class TaskSnapshot:
         """
         if self.ended:
             for uid in (self.root, *self.hooked):
-                handle = self.handles.get((uid, subtask)) or OperatorHandle(uid, subtask)
+                handle = self.handle(uid, subtask)
                 self.add_handle(replace(handle, ended=self.ended, emitted=self.emitted))
 
     def add_write_seconds(self, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ class TaskSnapshotWriter:
         for uid, small in snapshot.small.items():
             snapshot.add_handle(OperatorHandle(uid, self._subtask, None, small))
         try:
+            await self._write_operator_state(snapshot, offload, pause)
             await self._write_keyed_state(snapshot, offload, pause)
         except (PenstockError, OSError) as error:
             over = all(capture.over for capture in snapshot.captures.values())
@@ -90,8 +92,18 @@ class TaskSnapshotWriter:
             written = await drive(steps, offload, pause)
             if written is not None:
                 keyed, size = written
-                small = snapshot.small.get(uid)
-                snapshot.add_handle(OperatorHandle(uid, self._subtask, keyed, small), size)
+                before = snapshot.handle(uid, self._subtask)
+                snapshot.add_handle(replace(before, keyed=keyed), size)
+
+    async def _write_operator_state(
+        self, snapshot: TaskSnapshot, offload: Offload, pause: Pause
+    ) -> None:
+        for uid, captured in snapshot.operator_states.items():
+            path = self._paths.operator_state(snapshot.number, uid, self._subtask, self._attempt)
+            steps = captured.write(path, self._inline_threshold)
+            handle, size = await drive(steps, offload, pause)
+            before = snapshot.handle(uid, self._subtask)
+            snapshot.add_handle(replace(before, operator_state=handle), size)
 
     async def write_logs(self, snapshot: TaskSnapshot, offload: Offload, pause: Pause) -> int:
         """Write the logs of a snapshot, and return their size in bytes."""

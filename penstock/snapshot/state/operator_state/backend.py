@@ -77,9 +77,11 @@ class OperatorStateBackend:
     Arguments:
         name: the name of the operator, for error messages.
         codec: the codec, which encodes elements.
+        restored_from: the number of the snapshot that the job continues from, or None.
     """
 
-    def __init__(self, name: str, codec: StateCodec) -> None:
+    def __init__(self, name: str, codec: StateCodec, restored_from: int | None = None) -> None:
+        self.restored_from = restored_from
         self._name = name
         self._codec = codec
         #: The restored states that the function has not requested yet. Snapshots contain them.

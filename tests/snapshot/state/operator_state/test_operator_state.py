@@ -133,7 +133,7 @@ def states(*lists: str, mode: StateMode = SPLIT) -> dict[int, list[PackedState]]
 
 
 def shares(before: dict[int, list[PackedState]], old: int, new: int) -> list[str]:
-    parts = [redistribute(before, subtask, old, new) for subtask in range(new)]
+    parts = [redistribute(before, i, new, rescaled=old != new) for i in range(new)]
     return [b"".join(part[0].elements).decode() for part in parts]
 
 
@@ -169,9 +169,10 @@ def test_no_element_is_lost_or_doubled_by_rescaling_again_and_again() -> None:
     for _ in range(50):
         before = {i: [PackedState("s", SPLIT, part)] for i, part in enumerate(parts) if part}
         new = rng.randint(1, 9)
-        after = [redistribute(before, subtask, parallelism, new) for subtask in range(new)]
+        rescaled = new != parallelism
+        after = [redistribute(before, i, new, rescaled=rescaled) for i in range(new)]
         parts = [list(states[0].elements) for states in after]
         assert [element for part in parts for element in part] == elements
-        if new != parallelism:
+        if rescaled:
             assert max(map(len, parts)) - min(map(len, parts)) <= 1
         parallelism = new

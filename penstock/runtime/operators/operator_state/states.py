@@ -1,0 +1,110 @@
+"""The state objects of operator state: lists and broadcast states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
+from penstock.dataflow.state import ListState
+from penstock.snapshot.state.operator_state import BroadcastEntries, ListElements
+
+__all__ = ["OperatorListState", "ReadOnlyView", "WritableBroadcastState"]
+
+
+class OperatorListState(ListState):
+    """A list of operator state.
+
+    Arguments:
+        elements: the elements of the list.
+    """
+
+    def __init__(self, elements: ListElements) -> None:
+        self._elements = elements
+
+    def get(self) -> Iterable[Any]:
+        """Return the elements in order. The list may change while a caller iterates over them."""
+        return list(self._elements.values)
+
+    def add(self, value: Any) -> None:
+        """Append an element."""
+        self._elements.values.append(value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append elements."""
+        self._elements.values.extend(values)
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace all elements."""
+        self._elements.replace(values)
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        self._elements.replace(())
+
+
+class ReadOnlyView(ReadOnlyBroadcastState):
+    """A broadcast state that cannot be changed.
+
+    Arguments:
+        entries: the entries of the state.
+    """
+
+    def __init__(self, entries: BroadcastEntries) -> None:
+        self._entries = entries
+
+    def get(self, key: Any) -> Any:
+        """Return the value of `key`, or None if there is no such entry."""
+        return self._entries.entries.get(key)
+
+    def contains(self, key: Any) -> bool:
+        """Return whether there is an entry with this key."""
+        return key in self._entries.entries
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return all entries as pairs (key, value)."""
+        return self._entries.entries.items()
+
+    def keys(self) -> Iterable[Any]:
+        """Return the keys of all entries."""
+        return self._entries.entries.keys()
+
+    def values(self) -> Iterable[Any]:
+        """Return the values of all entries."""
+        return self._entries.entries.values()
+
+    def is_empty(self) -> bool:
+        """Return whether there is no entry."""
+        return not self._entries.entries
+
+
+class WritableBroadcastState(ReadOnlyView, BroadcastState):
+    """A broadcast state that can be changed."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return all entries as pairs (key, value). The caller may change the state meanwhile."""
+        return list(self._entries.entries.items())
+
+    def keys(self) -> Iterable[Any]:
+        """Return the keys of all entries. The caller may change the state meanwhile."""
+        return list(self._entries.entries)
+
+    def values(self) -> Iterable[Any]:
+        """Return the values of all entries. The caller may change the state meanwhile."""
+        return list(self._entries.entries.values())
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key`."""
+        self._entries.to_change()[key] = value
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        """Set all entries of a mapping."""
+        self._entries.to_change().update(dict_value)
+
+    def remove(self, key: Any) -> None:
+        """Remove the entry with this key, if there is one."""
+        self._entries.to_change().pop(key, None)
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.to_change().clear()

@@ -1,0 +1,50 @@
+"""The store of the operator state of one subtask, as functions see it."""
+
+from __future__ import annotations
+
+from penstock.dataflow.operator_state import BroadcastState, OperatorStateStore
+from penstock.dataflow.state import ListState, ListStateDescriptor, MapStateDescriptor
+from penstock.runtime.operators.operator_state.states import (
+    OperatorListState,
+    WritableBroadcastState,
+)
+from penstock.snapshot.metadata.handles import StateMode
+from penstock.snapshot.state.operator_state import OperatorStateBackend
+
+__all__ = ["BackendStateStore"]
+
+
+class BackendStateStore(OperatorStateStore):
+    """Returns the operator state of one subtask.
+
+    Arguments:
+        backend: the operator state of the subtask.
+    """
+
+    def __init__(self, backend: OperatorStateBackend) -> None:
+        self._backend = backend
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the list state with the descriptor's name."""
+        return self._list(state_descriptor, StateMode.SPLIT)
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the union list state with the descriptor's name."""
+        return self._list(state_descriptor, StateMode.UNION)
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+        """Return the broadcast state with the descriptor's name."""
+        return WritableBroadcastState(self._backend.broadcast_state(state_descriptor.name))
+
+    def get_registered_state_names(self) -> set[str]:
+        """Return the names of all lists, with those of the snapshot that was restored."""
+        modes = self._backend.modes.items()
+        return {name for name, mode in modes if mode is not StateMode.BROADCAST}
+
+    def get_registered_broadcast_state_names(self) -> set[str]:
+        """Return the names of all broadcast states, with those of the restored snapshot."""
+        modes = self._backend.modes.items()
+        return {name for name, mode in modes if mode is StateMode.BROADCAST}
+
+    def _list(self, state_descriptor: ListStateDescriptor, mode: StateMode) -> ListState:
+        return OperatorListState(self._backend.list_state(state_descriptor.name, mode))
