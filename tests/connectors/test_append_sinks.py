@@ -65,6 +65,7 @@ def test_an_object_is_opened_invoked_and_closed():
 
     recorder = Recorder()
     writer = FunctionSink(recorder).create_writer(context(3, 4))
+    writer.open()
     writer.write(["a"])
     writer.close()
     assert recorder.seen == [3, "a", "closed"]

@@ -31,8 +31,8 @@ class DeploymentDescriptor:
         lineage: the lineage of the run's snapshots.
         root: the job's folder, for its state and snapshots.
         keep: whether snapshots contain the state of operators.
-        restored: the number of the snapshot that is restored, or None.
         codec: encodes records and state.
+        restored: the number of the snapshot that is restored, or None.
     """
 
     code: JobCode
@@ -42,8 +42,8 @@ class DeploymentDescriptor:
     lineage: str
     root: Path
     keep: bool
-    restored: int | None
     codec: Codec
+    restored: int | None = None
 
     @classmethod
     def unpack(cls, deploy: m.Deploy, slot: int) -> DeploymentDescriptor:
@@ -63,8 +63,8 @@ class DeploymentDescriptor:
             deploy.lineage,
             Path(deploy.root),
             deploy.keep,
-            deploy.restored,
             Codec(TypeRegistry(code.types).extending(schemas)),
+            deploy.restored,
         )
 
     @property

@@ -54,13 +54,13 @@ class Pairs(FlatMapFunction, CheckpointedFunction):
         assert self.opened
         assert context.get_checkpoint_id() > 0
         assert context.get_checkpoint_timestamp() > 1_600_000_000_000
+        if self.snapshots > 2 and not self.restored and len(self.waiting) == 1:
+            let_all_go(self.folder)
+            raise ValueError("once")
         self.saved.update(self.waiting)
         self.snapshots += 1
 
     def flat_map(self, value: int) -> Any:
-        if self.snapshots > 2 and not self.restored and len(self.waiting) == 1:
-            let_all_go(self.folder)
-            raise ValueError("once")
         self.waiting.append(value)
         if len(self.waiting) == 2:
             yield tuple(self.waiting)
@@ -114,7 +114,7 @@ def test_an_error_in_snapshot_state_names_the_operator(tmp_path: Path) -> None:
     env = environment(tmp_path)
     env.set_restart_strategy(RestartStrategies.no_restart())
     stream = env.from_sequence(1, 3).process(Failing()).name("failing")
-    with pytest.raises(JobError, match=r"ValueError in operator 'failing': no state today"):
+    with pytest.raises(JobError, match=r"no state today\nValueError in operator 'failing'"):
         list(stream.execute_and_collect())
 
 
@@ -135,13 +135,16 @@ class Buffering(SinkFunction, CheckpointedFunction):
         self.file = (self.folder / "lines").open("a")
 
     def snapshot_state(self, context: Any) -> None:
+        if self.snapshots > 2 and not self.restored and self.lines:
+            let_all_go(self.folder / "gate")
+            raise ValueError("once")
         self.saved.update(self.lines)
         self.snapshots += 1
 
+    def close(self) -> None:
+        self.file.close()
+
     def invoke(self, value: int) -> None:
-        if self.snapshots > 2 and not self.restored:
-            let_all_go(self.folder / "gate")
-            raise ValueError("once")
         self.lines.append(value)
         if len(self.lines) == 10:
             self.file.write("".join(f"{line}\n" for line in self.lines))
@@ -151,9 +154,9 @@ class Buffering(SinkFunction, CheckpointedFunction):
 
 def test_a_sink_function_has_operator_state(tmp_path: Path) -> None:
     env = environment(tmp_path)
-    source = PartedSource(tmp_path / "gate", 2, lambda i: i, 2_000, 20_000)
+    source = PartedSource(tmp_path / "gate", 2, lambda i: i, 2_010, 20_000)
     env.from_source(source, None, "numbers").add_sink(Buffering(tmp_path))
     env.execute("buffering")
     lines = Counter(int(line) for line in (tmp_path / "lines").read_text().split())
     # The function writes at once, so lines may come twice, but none is lost.
-    assert sorted(lines) == list(range(2_000))
+    assert sorted(lines) == list(range(2_010))
