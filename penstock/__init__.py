@@ -84,10 +84,17 @@ if TYPE_CHECKING:
         JobExecutionResult,
     )
     from penstock.dataflow.state import (
+        AggregatingState,
+        AggregatingStateDescriptor,
+        KeyedStateStore,
         ListState,
         ListStateDescriptor,
+        MapState,
         MapStateDescriptor,
+        ReducingState,
+        ReducingStateDescriptor,
         RuntimeContext,
+        StateTtlConfig,
         ValueState,
         ValueStateDescriptor,
     )
@@ -193,8 +200,9 @@ _WHERE = {
     "penstock.dataflow.output_tag": "OutputTag",
     "penstock.dataflow.program": "JobExecutionResult",
     "penstock.dataflow.state": (
-        "ListState ListStateDescriptor MapStateDescriptor RuntimeContext ValueState "
-        "ValueStateDescriptor"
+        "AggregatingState AggregatingStateDescriptor KeyedStateStore ListState ListStateDescriptor "
+        "MapState MapStateDescriptor ReducingState ReducingStateDescriptor RuntimeContext "
+        "StateTtlConfig ValueState ValueStateDescriptor"
     ),
     "penstock.dataflow.streams": (
         "AllWindowedStream BroadcastConnectedStream BroadcastStream ConnectedStreams "
@@ -344,6 +352,13 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
     "__version__",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "KeyedStateStore",
+    "MapState",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "StateTtlConfig",
 ]
 
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Any
 
-from penstock.dataflow.errors import GraphError
-from penstock.dataflow.state import RuntimeContext, ValueState, ValueStateDescriptor
+from penstock.dataflow.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    RuntimeContext,
+    ValueState,
+    ValueStateDescriptor,
+)
+from penstock.runtime.operators.state import NO_KEY, KeyScope, StateStore
 from penstock.runtime.serialization.codec import Codec
-from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedBackend, KeyedTable
+from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.state.operator_state import OperatorStateBackend
 
 __all__ = ["OperatorContext"]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class OperatorContext(RuntimeContext):
@@ -28,6 +46,7 @@ class OperatorContext(RuntimeContext):
         backend: the operator's keyed state; None if it has none.
         side_outputs: the ids of the tags whose records the program reads.
         operator_state: the operator's operator state; None if it has none.
+        now_ms: returns the time of the clock, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -42,6 +61,7 @@ class OperatorContext(RuntimeContext):
         backend: KeyedBackend | None = None,
         side_outputs: Collection[str] = (),
         operator_state: OperatorStateBackend | None = None,
+        now_ms: Callable[[], int] = _now_ms,
     ) -> None:
         self.name, self.uid = name, uid
         self.subtask, self.parallelism = subtask, parallelism
@@ -51,7 +71,13 @@ class OperatorContext(RuntimeContext):
         self.side_outputs = side_outputs
         self.operator_state = operator_state
         #: The key of the record that a keyed process function is processing.
-        self.key: Any = None
+        self.key: Any = NO_KEY
+        self.now_ms = now_ms
+
+    @cached_property
+    def states(self) -> StateStore:
+        """The keyed states of the operator's function."""
+        return StateStore(self.name, self.backend, KeyScope(self), self.now_ms)
 
     def get_task_name(self) -> str:
         """Return the name of the operator."""
@@ -74,20 +100,26 @@ class OperatorContext(RuntimeContext):
         return self.attempt
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
-        """Return the keyed state that has the name of the descriptor.
+        """Return the value state with the descriptor's name."""
+        return self.states.get_state(state_descriptor)
 
-        Raises:
-            GraphError: if the operator is not on a keyed stream.
-        """
-        if self.backend is None:
-            raise GraphError(
-                f"operator {self.name!r} asked for state {state_descriptor.name!r}, but keyed "
-                f"state exists only on a keyed stream: use key_by(...).process(...)"
-            )
-        table = self.backend.table(state_descriptor.name)
-        # The user's function may store mutable values, and may delete values.
-        table.allow_mutable()
-        return _TableValueState(table, self)
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the list state with the descriptor's name."""
+        return self.states.get_list_state(state_descriptor)
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        """Return the map state with the descriptor's name."""
+        return self.states.get_map_state(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        """Return the reducing state with the descriptor's name."""
+        return self.states.get_reducing_state(state_descriptor)
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState:
+        """Return the aggregating state with the descriptor's name."""
+        return self.states.get_aggregating_state(state_descriptor)
 
     def mutability_probe(self) -> dict[Any, Any] | None:
         """Return an object `probe`, so that `value in probe` raises for mutable values.
@@ -97,28 +129,3 @@ class OperatorContext(RuntimeContext):
         probe is None, which raises for every value.
         """
         return {} if self.codec.hash_implies_immutable else None
-
-
-class _TableValueState(ValueState):
-    """The `ValueState` of an operator, which is stored in a table of its backend."""
-
-    def __init__(self, table: KeyedTable, context: OperatorContext) -> None:
-        self._table = table
-        self._context = context
-
-    # Methods run once per record, so the most frequent case is first and needs only one look-up.
-
-    def value(self) -> Any:
-        value = self._table.dirty.get(self._context.key)
-        if value is None:  # The key has no changed entry, because tables never store None.
-            value = self._table.lookup(self._context.key)
-            return None if value is MISSING else value
-        return None if value is TOMBSTONE else value
-
-    def update(self, value: Any) -> None:
-        if value is None:
-            value = TOMBSTONE
-        self._table.dirty[self._context.key] = value
-
-    def clear(self) -> None:
-        self._table.dirty[self._context.key] = TOMBSTONE

@@ -45,7 +45,7 @@ __all__ = [
     "ReserveNumbers",
     "SavepointRequested",
     "CheckpointRequested",
-    "State",
+    "CoordinatorState",
     "StopRequested",
     "Tick",
 ]
@@ -214,7 +214,7 @@ CoordinatorCommand = (
 )
 
 
-class State(Enum):
+class CoordinatorState(Enum):
     """The phase of the coordinator, as in the diagram in the module's docstring."""
 
     WAITING = "waiting"
@@ -256,7 +256,7 @@ class Coordinator:
     ) -> None:
         self.tasks = frozenset(tasks)
         self.timeout, self.tolerable_failures = timeout, tolerable_failures
-        self.state = State.WAITING
+        self.state = CoordinatorState.WAITING
         #: The number of the snapshot in flight; None while the state is WAITING or FINISHED.
         self.number: int | None = None
         self.kind = SnapshotKind.CHECKPOINT
@@ -281,7 +281,7 @@ class Coordinator:
         Raises:
             ProtocolError: if the event is impossible in the current state.
         """
-        if self.state is State.FINISHED:
+        if self.state is CoordinatorState.FINISHED:
             return []
         match event:
             case Tick(now):
@@ -290,7 +290,7 @@ class Coordinator:
             case Acknowledged(task, number):
                 commands = self._acknowledge(task, number)
             case Declined(task, number, reason):
-                in_flight = self.state is State.COLLECTING and number == self.number
+                in_flight = self.state is CoordinatorState.COLLECTING and number == self.number
                 commands = self._abort(f"{task}: {reason}") if in_flight else []
             case TaskInputEnded(task):
                 if task not in self.tasks:
@@ -314,15 +314,15 @@ class Coordinator:
             case CheckpointRequested(delay_seconds):
                 self._schedule.request(self._now + delay_seconds)
                 commands = []
-        if self.state is State.WAITING:
+        if self.state is CoordinatorState.WAITING:
             commands += self._begin() or self._announce()
         return commands
 
     def next_tick(self) -> float | None:
         """Return the time at which the next `Tick` is needed, in seconds, or None."""
-        if self.state is State.COLLECTING:
+        if self.state is CoordinatorState.COLLECTING:
             return self._started + self.timeout
-        if self.state is State.WAITING:
+        if self.state is CoordinatorState.WAITING:
             times = [self._schedule.next_checkpoint()]
             if self._numbers:
                 times.append(self._schedule.next_announcement(self._numbers[0]))
@@ -352,7 +352,7 @@ class Coordinator:
         self._final = final
         self._schedule.snapshot_began()
         self.number = self._numbers.pop(0)
-        self.state, self.acknowledged, self._started = State.COLLECTING, set(), self._now
+        self.state, self.acknowledged, self._started = CoordinatorState.COLLECTING, set(), self._now
         commands: list[CoordinatorCommand] = [InjectBarriers(self.number, self.kind)]
         if len(self._numbers) < self.LOW_WATER:
             commands += self._reserve()
@@ -367,24 +367,24 @@ class Coordinator:
     def _acknowledge(self, task: Hashable, number: int) -> list[CoordinatorCommand]:
         if task not in self.tasks:
             raise ProtocolError(f"unknown task {task} acknowledged snapshot {number}")
-        if self.state is not State.COLLECTING or number != self.number:
+        if self.state is not CoordinatorState.COLLECTING or number != self.number:
             return []  # The snapshot was aborted before the acknowledgement arrived.
         if task in self.acknowledged:
             raise ProtocolError(f"task {task} acknowledged snapshot {number} twice")
         self.acknowledged.add(task)
         if self.acknowledged != self.tasks:
             return []
-        self.state = State.PUBLISHING
+        self.state = CoordinatorState.PUBLISHING
         return [PublishSnapshot(number)]
 
     def _published(self, number: int) -> list[CoordinatorCommand]:
-        if self.state is not State.PUBLISHING or number != self.number:
+        if self.state is not CoordinatorState.PUBLISHING or number != self.number:
             raise ProtocolError(f"snapshot {number} published in state {self.state.value}")
         self.failures = 0
         # If the snapshot began before the last task ended, it is not the final one. Tasks may have
         # emitted records after its barrier, and the output of these is not committed yet.
         if self._final:
-            self.state, self.number = State.FINISHED, None
+            self.state, self.number = CoordinatorState.FINISHED, None
             return [FinishJob(number)]
         self._rest()
         return [CompleteSnapshot(number)]
@@ -402,11 +402,11 @@ class Coordinator:
         return [AbortSnapshot(number, reason)]
 
     def _rest(self) -> None:
-        self.state, self.number = State.WAITING, None
+        self.state, self.number = CoordinatorState.WAITING, None
         self._schedule.snapshot_ended(self._started, self._now)
 
     def _time_out(self) -> list[CoordinatorCommand]:
-        if self.state is State.COLLECTING and self._now >= self._started + self.timeout:
+        if self.state is CoordinatorState.COLLECTING and self._now >= self._started + self.timeout:
             missing = sorted(map(str, self.tasks - self.acknowledged))
             return self._abort(
                 f"not done after {self.timeout:g} s; no acknowledgement from {', '.join(missing)}"

@@ -18,6 +18,7 @@ from penstock.snapshot.coordination.coordinator import (
     Coordinator,
     CoordinatorCommand,
     CoordinatorEvent,
+    CoordinatorState,
     Declined,
     FailAttempt,
     FinishJob,
@@ -29,7 +30,6 @@ from penstock.snapshot.coordination.coordinator import (
     PublishSnapshot,
     ReserveNumbers,
     SavepointRequested,
-    State,
     StopRequested,
     TaskInputEnded,
     Tick,
@@ -70,10 +70,10 @@ def test_a_snapshot_goes_from_injected_to_published_to_complete() -> None:
     handle(c, Tick(10.0))
     assert handle(c, Acknowledged("s", 1)) == []
     assert handle(c, Acknowledged("t", 1)) == [PublishSnapshot(1)]
-    assert c.state is State.PUBLISHING
+    assert c.state is CoordinatorState.PUBLISHING
     assert c.next_tick() is None
     assert handle(c, Published(1)) == [CompleteSnapshot(1)]
-    assert c.state is State.WAITING
+    assert c.state is CoordinatorState.WAITING
 
 
 def test_the_interval_counts_from_start_to_start() -> None:

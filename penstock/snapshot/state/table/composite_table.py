@@ -35,6 +35,8 @@ __all__ = ["CompositeTable"]
 # The estimated memory of an entry in the index, in bytes: a slot in a dict, and a share of the dict
 # of its key.
 _INDEXED_BYTES = 120
+# From this number of entries on, one scan of the rows of a key costs less than single reads.
+_FEWEST_TO_SCAN = 8
 
 Entry = tuple[Any, ...]
 
@@ -95,6 +97,21 @@ class CompositeTable(KeyedTable):
                 return True
         return self.has_cold and any(True for _ in self._cold_entries_of(key, set(hot)))
 
+    def warm(self, entries: Sequence[Entry]) -> None:
+        """Read entries of one key from the cold store at once, unless most are in memory.
+
+        Arguments:
+            entries: the composite keys of the entries.
+        """
+        missing = {entry for entry in entries if not self._is_hot(entry)}
+        if len(missing) < _FEWEST_TO_SCAN:
+            return
+        for entry, data in self._cold.entries_of(self, entries[0][0]):
+            if entry in missing:
+                value = self._codec.decode_value(data)
+                level = self.clean if self._is_immutable(value) else self.dirty
+                level[entry] = value
+
     def clear(self, key: Any) -> None:
         """Delete all entries of `key`."""
         for entry in [entry for entry, _ in self.entries_of(key)]:
@@ -104,7 +121,7 @@ class CompositeTable(KeyedTable):
         for entry, data in self._cold.entries_of(self, key):
             if entry in listed:
                 continue
-            if entry in self.dirty or self._is_captured(entry) or entry in self.clean:
+            if self._is_hot(entry):
                 value = self.get(entry)
                 if value is MISSING:
                     continue
@@ -113,6 +130,9 @@ class CompositeTable(KeyedTable):
                 if not self._is_immutable(value):
                     self.dirty[entry] = value
             yield entry, value
+
+    def _is_hot(self, entry: Entry) -> bool:
+        return entry in self.dirty or entry in self.clean or self._is_captured(entry)
 
     def _is_captured(self, entry: Entry) -> bool:
         return any(entry in level for level in self.captured)

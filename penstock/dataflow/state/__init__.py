@@ -1,0 +1,50 @@
+"""Define the interface of keyed state: descriptors, state objects and the runtime context.
+
+A function gets its states in `open`, from descriptors that give them names. A state object then
+always refers to the current key, which is the key of the record or timer that is being processed.
+`penstock.runtime.operators.state` implements the state objects, and `penstock.snapshot.state`
+stores what they contain.
+"""
+
+from __future__ import annotations
+
+from penstock.dataflow.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.dataflow.state.runtime_context import KeyedStateStore, RuntimeContext
+from penstock.dataflow.state.states import (
+    AggregatingState,
+    AppendingState,
+    ListState,
+    MapState,
+    MergingState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from penstock.dataflow.state.time_to_live import StateTtlConfig
+
+__all__ = [
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "AppendingState",
+    "KeyedStateStore",
+    "ListState",
+    "ListStateDescriptor",
+    "MapState",
+    "MapStateDescriptor",
+    "MergingState",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "RuntimeContext",
+    "State",
+    "StateDescriptor",
+    "StateTtlConfig",
+    "ValueState",
+    "ValueStateDescriptor",
+]

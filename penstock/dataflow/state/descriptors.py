@@ -1,0 +1,183 @@
+"""Define the descriptors of states, with the names of PyFlink.
+
+A descriptor gives a state its name and its kind. PyFlink's arguments for types are accepted and
+ignored, since values keep their types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from penstock.dataflow.arguments.callables import check_argument_count
+from penstock.dataflow.errors import GraphError
+from penstock.dataflow.state.time_to_live import StateTtlConfig
+
+__all__ = [
+    "AggregatingStateDescriptor",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "ReducingStateDescriptor",
+    "StateDescriptor",
+    "ValueStateDescriptor",
+]
+
+_AGGREGATE_METHODS = {"create_accumulator": 0, "add": 2, "get_result": 1}
+
+
+class StateDescriptor:
+    """Gives a name to a state of a function. (Flink: `StateDescriptor`.)
+
+    Arguments:
+        name: the name of the state, unique within the function. A resumed job finds the state by
+            this name, even if the program has changed.
+        type_info: an argument of PyFlink, which Penstock ignores.
+
+    Raises:
+        TypeError: if the name is not a non-empty string.
+    """
+
+    #: The kind of the state, for error messages.
+    kind: ClassVar[str] = "state"
+
+    def __init__(self, name: str, type_info: Any = None) -> None:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"a state needs a name that is a non-empty string, not {name!r}")
+        self.name = name
+        self.type_info = type_info
+        self._ttl_config: StateTtlConfig | None = None
+
+    def get_name(self) -> str:
+        """Return the name of the state."""
+        return self.name
+
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        """Let the values of the state expire. (Flink: `StateDescriptor.enableTimeToLive`.)
+
+        Raises:
+            GraphError: if the argument is not a `StateTtlConfig`.
+        """
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise GraphError(
+                f"enable_time_to_live of state {self.name!r} takes a StateTtlConfig, and got "
+                f"{ttl_config!r}: use StateTtlConfig.new_builder(...).build()"
+            )
+        self._ttl_config = ttl_config
+
+    @property
+    def ttl_config(self) -> StateTtlConfig | None:
+        """How the values of the state expire, or None if they never do."""
+        config = self._ttl_config
+        return config if config is not None and config.is_enabled() else None
+
+
+class ValueStateDescriptor(StateDescriptor):
+    """Describes a `ValueState`, which stores one value per key.
+
+    (Flink: `ValueStateDescriptor`.)
+
+    Arguments:
+        name: the name of the state, unique within the function.
+        value_type_info: an argument of PyFlink, which Penstock ignores.
+    """
+
+    kind = "value"
+
+    def __init__(self, name: str, value_type_info: Any = None) -> None:
+        super().__init__(name, value_type_info)
+
+
+class ListStateDescriptor(StateDescriptor):
+    """Describes a `ListState`, which stores a list per key. (Flink: `ListStateDescriptor`.)
+
+    Arguments:
+        name: the name of the state, unique within the function.
+        elem_type_info: an argument of PyFlink, which Penstock ignores.
+    """
+
+    kind = "list"
+
+    def __init__(self, name: str, elem_type_info: Any = None) -> None:
+        super().__init__(name, elem_type_info)
+
+
+class MapStateDescriptor(StateDescriptor):
+    """Describes a `MapState`, which stores a map per key. (Flink: `MapStateDescriptor`.)
+
+    Arguments:
+        name: the name of the state, unique within the function.
+        key_type_info: an argument of PyFlink, which Penstock ignores.
+        value_type_info: an argument of PyFlink, which Penstock ignores.
+    """
+
+    kind = "map"
+
+    def __init__(self, name: str, key_type_info: Any = None, value_type_info: Any = None) -> None:
+        super().__init__(name, value_type_info)
+        self.key_type_info = key_type_info
+
+
+class ReducingStateDescriptor(StateDescriptor):
+    """Describes a `ReducingState`, which combines all values that are added into one.
+
+    (Flink: `ReducingStateDescriptor`.)
+
+    Arguments:
+        name: the name of the state, unique within the function.
+        reduce_function: a function, or a `ReduceFunction`, that combines two values.
+        type_info: an argument of PyFlink, which Penstock ignores.
+
+    Raises:
+        GraphError: if the function cannot be called with two values.
+    """
+
+    kind = "reducing"
+
+    def __init__(self, name: str, reduce_function: Any, type_info: Any = None) -> None:
+        super().__init__(name, type_info)
+        if isinstance(reduce_function, type):
+            raise GraphError(
+                f"reducing state {name!r} needs an instance of {reduce_function.__name__}, not "
+                f"the class"
+            )
+        combine = getattr(reduce_function, "reduce", reduce_function)
+        check_argument_count(f"reducing state {name!r}", combine, 2, "reduce(value1, value2)")
+        self.reduce_function = reduce_function
+
+    def get_reduce_function(self) -> Any:
+        """Return the function that combines two values."""
+        return self.reduce_function
+
+
+class AggregatingStateDescriptor(StateDescriptor):
+    """Describes an `AggregatingState`, which stores the accumulator of an `AggregateFunction`.
+
+    (Flink: `AggregatingStateDescriptor`.)
+
+    Arguments:
+        name: the name of the state, unique within the function.
+        agg_function: an `AggregateFunction`.
+        state_type_info: an argument of PyFlink, which Penstock ignores.
+
+    Raises:
+        GraphError: if `agg_function` is not an `AggregateFunction`.
+    """
+
+    kind = "aggregating"
+
+    def __init__(self, name: str, agg_function: Any, state_type_info: Any = None) -> None:
+        super().__init__(name, state_type_info)
+        missing = [method for method in _AGGREGATE_METHODS if not hasattr(agg_function, method)]
+        if missing or isinstance(agg_function, type):
+            raise GraphError(
+                f"aggregating state {name!r} needs an instance of an AggregateFunction, and got "
+                f"{agg_function!r}"
+            )
+        for method, count in _AGGREGATE_METHODS.items():
+            arguments = {0: "()", 1: "(accumulator)", 2: "(value, accumulator)"}[count]
+            function = getattr(agg_function, method)
+            check_argument_count(f"aggregating state {name!r}", function, count, method + arguments)
+        self.agg_function = agg_function
+
+    def get_agg_function(self) -> Any:
+        """Return the aggregate function."""
+        return self.agg_function

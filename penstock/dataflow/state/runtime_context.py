@@ -1,0 +1,84 @@
+"""Define the runtime context, which gives a function access to its state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from penstock.dataflow.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.dataflow.state.states import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+
+__all__ = ["KeyedStateStore", "RuntimeContext"]
+
+
+class KeyedStateStore(ABC):
+    """Gives access to keyed state. (Flink: `KeyedStateStore`.)
+
+    Only functions on keyed streams have keyed state. Every method raises `GraphError` if the
+    stream is not keyed, or if the function has a state of the same name and another kind.
+    """
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        """Return the value state with the descriptor's name."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the list state with the descriptor's name."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        """Return the map state with the descriptor's name."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        """Return the reducing state with the descriptor's name."""
+
+    @abstractmethod
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState:
+        """Return the aggregating state with the descriptor's name."""
+
+
+class RuntimeContext(KeyedStateStore):
+    """Describes the subtask in which a rich function runs, and gives access to state.
+
+    The engine passes it to `Function.open`. (Flink: `RuntimeContext`.)
+    """
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """Return the name of the operator."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Return the number of subtasks of the operator."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return the number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """Return the index of this subtask, from 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """Return the number of earlier execution attempts of the job, which is 0 at first."""
+
+    def get_task_name_with_subtasks(self) -> str:
+        """Return the name of the operator with its subtask, for example `Map (3/4)`."""
+        index, subtasks = self.get_index_of_this_subtask(), self.get_number_of_parallel_subtasks()
+        return f"{self.get_task_name()} ({index + 1}/{subtasks})"

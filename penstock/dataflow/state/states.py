@@ -1,0 +1,169 @@
+"""Define the interfaces of the state objects, with the names of PyFlink.
+
+All methods refer to the current key, which is the key of the record or timer that is being
+processed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+__all__ = [
+    "AggregatingState",
+    "AppendingState",
+    "ListState",
+    "MapState",
+    "MergingState",
+    "ReducingState",
+    "State",
+    "ValueState",
+]
+
+
+class State(ABC):
+    """The base class of all states. (Flink: `State`.)"""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove what the state contains for the current key."""
+
+
+class ValueState(State):
+    """A state that stores one value per key. (Flink: `ValueState`.)"""
+
+    @abstractmethod
+    def value(self) -> Any:
+        """Return the value of the current key, or None if the key has no value."""
+
+    @abstractmethod
+    def update(self, value: Any) -> None:
+        """Set the value of the current key. If `value` is None, remove the key's value."""
+
+
+class AppendingState(State):
+    """A state to which values are added one by one. (Flink: `AppendingState`.)"""
+
+    @abstractmethod
+    def get(self) -> Any:
+        """Return the content of the state for the current key."""
+
+    @abstractmethod
+    def add(self, value: Any) -> None:
+        """Add a value to the state of the current key."""
+
+
+class MergingState(AppendingState):
+    """An appending state, of which several can be merged to one. (Flink: `MergingState`.)"""
+
+
+class ReducingState(MergingState):
+    """A state that combines all values that are added into one. (Flink: `ReducingState`.)
+
+    The combined value has the same type as the values.
+    """
+
+    @abstractmethod
+    def get(self) -> Any:
+        """Return the combined value of the current key, or None if no value was added."""
+
+
+class AggregatingState(MergingState):
+    """A state that aggregates all values that are added. (Flink: `AggregatingState`.)
+
+    Only the accumulator of an `AggregateFunction` is stored.
+    """
+
+    @abstractmethod
+    def get(self) -> Any:
+        """Return the result of the accumulator of the current key, or None if there is none."""
+
+
+class ListState(MergingState):
+    """A state that stores a list of values per key. (Flink: `ListState`.)
+
+    Each element is stored by itself. So adding an element costs the same for a long list as for a
+    short one, and a snapshot writes only the elements that are new or changed.
+    """
+
+    @abstractmethod
+    def get(self) -> list[Any]:
+        """Return the elements of the current key, in their order; an empty list if it has none.
+
+        Changes of the returned list do not change the state.
+        """
+
+    @abstractmethod
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace the elements of the current key by `values`."""
+
+    @abstractmethod
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Add all `values` to the end of the list of the current key."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+
+class MapState(State):
+    """A state that stores a map per key. (Flink: `MapState`.)
+
+    Each entry is stored by itself. So an access costs the same for a large map as for a small one,
+    and a snapshot writes only the entries that are new or changed. The keys of the map have the
+    types of keys, which `docs/types.md` lists.
+    """
+
+    @abstractmethod
+    def get(self, key: Any) -> Any:
+        """Return the value of `key` in the map, or None if the map has no such key."""
+
+    @abstractmethod
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key` in the map."""
+
+    @abstractmethod
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        """Set the value of each key of a dict in the map."""
+
+    @abstractmethod
+    def remove(self, key: Any) -> None:
+        """Remove `key` from the map, if it is there."""
+
+    @abstractmethod
+    def contains(self, key: Any) -> bool:
+        """Return whether the map has the key."""
+
+    @abstractmethod
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return an iterator over the keys and values of the map, in no particular order.
+
+        The map may be changed meanwhile.
+        """
+
+    @abstractmethod
+    def keys(self) -> Iterator[Any]:
+        """Return an iterator over the keys of the map, in no particular order."""
+
+    @abstractmethod
+    def values(self) -> Iterator[Any]:
+        """Return an iterator over the values of the map, in no particular order."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Return whether the map has no entry."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.get(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.remove(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.keys()

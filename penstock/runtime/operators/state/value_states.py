@@ -1,0 +1,163 @@
+"""The states that store one value per key: value, reducing and aggregating states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from penstock.dataflow.state import AggregatingState, ReducingState, ValueState
+from penstock.runtime.operators.state.cells import Cells
+from penstock.runtime.operators.state.scope import CurrentKey, Scope
+from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedTable
+
+__all__ = ["CellAggregatingState", "CellReducingState", "CellValueState", "TableValueState"]
+
+
+class TableValueState(ValueState):
+    """A value state without namespace and expiry, as most are.
+
+    Arguments:
+        table: the table of the state.
+        current: knows the current key.
+    """
+
+    __slots__ = ("_current", "_table")
+
+    def __init__(self, table: KeyedTable, current: CurrentKey) -> None:
+        self._table = table
+        self._current = current
+
+    # Methods run once per record, so the most frequent case is first and needs only one look-up.
+
+    def value(self) -> Any:
+        """Return the value of the current key, or None if the key has no value."""
+        value = self._table.dirty.get(self._current.key)
+        if value is None:  # The key has no changed entry, because this state never stores None.
+            value = self._table.lookup(self._current.key)
+            return None if value is MISSING else value
+        return None if value is TOMBSTONE else value
+
+    def update(self, value: Any) -> None:
+        """Set the value of the current key. If `value` is None, remove the key's value."""
+        if value is None:
+            value = TOMBSTONE
+        self._table.dirty[self._current.key] = value
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self._table.dirty[self._current.key] = TOMBSTONE
+
+
+class CellValueState(ValueState):
+    """A value state with a namespace, or whose values expire.
+
+    Arguments:
+        cells: the cells of its table.
+        scope: returns the key of its value.
+    """
+
+    def __init__(self, cells: Cells, scope: Scope) -> None:
+        self._cells = cells
+        self._scope = scope
+
+    def value(self) -> Any:
+        """Return the value of the current key, or None if the key has no value."""
+        value = self._cells.get(self._scope.single())
+        return None if value is MISSING else value
+
+    def update(self, value: Any) -> None:
+        """Set the value of the current key. If `value` is None, remove the key's value."""
+        if value is None:
+            self.clear()
+        else:
+            self._cells.put(self._scope.single(), value)
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self._cells.delete(self._scope.single())
+
+
+class CellReducingState(ReducingState):
+    """A reducing state, which stores the combined value.
+
+    Arguments:
+        cells: the cells of its table.
+        scope: returns the key of its value.
+        combine: combines two values.
+    """
+
+    def __init__(self, cells: Cells, scope: Scope, combine: Callable[[Any, Any], Any]) -> None:
+        self._cells = cells
+        self._scope = scope
+        self._combine = combine
+
+    def get(self) -> Any:
+        """Return the combined value of the current key, or None if no value was added."""
+        value = self._cells.get(self._scope.single())
+        return None if value is MISSING else value
+
+    def add(self, value: Any) -> None:
+        """Combine a value with the value of the current key."""
+        key = self._scope.single()
+        old = self._cells.peek(key)
+        self._cells.put(key, value if old is MISSING else self._combine(old, value))
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self._cells.delete(self._scope.single())
+
+    def take(self) -> Any:
+        """Return the combined value of the current key, and remove it; `MISSING` if none."""
+        return _take(self._cells, self._scope.single())
+
+    def put_merged(self, parts: Sequence[Any]) -> None:
+        """Set the value of the current key to the combination of values that `take` returned."""
+        self._cells.put(self._scope.single(), reduce(self._combine, parts))
+
+
+class CellAggregatingState(AggregatingState):
+    """An aggregating state, which stores the accumulator.
+
+    Arguments:
+        cells: the cells of its table.
+        scope: returns the key of its accumulator.
+        function: the `AggregateFunction`.
+    """
+
+    def __init__(self, cells: Cells, scope: Scope, function: Any) -> None:
+        self._cells = cells
+        self._scope = scope
+        self._function = function
+
+    def get(self) -> Any:
+        """Return the result of the accumulator of the current key, or None if there is none."""
+        accumulator = self._cells.get(self._scope.single())
+        return None if accumulator is MISSING else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        """Add a value to the accumulator of the current key."""
+        key = self._scope.single()
+        accumulator = self._cells.peek(key)
+        if accumulator is MISSING:
+            accumulator = self._function.create_accumulator()
+        self._cells.put(key, self._function.add(value, accumulator))
+
+    def clear(self) -> None:
+        """Remove the accumulator of the current key."""
+        self._cells.delete(self._scope.single())
+
+    def take(self) -> Any:
+        """Return the accumulator of the current key, and remove it; `MISSING` if none."""
+        return _take(self._cells, self._scope.single())
+
+    def put_merged(self, parts: Sequence[Any]) -> None:
+        """Merge accumulators that `take` returned into the accumulator of the current key."""
+        self._cells.put(self._scope.single(), reduce(self._function.merge, parts))
+
+
+def _take(cells: Cells, key: Any) -> Any:
+    value = cells.peek(key)
+    if value is not MISSING:
+        cells.delete(key)
+    return value

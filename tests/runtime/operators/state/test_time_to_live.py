@@ -1,0 +1,259 @@
+"""Time to live: what an access returns for expired values, and when they are removed."""
+
+from datetime import timedelta
+
+import pytest
+
+from penstock import (
+    AggregatingStateDescriptor,
+    Duration,
+    GraphError,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    Time,
+    ValueStateDescriptor,
+)
+from tests.runtime.operators.state.states import Clock, context_of, with_key
+from tests.runtime.operators.state.test_states import Mean
+from tests.snapshot.state.backends import contents
+
+Update, Visibility = StateTtlConfig.UpdateType, StateTtlConfig.StateVisibility
+HIDDEN, SHOWN = Visibility.NeverReturnExpired, Visibility.ReturnExpiredIfNotCleanedUp
+
+
+def config(update=Update.OnCreateAndWrite, visibility=HIDDEN, ttl=100):
+    builder = StateTtlConfig.new_builder(ttl).set_update_type(update)
+    return builder.set_state_visibility(visibility).build()
+
+
+def expiring(descriptor, *arguments):
+    descriptor.enable_time_to_live(config(*arguments))
+    return descriptor
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def context(make, clock):
+    return with_key(context_of(make(), clock), "a")
+
+
+@pytest.mark.parametrize("visibility", [HIDDEN, SHOWN])
+def test_a_value_expires_when_its_time_has_passed_since_it_was_written(context, clock, visibility):
+    descriptor = ValueStateDescriptor("v")
+    state = context.get_state(expiring(descriptor, Update.OnCreateAndWrite, visibility))
+    state.update([1])
+    clock.now += 99
+    assert state.value() == [1]
+    clock.now += 1
+    # An expired value is shown once, if at all, as the access removes it.
+    assert state.value() == ([1] if visibility is SHOWN else None)
+    assert state.value() is None
+    assert contents(context.backend, "v") == {}
+    state.update(2)
+    clock.now += 99
+    state.update(3)
+    clock.now += 99
+    assert state.value() == 3
+    state.update(None)
+    assert state.value() is None
+
+
+def test_reading_may_begin_the_time_again(context, clock):
+    state = context.get_state(expiring(ValueStateDescriptor("v"), Update.OnReadAndWrite))
+    state.update(1)
+    for _ in range(5):
+        clock.now += 99
+        assert state.value() == 1
+    clock.now += 100
+    assert state.value() is None
+
+
+def test_entries_of_a_map_expire_one_by_one(context, clock):
+    state = context.get_map_state(expiring(MapStateDescriptor("m")))
+    state.put("old", 1)
+    clock.now += 60
+    state.put("new", None)
+    assert dict(state.items()) == {"old": 1, "new": None}
+    clock.now += 60
+    assert state.get("old") is None and not state.contains("old") and "new" in state
+    assert list(state.keys()) == ["new"] and list(state.values()) == [None]
+    assert not state.is_empty()
+    assert len(contents(context.backend, "m")) == 1
+    clock.now += 60
+    assert state.is_empty() and dict(state.items()) == {}
+    assert contents(context.backend, "m") == {}
+    state.put("x", 1)
+    state.remove("x")
+    state.put("y", 1)
+    state.clear()
+    assert state.is_empty()
+
+
+def test_elements_of_a_list_expire_one_by_one(context, clock):
+    state = context.get_list_state(expiring(ListStateDescriptor("l")))
+    state.add(1)
+    clock.now += 60
+    state.add_all([2, 3])
+    clock.now += 60
+    assert state.get() == [2, 3]
+    state.add(4)
+    assert state.get() == [2, 3, 4]
+    clock.now += 60
+    assert state.get() == [4]
+    assert contents(context.backend, "l") == {("a", 3): (4, clock.now - 60), ("a", None): (3, 4)}
+    clock.now += 60
+    assert state.get() == []
+    assert contents(context.backend, "l") == {}
+    state.add(5)
+    assert state.get() == [5]
+
+
+def test_an_expired_element_is_shown_once_if_at_all(context, clock):
+    descriptor = expiring(ListStateDescriptor("l"), Update.OnReadAndWrite, SHOWN)
+    state = context.get_list_state(descriptor)
+    state.add_all([1, 2])
+    clock.now += 99
+    assert state.get() == [1, 2]
+    clock.now += 100
+    assert state.get() == [1, 2]
+    assert state.get() == []
+
+
+@pytest.mark.parametrize(("visibility", "total"), [(HIDDEN, 4), (SHOWN, 7)])
+def test_an_expired_value_is_combined_only_if_it_is_visible(context, clock, visibility, total):
+    descriptor = ReducingStateDescriptor("r", lambda a, b: a + b)
+    reducing = context.get_reducing_state(expiring(descriptor, Update.OnCreateAndWrite, visibility))
+    descriptor = AggregatingStateDescriptor("g", Mean())
+    mean = context.get_aggregating_state(expiring(descriptor, Update.OnCreateAndWrite, visibility))
+    for state in (reducing, mean):
+        state.add(3)
+    clock.now += 100
+    for state in (reducing, mean):
+        state.add(4)
+    assert reducing.get() == total
+    assert mean.get() == (4 if visibility is HIDDEN else 3.5)
+    clock.now += 100
+    assert (reducing.get() is None) == (visibility is HIDDEN)
+    assert reducing.get() is None
+
+
+def test_the_time_goes_on_while_the_job_is_down(make, clock):
+    first = with_key(context_of(make(), clock), "a")
+    first.get_state(expiring(ValueStateDescriptor("v"))).update(1)
+    handle = make.snapshot(first.backend, 1)
+    assert handle.expiring == (0,)
+    for later, expected in ((99, 1), (100, None)):
+        clock = Clock(1_000_000 + later)
+        context = with_key(context_of(make.restored(handle), clock), "a")
+        assert context.get_state(expiring(ValueStateDescriptor("v"))).value() == expected
+    # The time to live may be changed: what counts is the time of the last use.
+    context = with_key(context_of(make.restored(handle), Clock(1_000_500)), "a")
+    descriptor = ValueStateDescriptor("v")
+    descriptor.enable_time_to_live(config(ttl=1000))
+    assert context.get_state(descriptor).value() == 1
+
+
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_a_restored_state_may_begin_or_cease_to_expire(make, clock, kind):
+    def state_of(context, expires):
+        made = {
+            "value": lambda: (ValueStateDescriptor("s"), context.get_state),
+            "list": lambda: (ListStateDescriptor("s"), context.get_list_state),
+            "map": lambda: (MapStateDescriptor("s"), context.get_map_state),
+        }[kind]
+        descriptor, get = made()
+        return get(expiring(descriptor) if expires else descriptor)
+
+    def write(state):
+        {
+            "value": lambda: state.update((1, 2)),
+            "list": lambda: state.add_all([(1, 2), 3]),
+            "map": lambda: state.put("x", (1, 2)),
+        }[kind]()
+
+    def read(state):
+        return {"value": lambda: state.value(), "list": lambda: state.get()}.get(
+            kind, lambda: dict(state.items())
+        )()
+
+    context = with_key(context_of(make(), clock), "a")
+    write(state_of(context, False))
+    expected = read(state_of(context, False))
+    context = with_key(context_of(make.restored(make.snapshot(context.backend, 1)), clock), "a")
+    assert read(state_of(context, True)) == expected
+    handle = make.snapshot(context.backend, 2)
+    plain = with_key(context_of(make.restored(handle), clock), "a")
+    assert read(state_of(plain, False)) == expected
+    clock.now += 100
+    assert not read(state_of(context, True))
+
+
+def test_a_configuration_has_the_getters_of_pyflink():
+    made = (
+        StateTtlConfig.new_builder(Time.seconds(5))
+        .update_ttl_on_read_and_write()
+        .return_expired_if_not_cleaned_up()
+        .use_processing_time()
+        .set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
+        .cleanup_full_snapshot()
+        .cleanup_incrementally(10, True)
+        .cleanup_in_rocksdb_compact_filter(1000, Duration.of_hours(1))
+        .disable_cleanup_in_background()
+        .build()
+    )
+    assert made.get_ttl() == Time.seconds(5)
+    assert made.get_update_type() is Update.OnReadAndWrite
+    assert made.get_state_visibility() is SHOWN
+    assert made.get_ttl_time_characteristic() is StateTtlConfig.TtlTimeCharacteristic.ProcessingTime
+    assert made.is_enabled()
+    cleanup = made.get_cleanup_strategies()
+    assert cleanup.in_full_snapshot() and cleanup.in_rocksdb_compact_filter()
+    assert not cleanup.is_cleanup_in_background()
+    assert cleanup.get_incremental_cleanup_strategy().get_cleanup_size() == 10
+    assert cleanup.get_incremental_cleanup_strategy().run_cleanup_for_every_record()
+    compaction = cleanup.get_rocksdb_compact_filter_cleanup_strategy()
+    assert compaction.get_query_time_after_num_entries() == 1000
+    assert compaction.get_periodic_compaction_time() == 3_600_000
+    default = StateTtlConfig.new_builder(timedelta(minutes=1)).build()
+    assert default.get_ttl() == Time.minutes(1)
+    assert default.get_update_type() is Update.OnCreateAndWrite
+    assert default.get_state_visibility() is HIDDEN
+    assert default.get_cleanup_strategies().is_cleanup_in_background()
+
+
+def test_a_disabled_time_to_live_changes_nothing(context, clock):
+    state = context.get_state(expiring(ValueStateDescriptor("v"), Update.Disabled))
+    state.update(1)
+    clock.now += 10**9
+    assert state.value() == 1
+    assert contents(context.backend, "v") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: StateTtlConfig.new_builder(0), "time to live of a state must be at least 1 ms"),
+        (lambda: StateTtlConfig.new_builder("1h"), "time to live of a state"),
+        (
+            lambda: StateTtlConfig.new_builder(1).set_update_type("OnRead"),
+            "set_update_type takes one of Disabled, OnCreateAndWrite, OnReadAndWrite",
+        ),
+        (
+            lambda: StateTtlConfig.new_builder(1).cleanup_incrementally(0, False),
+            "cleanup_size must be at least 1",
+        ),
+        (
+            lambda: ValueStateDescriptor("v").enable_time_to_live(StateTtlConfig.new_builder(1)),
+            r"'v' takes a StateTtlConfig, .*build\(\)",
+        ),
+    ],
+)
+def test_a_wrong_configuration_is_refused_at_once(made, message):
+    with pytest.raises(GraphError, match=message):
+        made()
