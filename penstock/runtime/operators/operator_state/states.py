@@ -22,7 +22,7 @@ class OperatorListState(ListState):
     def __init__(self, elements: ListElements) -> None:
         self._elements = elements
 
-    def get(self) -> Iterable[Any]:
+    def get(self) -> list[Any]:
         """Return the elements in order. The list may change while a caller iterates over them."""
         return list(self._elements.values)
 
