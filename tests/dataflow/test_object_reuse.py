@@ -86,7 +86,7 @@ def values(target: RunningOperator, sizes: Iterable[int] = (1, 3, 3)) -> list[in
     """The values of all that was emitted for batches of these sizes, looked at in the end."""
     left, emitted = deque(INPUT), []
     for size in sizes:
-        emitted += target.process(RecordBatch([left.popleft() for _ in range(size)]))
+        emitted += target.process(RecordBatch([left.popleft() for _ in range(size)])).rows()
     return [get_v(record) for record in emitted]
 
 
@@ -133,7 +133,7 @@ def test_an_object_may_be_changed_after_it_was_emitted(make: Callable[[], Any]) 
     assert values(running(OperatorKind.FLAT_MAP, emit)) == EXPECTED
     process = running(OperatorKind.PROCESS, Emit())
     assert values(process) == EXPECTED
-    assert [get_v(record) for batch in process.end_input() for record in batch] == [7]
+    assert [get_v(record) for batch in process.end_input() for record in batch.rows()] == [7]
 
     # A map that changes what it has emitted for the record before.
     last = make()
@@ -157,7 +157,7 @@ def test_a_keyed_function_may_change_what_it_has_emitted() -> None:
             record["all"].clear()
 
     keyed = operator(OperatorKind.KEYED_PROCESS, Emit())
-    assert keyed.process(RecordBatch([(1,), (2,)])) == [
+    assert keyed.process(RecordBatch([(1,), (2,)])).rows() == [
         {"v": 1, "all": [(1,)]},
         {"v": 2, "all": [(2,)]},
     ]
@@ -171,7 +171,10 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
         return [(n, kept), {"v": kept}, [kept], Pair(n, kept), Frozen(kept)][n % 5]
 
     function = running(OperatorKind.MAP, within)
-    emitted = function.process(RecordBatch([0, 1, 2])) + function.process(RecordBatch([3, 4]))
+    emitted = (
+        function.process(RecordBatch([0, 1, 2])).rows()
+        + function.process(RecordBatch([3, 4])).rows()
+    )
     assert emitted == [(0, [0]), {"v": [1]}, [[2]], Pair(3, [3]), Frozen([4])]
 
     def lazily(n: int) -> Iterator[Any]:
@@ -179,7 +182,7 @@ def test_what_is_within_a_record_is_looked_at_too() -> None:
         yield (n, inner)
         inner.append(-1)
 
-    assert running(OperatorKind.FLAT_MAP, lazily).process(RecordBatch([1, 2])) == [
+    assert running(OperatorKind.FLAT_MAP, lazily).process(RecordBatch([1, 2])).rows() == [
         (1, [1]),
         (2, [2]),
     ]
@@ -203,9 +206,9 @@ def test_mutable_records_after_immutable_ones_are_copied_from_their_batch_on() -
         return n if n < 3 else kept
 
     function = running(OperatorKind.MAP, change)
-    assert function.process(RecordBatch([1, 2])) == [1, 2]
-    first = function.process(RecordBatch([3]))
-    assert function.process(RecordBatch([4, 5])) == [{"v": 4}, {"v": 5}]
+    assert function.process(RecordBatch([1, 2])).rows() == [1, 2]
+    first = function.process(RecordBatch([3])).rows()
+    assert function.process(RecordBatch([4, 5])).rows() == [{"v": 4}, {"v": 5}]
     assert first == [{"v": 3}]
 
 
@@ -221,8 +224,8 @@ def test_a_function_that_changes_objects_is_watched_in_the_batch_of_its_first_mu
         return emitted if kind is OperatorKind.MAP else [emitted]
 
     function = running(kind, change)
-    assert function.process(RecordBatch([1, 2])) == [1, 2]
-    assert function.process(RecordBatch([3, 4, 5])) == [{"v": 3}, {"v": 4}, {"v": 5}]
+    assert function.process(RecordBatch([1, 2])).rows() == [1, 2]
+    assert function.process(RecordBatch([3, 4, 5])).rows() == [{"v": 3}, {"v": 4}, {"v": 5}]
 
 
 def test_records_that_a_list_alone_refers_to_are_not_copied_in_any_batch() -> None:
@@ -235,8 +238,8 @@ def test_records_that_a_list_alone_refers_to_are_not_copied_in_any_batch() -> No
         return rows
 
     function = running(OperatorKind.FLAT_MAP, emit)
-    assert function.process(RecordBatch([1, 2])) == [1, 2]
-    assert [id(row) for row in function.process(RecordBatch([3, 4]))] == made[2:]
+    assert function.process(RecordBatch([1, 2])).rows() == [1, 2]
+    assert [id(row) for row in function.process(RecordBatch([3, 4])).rows()] == made[2:]
 
 
 def test_what_nothing_else_refers_to_is_not_copied() -> None:
@@ -254,12 +257,14 @@ def test_what_nothing_else_refers_to_is_not_copied() -> None:
     ):
         made.clear()
         target = running(kind, function)
-        emitted = target.process(RecordBatch([1, 2])) + target.process(RecordBatch([3]))
+        emitted = (
+            target.process(RecordBatch([1, 2])).rows() + target.process(RecordBatch([3])).rows()
+        )
         assert [id(record) for record in emitted] == made
     # Nor is a record that a map was given and returns.
     target = running(OperatorKind.MAP, lambda record: record)
     records = [{"v": [1]}, {"v": [2]}]
-    assert all(map(lambda a, b: a is b, target.process(RecordBatch(records)), records))
+    assert all(map(lambda a, b: a is b, target.process(RecordBatch(records)).rows(), records))
 
 
 def test_immutable_records_are_not_looked_at_one_by_one() -> None:
@@ -285,8 +290,8 @@ def test_a_generator_that_changes_objects_is_always_watched() -> None:
             row["v"] = -1
 
     target = running(OperatorKind.FLAT_MAP, emit)
-    assert target.process(RecordBatch([1, 2])) == [1, 2]
-    assert target.process(RecordBatch([3])) == [3, {"v": 3}]
+    assert target.process(RecordBatch([1, 2])).rows() == [1, 2]
+    assert target.process(RecordBatch([3])).rows() == [3, {"v": 3}]
 
 
 class Numbered:

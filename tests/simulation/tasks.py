@@ -80,8 +80,8 @@ class RecordingRunner(ChainRunner):
         self.taken[node.operator.context.uid] += batch.rows()
         super().process(node, batch, count)
 
-    def emit(self, node: Any, out: list[Any]) -> None:
-        self.given[node.operator.context.uid] += out
+    def emit(self, node: Any, out: RecordBatch) -> None:
+        self.given[node.operator.context.uid] += out.rows()
         super().emit(node, out)
 
 

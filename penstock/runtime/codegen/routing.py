@@ -37,6 +37,10 @@ _LOOP = """
 def loop(iterator, pending):
     for record in iterator:
         pass
+
+def timed_loop(iterator, pending, timestamps):
+    for record, timestamp in zip(iterator, timestamps):
+        pass
 """
 
 
@@ -47,10 +51,13 @@ class RoutingLoop:
     Arguments:
         run: takes an iterator over records, and a mapping of keys to column buffers. It appends
             the items that vary to the lists `records`, `column1`, `column2` … of a buffer.
+        run_timed: the loop for records with event times. It also takes a list of the event times,
+            and appends those of the records that it makes to the list `timestamps` of a buffer.
         layout: which items of the tuples vary, and the values of the constant items.
     """
 
     run: Callable[[Any, Any], None]
+    run_timed: Callable[[Any, Any, Any], None]
     layout: Layout
 
 
@@ -78,7 +85,7 @@ def specialize_routing(
     scope |= {_variable(index): item[0] for index, item in enumerate(layout) if item}
     scope |= {owner_variable("function"): made[1], owner_variable("key_of"): key[1]}
     exec(code, scope)
-    return RoutingLoop(scope["loop"], layout)
+    return RoutingLoop(scope["loop"], scope["timed_loop"], layout)
 
 
 @lru_cache(maxsize=256)
@@ -109,13 +116,14 @@ def _compile(
     if all(layout):
         return None
     names = _names(body, "function", "record")
-    if many is None:
-        statements = _appends(key, rename(made, names))
-    else:
-        statements = [unroll(many, names, partial(_appends, key))]
     module = ast.parse(_LOOP)
-    (loop,) = (node for node in ast.walk(module) if isinstance(node, ast.For))
-    loop.body = statements
+    loops = [node for node in ast.walk(module) if isinstance(node, ast.For)]
+    for loop, timed in zip(loops, (False, True), strict=True):
+        appends = partial(_appends, key, timed)
+        if many is None:
+            loop.body = appends(rename(made, names))
+        else:
+            loop.body = [unroll(many, names, appends)]
     compiled = compile_module(module)
     return None if compiled is None else (compiled, layout)
 
@@ -134,8 +142,11 @@ def _variable(index: int) -> str:
     return f"item{index}"
 
 
-def _appends(key: FunctionBody, made: ast.expr) -> list[ast.stmt]:
-    """Return statements that append the items of a tuple to the buffer of its key."""
+def _appends(key: FunctionBody, timed: bool, made: ast.expr) -> list[ast.stmt]:
+    """Return statements that append the items of a tuple to the buffer of its key.
+
+    With `timed`, they also append the event time.
+    """
     assert isinstance(made, ast.Tuple)
     names, varying = [], []
     statements: list[ast.stmt] = []
@@ -149,10 +160,12 @@ def _appends(key: FunctionBody, made: ast.expr) -> list[ast.stmt]:
     found = TupleUnpacker("made", names).visit(found)
     there = ast.Subscript(ast.Name("pending", ast.Load()), found, ast.Load())
     statements.append(ast.Assign([ast.Name("there", ast.Store())], there))
-    column = "records"
-    for number, name in enumerate(varying, start=1):
+    columns = ["records", *(f"column{number}" for number in range(1, len(varying)))]
+    appended = dict(zip(columns, varying, strict=True))
+    if timed:
+        appended["timestamps"] = "timestamp"
+    for column, name in appended.items():
         held = ast.Attribute(ast.Name("there", ast.Load()), column, ast.Load())
         append = ast.Attribute(held, "append", ast.Load())
         statements.append(ast.Expr(ast.Call(append, [ast.Name(name, ast.Load())], [])))
-        column = f"column{number}"
     return statements

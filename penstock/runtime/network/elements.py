@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.protocols.events import SnapshotKind
 
-__all__ = ["Barrier", "Element", "EncodedBatch", "EndOfInput", "count_of"]
+__all__ = [
+    "Barrier",
+    "Element",
+    "EncodedBatch",
+    "EndOfInput",
+    "TimeElement",
+    "WatermarkStatus",
+    "count_of",
+]
 
 
 class EncodedBatch:
@@ -47,7 +56,18 @@ class EndOfInput:
     """Marks the end of the data: no more batches follow."""
 
 
-Element = RecordBatch | EncodedBatch | Barrier | EndOfInput
+@dataclass(frozen=True)
+class WatermarkStatus:
+    """States whether watermarks come on this channel.
+
+    The receiving task does not wait for watermarks of an idle channel. (Flink: `WatermarkStatus`.)
+    """
+
+    idle: bool
+
+
+TimeElement = Watermark | WatermarkStatus
+Element = RecordBatch | EncodedBatch | Barrier | EndOfInput | Watermark | WatermarkStatus
 
 
 def count_of(batch: RecordBatch | EncodedBatch) -> int:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ChannelId
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 
@@ -119,11 +120,24 @@ class InputChannel:
             self._batches_queued += 1
         elif isinstance(element, EndOfInput):
             self.ended = True
-        else:
+        elif isinstance(element, Barrier):
             self._listener.on_barrier_queued()
+        elif self._replace_watermark(element):
+            return
         self._queue.append(element)
         if len(self._queue) == 1 and not self.blocked:
             self._listener.on_ready(self)
+
+    def _replace_watermark(self, element: Element) -> bool:
+        """Replace the last element if both are watermarks; return whether that was done.
+
+        So watermarks need no credits, and a blocked channel holds few of them.
+        """
+        queue = self._queue
+        if isinstance(element, Watermark) and queue and isinstance(queue[-1], Watermark):
+            queue[-1] = element
+            return True
+        return False
 
     def _after_end(self, element: Element) -> ProtocolError:
         second = isinstance(element, EndOfInput)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.channel_log import EdgeIdentity
 from penstock.runtime.network.elements import Barrier, Element
 from penstock.runtime.network.input_channel import InputChannel
@@ -135,7 +136,10 @@ class OutputChannel(ABC):
     def mark(self, element: Element) -> None:
         """Append a marker behind all records that were emitted before."""
         self.seal()
-        self._sealed.append(element)
+        sealed = self._sealed
+        if sealed and isinstance(element, Watermark) and isinstance(sealed[-1], Watermark):
+            sealed.pop()  # no record is between the two watermarks, so the older has no meaning
+        sealed.append(element)
 
     def overtake(self, barrier: Barrier) -> list[RecordBatch]:
         """Send a barrier ahead of all elements that wait in this channel.
@@ -191,7 +195,7 @@ class OutputChannel(ABC):
 
     @abstractmethod
     def send_marker(self, element: Element) -> None:
-        """Send a barrier or the end of input, which needs no credit."""
+        """Send a marker, which needs no credit."""
 
 
 class LocalOutputChannel(OutputChannel):
@@ -218,7 +222,7 @@ class LocalOutputChannel(OutputChannel):
         self.limit = min(self._records, self.channel.desired_records)
 
     def send_marker(self, element: Element) -> None:
-        """Put a barrier or the end of input into the receiving end."""
+        """Put a marker into the receiving end."""
         self.channel.put(element)
 
 
@@ -240,7 +244,7 @@ class Sender(Protocol):
         """Send an encoded batch of `count` records, which uses one credit."""
 
     def send_marker(self, element: Element) -> None:
-        """Send a barrier or the end of input."""
+        """Send a marker, such as a barrier."""
 
 
 class RemoteOutputChannel(OutputChannel):
@@ -309,7 +313,7 @@ class RemoteOutputChannel(OutputChannel):
         self.limit = max(1, min(self._records, self._fit, self.sender.desired_records))
 
     def send_marker(self, element: Element) -> None:
-        """Pass a barrier or the end of input to the sender."""
+        """Pass a marker to the sender."""
         self.sender.send_marker(element)
 
 

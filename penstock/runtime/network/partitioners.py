@@ -17,7 +17,7 @@ from penstock.dataflow.graph.key_groups import key_group, subtask_of_key_group
 from penstock.dataflow.graph.keys import canonical
 from penstock.runtime import codegen
 from penstock.runtime.network.output_channel import LocalOutputChannel, OutputChannel
-from penstock.runtime.serialization.record_batch import RecordBuffer
+from penstock.runtime.serialization.record_batch import RecordBatch, RecordBuffer
 
 __all__ = [
     "BroadcastPartitioner",
@@ -29,6 +29,7 @@ __all__ = [
     "RebalancePartitioner",
     "ShufflePartitioner",
     "route_records",
+    "route_timed_records",
 ]
 
 
@@ -47,30 +48,51 @@ class StreamPartitioner(ABC):
         #: The iterator over the records that are being routed. After an error, its position shows
         #: which record caused the error.
         self.iterator: Any = None
+        #: Whether a batch with event times has been routed. All later batches then have them, too.
+        self._timed = False
 
     def name_user_code(self, place: str | None) -> None:
         """Set the name of the partitioner's user code that errors show."""
         self.place = place
 
-    @abstractmethod
-    def route(self, records: list[Any]) -> None:
+    def route(self, batch: RecordBatch) -> None:
         """Append each record to the buffers of the output channels that it belongs to."""
+        if batch.timestamps is None and not self._timed:
+            self._append(batch.rows())
+            return
+        if not self._timed:
+            self._timed = True
+            for output in self.outputs:
+                output.pending.start_timestamps()
+        self._append_timed(batch.rows(), batch.times())
+
+    @abstractmethod
+    def _append(self, records: list[Any]) -> None:
+        """Append each record to the lists `records` of the buffers that it belongs to."""
+
+    @abstractmethod
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        """Append each record and its event time to the buffers that it belongs to."""
 
 
 class ForwardPartitioner(StreamPartitioner):
     """Sends all records to the only output channel."""
 
-    def route(self, records: list[Any]) -> None:
-        """Append all records to the buffer of the only output channel."""
+    def _append(self, records: list[Any]) -> None:
         self.outputs[0].buffer.extend(records)
+
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        self.outputs[0].pending.extend_timed(records, timestamps)
 
 
 class GlobalPartitioner(StreamPartitioner):
     """Sends all records to the first subtask."""
 
-    def route(self, records: list[Any]) -> None:
-        """Append all records to the buffer of the first output channel."""
+    def _append(self, records: list[Any]) -> None:
         self.outputs[0].buffer.extend(records)
+
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        self.outputs[0].pending.extend_timed(records, timestamps)
 
 
 class BroadcastPartitioner(StreamPartitioner):
@@ -86,13 +108,19 @@ class BroadcastPartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._copy = copy
 
-    def route(self, records: list[Any]) -> None:
-        """Append all records to the buffer of each output channel."""
+    def _append(self, records: list[Any]) -> None:
         for output in self.outputs:
-            # A consumer in this process may change its records. Other channels may encode the same
-            # records later, and must not see the change.
-            local = len(self.outputs) > 1 and isinstance(output, LocalOutputChannel)
-            output.buffer.extend(self._copy(records) if local else records)
+            output.buffer.extend(self._for_output(output, records))
+
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        for output in self.outputs:
+            output.pending.extend_timed(self._for_output(output, records), timestamps)
+
+    def _for_output(self, output: OutputChannel, records: list[Any]) -> list[Any]:
+        # A consumer in this process may change its records. Other channels may encode the same
+        # records later, and must not see the change.
+        local = len(self.outputs) > 1 and isinstance(output, LocalOutputChannel)
+        return self._copy(records) if local else records
 
 
 class RebalancePartitioner(StreamPartitioner):
@@ -106,11 +134,17 @@ class RebalancePartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._next = start % len(outputs)
 
-    def route(self, records: list[Any]) -> None:
-        """Append the records to the output channels in turns, one record each."""
+    def _append(self, records: list[Any]) -> None:
         count = len(self.outputs)
         for offset in range(min(count, len(records))):
             self.outputs[(self._next + offset) % count].buffer.extend(records[offset::count])
+        self._next = (self._next + len(records)) % count
+
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        count = len(self.outputs)
+        for offset in range(min(count, len(records))):
+            pending = self.outputs[(self._next + offset) % count].pending
+            pending.extend_timed(records[offset::count], timestamps[offset::count])
         self._next = (self._next + len(records)) % count
 
 
@@ -121,11 +155,15 @@ class ShufflePartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._rng = rng
 
-    def route(self, records: list[Any]) -> None:
-        """Append each record to an output channel that is chosen at random."""
+    def _append(self, records: list[Any]) -> None:
         appends = [output.buffer.append for output in self.outputs]
         for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
             append(record)
+
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        chosen = self._rng.choices([output.pending for output in self.outputs], k=len(records))
+        for pending, record, timestamp in zip(chosen, records, timestamps, strict=True):
+            pending.append_timed(record, timestamp)
 
 
 class _BufferOfKey(dict[Any, RecordBuffer]):
@@ -161,6 +199,19 @@ def route_records(
         pending[key_of(record)].records.append(record)
 
 
+def route_timed_records(
+    key_of: Callable[[Any], Any],
+    iterator: Iterator[Any],
+    pending: Mapping[Any, Any],
+    timestamps: list[int],
+) -> None:
+    """Append each record and its event time to the buffer of its key; see `route_records`."""
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        there = pending[key_of(record)]
+        there.records.append(record)
+        there.timestamps.append(timestamp)
+
+
 class HashPartitioner(StreamPartitioner):
     """Distributes records by the key groups of their keys.
 
@@ -188,12 +239,23 @@ class HashPartitioner(StreamPartitioner):
         self._buffer_of_key = _BufferOfKey(self._find)
         functions = {"key_of": selector}
         self._loop = codegen.specialize(route_records, functions) or route_records
+        self._timed_loop: Callable[..., None] | None = None
 
-    def route(self, records: list[Any]) -> None:
-        """Append each record to the output channel of its key."""
+    def _append(self, records: list[Any]) -> None:
+        self._run(self._loop, records)
+
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        loop = self._timed_loop
+        if loop is None:
+            specialised = codegen.specialize(route_timed_records, {"key_of": self.selector})
+            loop = self._timed_loop = specialised or route_timed_records
+        self._run(loop, records, timestamps)
+
+    def _run(self, loop: Callable[..., None], records: list[Any], *timestamps: list[int]) -> None:
+        """Run one of the two loops over a batch."""
         self.iterator = iterator = iter(records)
         try:
-            self._loop(self.selector, iterator, self._buffer_of_key)
+            loop(self.selector, iterator, self._buffer_of_key, *timestamps)
         except BaseException as error:
             if isinstance(error, TypeError) or codegen.raised_by_generated_code(error):
                 self._checked_key(records[len(records) - length_hint(iterator) - 1])
@@ -257,13 +319,21 @@ class CustomPartitioner(StreamPartitioner):
         self._selector = selector
         self._partition = partition
 
-    def route(self, records: list[Any]) -> None:
-        """Append each record to the output channel of its subtask.
+    def _append(self, records: list[Any]) -> None:
+        for pending, record in self._chosen(records):
+            pending.records.append(record)
+
+    def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
+        for (pending, record), timestamp in zip(self._chosen(records), timestamps, strict=True):
+            pending.append_timed(record, timestamp)
+
+    def _chosen(self, records: list[Any]) -> Iterator[tuple[RecordBuffer, Any]]:
+        """Yield each record with the buffer of its subtask.
 
         Raises:
             JobError: if the partition function returned an index that no subtask has.
         """
-        outputs, count = self.outputs, len(self.outputs)
+        buffers, count = [output.pending for output in self.outputs], len(self.outputs)
         selector, partition = self._selector, self._partition
         self.iterator = iterator = iter(records)
         for record in iterator:
@@ -273,5 +343,5 @@ class CustomPartitioner(StreamPartitioner):
                     f"the partitioner returned {index!r}; it must return a whole number from 0 "
                     f"to {count - 1}, the index of one of the {count} subtasks"
                 )
-            outputs[index].buffer.append(record)
+            yield buffers[index], record
         self.iterator = None

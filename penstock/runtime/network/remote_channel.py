@@ -5,6 +5,8 @@ One connection carries one channel. These are its frames:
     sender   → receiver   BATCH · number of records · payload     needs a credit
                           BARRIER · number, kind, urgent
                           END
+                          WATERMARK · time in milliseconds
+                          STATUS · whether the channel is idle
     receiver → sender     CREDIT · number of credits (0 or more), desired records in a batch
 
 The receiving half reads as fast as the sender sends, and never waits for its task. This is safe
@@ -23,9 +25,16 @@ import trio
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.graph.execution_graph import ChannelId
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.control.framing import MAX_FRAME, Frames
 from penstock.runtime.control.packing import build, malformed, pack, unpack
-from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
+from penstock.runtime.network.elements import (
+    Barrier,
+    Element,
+    EncodedBatch,
+    EndOfInput,
+    WatermarkStatus,
+)
 from penstock.runtime.network.input_channel import FIRST_RECORDS, InputChannel
 from penstock.runtime.system.signal import Signal
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -33,7 +42,9 @@ from penstock.snapshot.protocols.events import SnapshotKind
 __all__ = ["ReceivingHalf", "SendingHalf", "decode_header", "encode_header"]
 
 BATCH, BARRIER, END, CREDIT = b"\x00", b"\x01", b"\x02", b"\x03"
+WATERMARK, STATUS = b"\x04", b"\x05"
 _COUNT = struct.Struct(">I")
+_TIME = struct.Struct(">q")
 _BATCH_HEADER = len(BATCH) + _COUNT.size
 #: The maximum size of an encoded batch, in bytes, so that it fits into a frame.
 MAX_BATCH_BYTES = MAX_FRAME - _BATCH_HEADER
@@ -141,9 +152,13 @@ class SendingHalf:
         self._writer.put(BATCH + _COUNT.pack(count), payload)
 
     def send_marker(self, element: Element) -> None:
-        """Send a barrier or the end of input."""
+        """Send a marker, such as a barrier."""
         if isinstance(element, Barrier):
             self._writer.put(BARRIER, self._packed(element))
+        elif isinstance(element, Watermark):
+            self._writer.put(WATERMARK + _TIME.pack(element.timestamp))
+        elif isinstance(element, WatermarkStatus):
+            self._writer.put(STATUS + bytes([element.idle]))
         else:
             self._writer.put(END)
 
@@ -238,6 +253,10 @@ class ReceivingHalf:
                 put(_barrier(frame[1:]))
             elif kind == END:
                 put(EndOfInput())
+            elif kind == WATERMARK and len(frame) == 1 + _TIME.size:
+                put(Watermark(*_TIME.unpack_from(frame, 1)))
+            elif kind == STATUS and len(frame) == 2:
+                put(WatermarkStatus(bool(frame[1])))
             else:
                 raise ProtocolError(f"a receiver got frame kind {kind!r}")
 

@@ -1,4 +1,4 @@
-"""The base classes of operators, which take a batch of records and return a list.
+"""The base classes of operators, which take a batch of records and return a batch.
 
 One call of `process` handles a whole batch. The work for each record is in a loop of
 `record_loops`, so the rest of the engine runs only once per batch. Each loop consumes
@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from penstock.dataflow.functions import Function, has_end_input
 from penstock.runtime import codegen
+from penstock.runtime.network.elements import TimeElement
+from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.operator_state.checkpointing import (
     capture_operator_state,
     initialize_function,
 )
 from penstock.runtime.operators.side_outputs import SideOutputs, mentions_output_tag
-from penstock.runtime.serialization.record_batch import WIDEST, RecordBatch
+from penstock.runtime.operators.user_loop import UserLoop
+from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import current_index, raised_by_engine
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
@@ -49,6 +51,8 @@ class RunningOperator(ABC):
 
     #: The name of the user's method that returns an iterable of records; "" if there is none.
     emits = ""
+    #: The output channels that the operator appends to without a partitioner of its node.
+    outputs: Sequence[OutputChannel] = ()
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         self.function = function
@@ -104,10 +108,32 @@ class RunningOperator(ABC):
             self.function.close()
 
     @abstractmethod
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch, and return the records that the operator emits for it."""
 
-    def end_input(self) -> Iterator[list[Any]]:
+    def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
+        """Do what is due at a new watermark, and yield the records that it emits.
+
+        `context.watermark` has the new value already. At most `HOOK_BATCH` records are yielded at
+        once. A batch may be empty, if there are records for side outputs only. A snapshot may be
+        taken at each yield, so all records that the state no longer contains must have been yielded
+        by then. After a restore, the method is called again with the same watermark.
+
+        Arguments:
+            timestamp: the watermark, in milliseconds since the epoch.
+        """
+        del timestamp
+        yield from ()
+
+    def lets_pass(self, element: TimeElement) -> bool:
+        """Return whether watermarks and statuses of the input go on to the output.
+
+        Otherwise the operator emits its own watermarks.
+        """
+        del element
+        return True
+
+    def end_input(self) -> Iterator[RecordBatch]:
         """Run the user's end-of-input hook, and yield its records in batches.
 
         A batch may be empty, if the hook has emitted records to side outputs only.
@@ -118,10 +144,10 @@ class RunningOperator(ABC):
         operator_at_work.set(self.context)
         for records in self._end_input():
             if records or self.side_outputs:
-                yield records
+                yield RecordBatch(records)
                 operator_at_work.set(self.context)
         if self.side_outputs:
-            yield []
+            yield EMPTY
         self.in_end_of_input_hook = False
 
     def hint(self, error: BaseException) -> str:
@@ -147,55 +173,69 @@ class RunningOperator(ABC):
 class RecordLoopOperator(RunningOperator):
     """Base class of the operators that run one of the loops of `record_loops`.
 
-    `_plain` is the loop as `record_loops` contains it. `_loop` is the specialised loop, in which
-    the user's expressions are inlined. If they cannot be inlined, `_loop` is the plain loop.
+    The loop emits one record for each record, or it has a variant for batches with event times.
     """
 
-    _plain: Callable[..., list[Any]]
-    _functions: dict[str, Any]
-    _loop: Callable[..., list[Any]]
-    #: The specialised loops over columns, keyed by the number of columns. The value is None if
-    #: such a loop would hardly be faster than the loop over rows.
-    _column_loops: dict[int, Callable[..., list[Any]] | None]
+    _loop: UserLoop
+    #: The loop for batches with event times. It has two more parameters: the event times of the
+    #: records, and a list to which it appends the event times of the emitted records. None if the
+    #: loop emits one record for each record.
+    _timed_loop: UserLoop | None
 
-    def _set_loop(self, plain: Callable[..., list[Any]], **functions: Any) -> None:
+    def _set_loop(
+        self,
+        plain: Callable[..., list[Any]],
+        timed: Callable[..., list[Any]] | None = None,
+        **functions: Any,
+    ) -> None:
         """Set the loop and the user's functions, and specialise the loop if possible.
 
         Arguments:
             plain: the loop as it is written.
-            functions: the user's functions, which are the first parameters of the loop.
+            timed: the variant of the loop for batches with event times.
+            functions: the user's functions, which are the first parameters of the loops.
         """
-        self._plain, self._functions, self._column_loops = plain, functions, {}
-        loop = codegen.specialize(plain, functions) or plain
-        self._loop = partial(loop, *functions.values())
+        self._loop = UserLoop(plain, functions)
+        self._timed_loop = None if timed is None else UserLoop(timed, functions)
 
     def call_functions(self, record: Any, *arguments: Any) -> list[Any]:
         """Process one record with the plain loop, and return the records that it emits."""
-        return self._plain(*self._functions.values(), iter([record]), *arguments)
+        loop = self._loop
+        return loop.plain(*loop.functions.values(), iter([record]), *arguments)
 
-    def _column_loop(self, width: int) -> Callable[..., list[Any]] | None:
-        if width > WIDEST:
-            return None
-        if width not in self._column_loops:
-            loop = codegen.specialize(self._plain, self._functions, width)
-            given = self._functions.values()
-            self._column_loops[width] = None if loop is None else partial(loop, *given)
-        return self._column_loops[width]
+    def _process_with_loop(self, batch: RecordBatch, *arguments: Any) -> RecordBatch:
+        """Run the loop over a batch; return the emitted records, with their event times."""
+        timestamps = batch.timestamps
+        if timestamps is None or self._timed_loop is None:
+            return RecordBatch(self._run_loop(batch, *arguments), None, timestamps)
+        times: list[int] = []
+        loop, more = self._timed_loop, (timestamps, times)
+        return RecordBatch(self._run(loop, batch, arguments, more), None, times)
 
     def _run_loop(self, batch: RecordBatch, *arguments: Any) -> list[Any]:
-        """Run the loop over the records of a batch, and return the records that it emits."""
+        """Run the loop without event times over a batch, and return the emitted records."""
+        return self._run(self._loop, batch, arguments)
+
+    def _run(
+        self,
+        user_loop: UserLoop,
+        batch: RecordBatch,
+        arguments: tuple[Any, ...],
+        more: tuple[Any, ...] = (),
+    ) -> list[Any]:
+        """Run a loop over the records of a batch, and return the records that it emits."""
         columns = batch.columns()
         rows: Iterator[Any]
-        if columns is not None and (found := self._column_loop(len(columns))) is not None:
+        if columns is not None and (found := user_loop.over_columns(len(columns))) is not None:
             loop = found
             first, *others = columns
             self.iterator = iter(first)
             rows = zip(self.iterator, *others, strict=False)
         else:
-            loop = self._loop
+            loop = user_loop.over_rows()
             rows = self.iterator = iter(batch.rows())
         try:
-            return loop(rows, *arguments)
+            return loop(rows, *arguments, *more)
         except BaseException as error:
             if codegen.raised_by_generated_code(error):
                 self._raise_from_function(batch, arguments)

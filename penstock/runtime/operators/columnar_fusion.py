@@ -9,14 +9,12 @@ one of them raises the error, so the message and the traceback are the same as w
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.dataflow.errors import JobError
 from penstock.runtime import codegen
 from penstock.runtime.network.partitioners import HashPartitioner, StreamPartitioner
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator
-from penstock.runtime.serialization.record_batch import WIDEST, RecordBatch
+from penstock.runtime.serialization.record_batch import EMPTY, WIDEST, RecordBatch
 from penstock.runtime.user_code.errors import current_index, to_job_error
 
 __all__ = ["FusedOperator", "fused"]
@@ -40,22 +38,34 @@ class FusedOperator(RunningOperator):
     ) -> None:
         super().__init__(made_by.function, made_by.context)
         self._made_by, self._partitioner = made_by, partitioner
-        self._route = loop.run
+        self._route, self._timed_route = loop.run, loop.run_timed
         self._pending = partitioner.by_column(loop.layout)
-        self._outputs = partitioner.outputs
+        self.outputs = partitioner.outputs
+        #: Whether a batch with event times has been processed.
+        self._timed = False
 
-    def process(self, batch: RecordBatch) -> list[Any]:
-        """Process a batch and route the resulting records. Return an empty list."""
-        before = sum([len(output.buffer) for output in self._outputs])
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Process a batch and route the resulting records; return an empty batch."""
+        before = sum([len(output.buffer) for output in self.outputs])
         self.iterator = iterator = iter(batch.rows())
         try:
-            self._route(iterator, self._pending)
+            if batch.timestamps is None and not self._timed:
+                self._route(iterator, self._pending)
+            else:
+                self._start_timestamps()
+                self._timed_route(iterator, self._pending, batch.times())
         except BaseException as error:
             if codegen.raised_by_generated_code(error) or isinstance(error, JobError):
                 self._raise_as_two(batch)
             raise
-        self.records_out += sum([len(output.buffer) for output in self._outputs]) - before
-        return []
+        self.records_out += sum([len(output.buffer) for output in self.outputs]) - before
+        return EMPTY
+
+    def _start_timestamps(self) -> None:
+        if not self._timed:
+            self._timed = True
+            for output in self.outputs:
+                output.pending.start_timestamps()
 
     def _raise_as_two(self, batch: RecordBatch) -> None:
         """Process the current record again, so that the operator or partitioner raises."""

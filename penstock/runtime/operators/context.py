@@ -20,6 +20,7 @@ from penstock.dataflow.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from penstock.dataflow.time.watermark import MIN_WATERMARK, NO_TIMESTAMP
 from penstock.runtime.operators.state import NO_KEY, KeyScope, StateStore
 from penstock.runtime.serialization.codec import Codec
 from penstock.snapshot.state import KeyedBackend
@@ -72,12 +73,20 @@ class OperatorContext(RuntimeContext):
         self.operator_state = operator_state
         #: The key of the record that a keyed process function is processing.
         self.key: Any = NO_KEY
+        #: The event time of that record, in milliseconds since the epoch.
+        self.timestamp = NO_TIMESTAMP
+        #: The current watermark of the operator, in milliseconds since the epoch.
+        self.watermark = MIN_WATERMARK
         self.now_ms = now_ms
 
     @cached_property
     def states(self) -> StateStore:
         """The keyed states of the operator's function."""
         return StateStore(self.name, self.backend, KeyScope(self), self.now_ms)
+
+    def set_watermark(self, timestamp: int) -> None:
+        """Set the current watermark, in milliseconds since the epoch."""
+        self.watermark = timestamp
 
     def get_task_name(self) -> str:
         """Return the name of the operator."""

@@ -9,7 +9,7 @@ from penstock.dataflow.sink import Sink, SinkWriter
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.user_code.errors import to_job_error
 
 __all__ = ["SinkOperator", "SourceOperator"]
@@ -36,12 +36,13 @@ class SinkOperator(RecordLoopOperator):
         """Open the sink's writer."""
         self.writer.open()
 
-    def process(self, batch: RecordBatch) -> list[Any]:
-        """Pass a batch of records to the sink's writer, and return an empty list."""
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Pass a batch of records to the sink's writer, and return an empty batch."""
         if self.writer.per_record is not None:
-            return self._run_loop(batch)
-        self.writer.write(batch.rows())
-        return []
+            self._run_loop(batch)
+        else:
+            self.writer.write(batch.rows())
+        return EMPTY
 
     def flush(self) -> None:
         """Flush the buffers of the sink's writer."""
@@ -74,6 +75,6 @@ class SourceOperator(RunningOperator):
     The task reads the source. This operator returns the records without a change.
     """
 
-    def process(self, batch: RecordBatch) -> list[Any]:
-        """Return the records of the batch without a change."""
-        return batch.rows()
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Return the batch without a change."""
+        return batch

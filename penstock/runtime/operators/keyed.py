@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.dataflow.functions import KeyedProcessFunction, method_of
 from penstock.dataflow.object_reuse import copy_if_shared, copy_local_if_shared
+from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, batched
 from penstock.runtime.operators.context import OperatorContext
@@ -53,10 +54,11 @@ class KeyedReduceOperator(KeyedOperator):
         self._table.allow_mutable()
         return self.context.codec.copy_mutable([record])[0]
 
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Reduce a batch, and return the new value of the key for each record."""
         table = self._table
-        return self._run_loop(batch, table.dirty, table.get, self._probe, self.copy_emitted)
+        arguments = table.dirty, table.get, self._probe, self.copy_emitted
+        return RecordBatch(self._run_loop(batch, *arguments), None, batch.timestamps)
 
 
 class KeyedCountOperator(KeyedOperator):
@@ -68,9 +70,10 @@ class KeyedCountOperator(KeyedOperator):
         self._table.declare_immutable()
         self._set_loop(loops.count_records, key_of=self._key_of)
 
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Count the records of a batch, and return a pair (key, new count) for each record."""
-        return self._run_loop(batch, self._table.dirty, self._table.get)
+        out = self._run_loop(batch, self._table.dirty, self._table.get)
+        return RecordBatch(out, None, batch.timestamps)
 
 
 class KeyedProcessOperator(KeyedOperator):
@@ -92,12 +95,19 @@ class KeyedProcessOperator(KeyedOperator):
         if self.emits_tagged():
             function, hook = map(self.side_outputs.routed, (function, hook))
         self._hook = hook
-        self._set_loop(loops.process_records, key_of=self._key_of, function=function)
+        self._set_loop(
+            loops.process_records,
+            loops.process_timed_records,
+            key_of=self._key_of,
+            function=function,
+        )
 
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch, and return all records that the function emitted."""
-        shown = self._Context(self.context)
-        return self._run_loop(batch, self.context, shown, self._probe, copy_local_if_shared)
+        shown, context = self._Context(self.context), self.context
+        if batch.timestamps is None:
+            context.timestamp = NO_TIMESTAMP
+        return self._process_with_loop(batch, context, shown, self._probe, copy_local_if_shared)
 
     def _end_input(self) -> Iterator[list[Any]]:
         """Call the end-of-input hook for each key that has state, and yield its records."""

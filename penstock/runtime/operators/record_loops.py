@@ -16,6 +16,7 @@ operators handle the errors that a loop raises.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 from penstock.dataflow.object_reuse import (
@@ -29,11 +30,15 @@ __all__ = [
     "call_records",
     "count_records",
     "emit_records",
+    "emit_timed_records",
     "filter_records",
+    "filter_timed_records",
     "flat_map_records",
+    "flat_map_timed_records",
     "map_records",
     "map_and_copy_records",
     "process_records",
+    "process_timed_records",
     "reduce_records",
 ]
 
@@ -52,6 +57,27 @@ def flat_map_records(
     out: list[Any] = []
     for record in iterator:
         out.extend(function(record))
+    return out
+
+
+def flat_map_timed_records(
+    function: Callable[[Any], Iterable[Any]],
+    iterator: Iterator[Any],
+    timestamps: list[int],
+    times: list[int],
+) -> list[Any]:
+    """Return the items of all results of the function, in order.
+
+    Arguments:
+        function: returns an iterable of records for each record.
+        iterator: the iterator over the input records.
+        timestamps: the event time of each input record.
+        times: the event time of each emitted record is appended to this list.
+    """
+    out: list[Any] = []
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        out.extend(function(record))
+        times.extend(repeat(timestamp, len(out) - len(times)))
     return out
 
 
@@ -119,9 +145,61 @@ def emit_records(
     return out
 
 
+def emit_timed_records(
+    function: Callable[..., Iterable[Any] | None],
+    iterator: Iterator[Any],
+    arguments: tuple[Any, ...],
+    probe: Any,
+    context: Any,
+    timestamps: list[int],
+    times: list[int],
+) -> list[Any]:
+    """Return all records that the function emits, in order; see `emit_records`.
+
+    Before each call, `context.timestamp` is set to the event time of the record.
+
+    Arguments:
+        function: returns an iterable of records for each record.
+        iterator: the iterator over the input records.
+        arguments: further arguments of the function.
+        probe: see `emit_records`.
+        context: the context of the operator.
+        timestamps: the event time of each input record.
+        times: the event time of each emitted record is appended to this list.
+    """
+    out: list[Any] = []
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        context.timestamp = timestamp
+        out += emit_records(function, iter((record,)), arguments, probe)
+        times.extend(repeat(timestamp, len(out) - len(times)))
+    return out
+
+
 def filter_records(function: Callable[[Any], Any], iterator: Iterator[Any]) -> list[Any]:
     """Return the records for which the function returns a true value."""
     return [record for record in iterator if function(record)]
+
+
+def filter_timed_records(
+    function: Callable[[Any], Any],
+    iterator: Iterator[Any],
+    timestamps: list[int],
+    times: list[int],
+) -> list[Any]:
+    """Return the records for which the function returns a true value.
+
+    Arguments:
+        function: returns whether a record is kept.
+        iterator: the iterator over the input records.
+        timestamps: the event time of each input record.
+        times: the event time of each returned record is appended to this list.
+    """
+    out: list[Any] = []
+    for record, timestamp in zip(iterator, timestamps, strict=False):
+        if function(record):
+            out.append(record)
+            times.append(timestamp)
+    return out
 
 
 def call_records(function: Callable[[Any], object], iterator: Iterator[Any]) -> list[Any]:
@@ -203,4 +281,44 @@ def process_records(
             except TypeError:
                 emitted = copied(emitted)
             out.append(emitted)
+    return out
+
+
+def process_timed_records(
+    key_of: Callable[[Any], Any],
+    function: Callable[[Any, Any], Iterable[Any] | None],
+    iterator: Iterator[Any],
+    context: Any,
+    shown: Any,
+    probe: Any,
+    copied: Copied,
+    timestamps: list[int],
+    times: list[int],
+) -> list[Any]:
+    """Call a keyed process function for each record, and return the emitted records.
+
+    Before each call, `context.key` and `context.timestamp` are set to the key and the event time
+    of the record.
+
+    Arguments:
+        key_of: returns the key of a record.
+        function: the method of the process function.
+        iterator: the iterator over the input records.
+        context: the context of the operator.
+        shown: the context that the function gets.
+        probe: see the docstring of this module.
+        copied: returns a copy of an emitted record that may be mutable.
+        timestamps: the event time of each input record.
+        times: the event time of each emitted record is appended to this list.
+    """
+    out: list[Any] = []
+    for record, context.timestamp in zip(iterator, timestamps, strict=False):
+        context.key = key_of(record)
+        for emitted in function(record, shown) or ():
+            try:
+                emitted in probe  # noqa: B015 - see above
+            except TypeError:
+                emitted = copied(emitted)
+            out.append(emitted)
+            times.append(context.timestamp)
     return out

@@ -40,18 +40,18 @@ class MapOperator(RecordLoopOperator):
         self._probe = context.mutability_probe()
         self._set_loop(loops.map_records, function=self.called)
 
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Return the result of the user's function for each record."""
         policy = self._policy
         if policy.check is Check.NOTHING:
-            return policy.after_batch(self._run_loop(batch))
+            return RecordBatch(policy.after_batch(self._run_loop(batch)), None, batch.timestamps)
         rows = batch.rows()
         self.iterator = iterator = iter(rows)
         if policy.check is Check.EVERY_RECORD:
             out = map_and_copy_if_shared(self.called, iterator, rows)
         else:
             out = loops.map_and_copy_records(self.called, iterator, self._probe)
-        return policy.after_batch(out)
+        return RecordBatch(policy.after_batch(out), None, batch.timestamps)
 
 
 class FlatMapOperator(RecordLoopOperator):
@@ -62,19 +62,28 @@ class FlatMapOperator(RecordLoopOperator):
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
         self.called = method_of(function, "flat_map")
-        self._set_loop(loops.flat_map_records, function=self.called)
+        self._set_loop(loops.flat_map_records, loops.flat_map_timed_records, function=self.called)
         self._policy = EmissionPolicy(self.called)
         self._probe = context.mutability_probe()
 
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Return all records that the user's function returned, in order."""
-        policy = self._policy
+        policy, timestamps = self._policy, batch.timestamps
         if policy.check is Check.NOTHING:
-            return policy.after_batch(self._run_loop(batch))
-        rows = batch.rows()
-        self.iterator = iterator = iter(rows)
+            if timestamps is None:
+                return RecordBatch(policy.after_batch(self._run_loop(batch)))
+            made = self._process_with_loop(batch)
+            return made.with_rows(policy.after_batch(made.rows()))
+        self.iterator = iterator = iter(batch.rows())
         probe = None if policy.check is Check.EVERY_RECORD else self._probe
-        return policy.after_batch(loops.emit_records(self.called, iterator, (), probe))
+        if timestamps is None:
+            out = loops.emit_records(self.called, iterator, (), probe)
+            return RecordBatch(policy.after_batch(out))
+        times: list[int] = []
+        out = loops.emit_timed_records(
+            self.called, iterator, (), probe, self.context, timestamps, times
+        )
+        return RecordBatch(policy.after_batch(out), None, times)
 
 
 class FilterOperator(RecordLoopOperator):
@@ -82,11 +91,12 @@ class FilterOperator(RecordLoopOperator):
 
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
-        self._set_loop(loops.filter_records, function=method_of(function, "filter"))
+        called = method_of(function, "filter")
+        self._set_loop(loops.filter_records, loops.filter_timed_records, function=called)
 
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Return the records for which the user's function returns a true value."""
-        return self._run_loop(batch)
+        return self._process_with_loop(batch)
 
 
 class ProcessOperator(RunningOperator):
@@ -105,16 +115,22 @@ class ProcessOperator(RunningOperator):
         if self.emits_tagged():
             self._call, self._hook = map(self.side_outputs.routed, (self._call, self._hook))
 
-    def process(self, batch: RecordBatch) -> list[Any]:
+    def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch, and return all records that the function emitted."""
         self.iterator = iterator = iter(batch.rows())
         policy, call, shown = self._policy, self._call, self._Context()
+        if batch.timestamps is not None:
+            times: list[int] = []
+            out = loops.emit_timed_records(
+                call, iterator, (shown,), None, self.context, batch.timestamps, times
+            )
+            return RecordBatch(out, None, times)
         if policy.check is Check.NOTHING:
             out = [emitted for record in iterator for emitted in call(record, shown) or ()]
         else:
             probe = None if policy.check is Check.EVERY_RECORD else self._probe
             out = loops.emit_records(call, iterator, (shown,), probe)
-        return policy.after_batch(out)
+        return RecordBatch(policy.after_batch(out))
 
     def _end_input(self) -> Iterator[list[Any]]:
         return batched(map(copy_if_shared, self._hook(self._Context()) or ()))

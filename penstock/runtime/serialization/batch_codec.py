@@ -10,6 +10,8 @@ Invariant: a column is packed plainly only after the exact types of all its item
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
@@ -31,8 +33,9 @@ __all__ = ["BatchCodec"]
 
 # The kinds of batches. The kind is the first item of a batch's array. A PLAIN batch holds atoms, or
 # lists of atoms. A ROWS batch holds the bytes of one value. The other kinds hold columns: a column
-# is an array of atoms, or the bytes of a batch.
-_PLAIN, _ROWS, _TUPLES, _DICTS, _OBJECTS = range(5)
+# is an array of atoms, or the bytes of a batch. A TIMED batch holds the event times of its records,
+# as little-endian integers of 64 bits, and then the items of a batch of another kind.
+_PLAIN, _ROWS, _TUPLES, _DICTS, _OBJECTS, _TIMED = range(6)
 
 # The number of items from which on a column may be written in one of two short forms. If all items
 # are equal, the column is a map of the number of items to the item. If all items are strings, the
@@ -76,25 +79,28 @@ class BatchCodec:
 
     def decode(self, data: bytes | memoryview) -> list[Any]:
         """Decode a batch of records. Raises `ProtocolError` for damaged bytes."""
-        try:
-            return self._restore(self._unpack(data), _MAX_LEVELS)
-        except ProtocolError:
-            raise
-        except Exception as error:
-            raise corrupt("batch", data, error) from error
+        return self.decode_record_batch(data).rows()
 
     def encode_record_batch(self, batch: RecordBatch) -> bytes:
         """Return a batch as bytes, whether it is held by row or by column.
 
         Raises `UnsupportedTypeError` as `encode` does.
         """
-        columns = batch.columns()
-        if columns is None:
+        columns, timestamps = batch.columns(), batch.timestamps
+        if columns is None and timestamps is None:
             return self.encode(batch.rows())
+        header = [] if timestamps is None else [_TIMED, _encode_times(timestamps)]
         try:
-            return self._pack(self._arrange_columns([_TUPLES], columns, False, _MAX_LEVELS))
+            return self._pack(header + self._arrange_batch(batch, columns, False))
         except NOT_PLAIN:
-            return self._pack(self._arrange_columns([_TUPLES], columns, True, _MAX_LEVELS))
+            return self._pack(header + self._arrange_batch(batch, columns, True))
+
+    def _arrange_batch(
+        self, batch: RecordBatch, columns: list[list[Any]] | None, careful: bool
+    ) -> list[Any]:
+        if columns is None:
+            return self._arrange(batch.rows(), careful, _MAX_LEVELS)
+        return self._arrange_columns([_TUPLES], columns, careful, _MAX_LEVELS)
 
     def decode_record_batch(self, data: bytes | memoryview) -> RecordBatch:
         """Decode a batch, and return it by column if its records are tuples.
@@ -103,6 +109,8 @@ class BatchCodec:
         """
         try:
             parts = self._unpack(data)
+            if parts[0] == _TIMED:
+                return self._with_times(parts[1], parts[2:])
             if parts[0] == _TUPLES:
                 return RecordBatch.of_columns(self._items_of(parts[1:], _MAX_LEVELS))
             return RecordBatch(self._restore(parts, _MAX_LEVELS))
@@ -110,6 +118,18 @@ class BatchCodec:
             raise
         except Exception as error:
             raise corrupt("batch", data, error) from error
+
+    def _with_times(self, times: bytes, parts: list[Any]) -> RecordBatch:
+        if parts[0] == _TUPLES:
+            batch = RecordBatch.of_columns(self._items_of(parts[1:], _MAX_LEVELS))
+        else:
+            batch = RecordBatch(self._restore(parts, _MAX_LEVELS))
+        timestamps = _decode_times(times)
+        if len(timestamps) != len(batch):
+            raise ProtocolError(
+                f"a batch of {len(batch)} records has {len(timestamps)} event times"
+            )
+        return batch.with_timestamps(timestamps)
 
     def _arrange(self, values: Sequence[Any], careful: bool, levels: int) -> list[Any]:
         """Return the array that msgpack packs for a batch of records or values.
@@ -252,3 +272,18 @@ class BatchCodec:
             if type(column) is dict:
                 columns[index] = [*column.values()] * size
         return columns
+
+
+def _encode_times(timestamps: list[int]) -> bytes:
+    times = array("q", timestamps)
+    if sys.byteorder == "big":
+        times.byteswap()
+    return times.tobytes()
+
+
+def _decode_times(data: bytes) -> list[int]:
+    times = array("q")
+    times.frombytes(data)
+    if sys.byteorder == "big":
+        times.byteswap()
+    return times.tolist()

@@ -4,6 +4,9 @@ Columns avoid the cost of making tuples. A loop whose output tuples are only rou
 makes columns instead (`penstock.runtime.operators.columnar_fusion`). A loop that uses only items of
 its records reads columns (`penstock.runtime.codegen`).
 
+Event times are a further column, which is None in a job without event time. So such a job does no
+work for it.
+
 All other code calls `rows()`, whether a batch is held by row or by column. The items of the rows
 are the same objects as the items of the columns. `rows()` makes new tuples at each call, so two
 calls return tuples that are equal but not identical.
@@ -14,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["WIDEST", "ColumnBuffer", "RecordBatch", "RecordBuffer"]
+from penstock.dataflow.time.watermark import NO_TIMESTAMP
+
+__all__ = ["EMPTY", "WIDEST", "ColumnBuffer", "RecordBatch", "RecordBuffer"]
 
 #: The number of items of the widest tuple that is held by column. Wider tuples are held by row.
 WIDEST = 8
@@ -29,17 +34,27 @@ class RecordBatch:
         rows: the records; empty if `columns` is given.
         columns: the columns, if the records are tuples that are held by column. There is at least
             one column, and all columns have the same length.
+        timestamps: the event times of the records, in milliseconds since the epoch; `NO_TIMESTAMP`
+            for a record without one. None if no record of the batch has one. The list is never
+            changed, because several batches may share it.
     """
 
-    __slots__ = ("_columns", "_rows")
+    __slots__ = ("_columns", "_rows", "timestamps")
 
-    def __init__(self, rows: list[Any], columns: list[list[Any]] | None = None) -> None:
-        self._rows, self._columns = rows, columns
+    def __init__(
+        self,
+        rows: list[Any],
+        columns: list[list[Any]] | None = None,
+        timestamps: list[int] | None = None,
+    ) -> None:
+        self._rows, self._columns, self.timestamps = rows, columns, timestamps
 
     @classmethod
-    def of_columns(cls, columns: list[list[Any]]) -> RecordBatch:
+    def of_columns(
+        cls, columns: list[list[Any]], timestamps: list[int] | None = None
+    ) -> RecordBatch:
         """Return a batch of tuples that holds the given columns."""
-        return cls([], columns)
+        return cls([], columns, timestamps)
 
     def rows(self) -> list[Any]:
         """Return the records as a list."""
@@ -52,9 +67,31 @@ class RecordBatch:
 
     def slice(self, begin: int, end: int | None = None) -> RecordBatch:
         """Return the records from index `begin` to index `end`, which is excluded."""
+        timestamps = self.timestamps
+        if timestamps is not None:
+            timestamps = timestamps[begin:end]
         if self._columns is None:
-            return RecordBatch(self._rows[begin:end])
-        return RecordBatch.of_columns([column[begin:end] for column in self._columns])
+            return RecordBatch(self._rows[begin:end], None, timestamps)
+        return RecordBatch([], [column[begin:end] for column in self._columns], timestamps)
+
+    def select(self, indices: Sequence[int]) -> RecordBatch:
+        """Return the records with the given indices, in their order."""
+        rows, timestamps = self.rows(), self.timestamps
+        times = None if timestamps is None else [timestamps[index] for index in indices]
+        return RecordBatch([rows[index] for index in indices], None, times)
+
+    def with_timestamps(self, timestamps: list[int] | None) -> RecordBatch:
+        """Return a batch of the same records with other event times."""
+        return RecordBatch(self._rows, self._columns, timestamps)
+
+    def with_rows(self, rows: list[Any]) -> RecordBatch:
+        """Return a batch of other records with the same event times."""
+        return RecordBatch(rows, None, self.timestamps)
+
+    def times(self) -> list[int]:
+        """Return the event time of each record; `NO_TIMESTAMP` for a record without one."""
+        timestamps = self.timestamps
+        return [NO_TIMESTAMP] * len(self) if timestamps is None else timestamps
 
     def __len__(self) -> int:
         return len(self._rows if self._columns is None else self._columns[0])
@@ -65,34 +102,67 @@ class RecordBatch:
         return tuple([column[index] for column in self._columns])
 
     def __repr__(self) -> str:
-        return f"RecordBatch({self.rows()!r})"
+        times = "" if self.timestamps is None else f", timestamps={self.timestamps!r}"
+        return f"RecordBatch({self.rows()!r}{times})"
+
+
+#: A batch without records.
+EMPTY = RecordBatch([])
 
 
 class RecordBuffer:
     """Collects records until they are taken as a batch.
 
-    Loops append to the list `records`. `take` replaces that list by a new one, so other objects
-    must not keep a reference to the list.
+    Loops append to the list `records`, and to the list `timestamps` once `start_timestamps` was
+    called. `take` replaces the lists by new ones, so other objects must not keep a reference to
+    them.
     """
 
-    __slots__ = ("records",)
+    __slots__ = ("records", "timestamps")
 
     def __init__(self) -> None:
         #: The list that loops append records to. Its length is the number of collected records.
         self.records: list[Any] = []
+        #: The event time of each record; None until the first record with an event time.
+        self.timestamps: list[int] | None = None
+
+    def start_timestamps(self) -> None:
+        """Collect event times from now on; the records that are here already have none."""
+        if self.timestamps is None:
+            self.timestamps = [NO_TIMESTAMP] * len(self.records)
+
+    def extend_timed(self, records: Sequence[Any], timestamps: Sequence[int]) -> None:
+        """Append records with their event times, after `start_timestamps` was called."""
+        assert self.timestamps is not None
+        self.records.extend(records)
+        self.timestamps.extend(timestamps)
+
+    def append_timed(self, record: Any, timestamp: int) -> None:
+        """Append a record with its event time, after `start_timestamps` was called."""
+        assert self.timestamps is not None
+        self.records.append(record)
+        self.timestamps.append(timestamp)
 
     def copy(self, begin: int, end: int) -> RecordBatch:
         """Return a batch of the records from index `begin` up to, not including, `end`."""
-        return RecordBatch(self.records[begin:end])
+        return RecordBatch(self.records[begin:end], None, self._copy_timestamps(begin, end))
 
     def drop(self, count: int) -> None:
         """Remove the first `count` records."""
         del self.records[:count]
+        if self.timestamps is not None:
+            del self.timestamps[:count]
 
     def take(self) -> RecordBatch:
         """Remove all records, and return them as a batch, without a copy."""
         records, self.records = self.records, []
-        return RecordBatch(records)
+        timestamps = self.timestamps
+        if timestamps is not None:
+            self.timestamps = []
+        return RecordBatch(records, None, timestamps)
+
+    def _copy_timestamps(self, begin: int, end: int) -> list[int] | None:
+        return None if self.timestamps is None else self.timestamps[begin:end]
 
 
 class ColumnBuffer(RecordBuffer):
@@ -121,23 +191,28 @@ class ColumnBuffer(RecordBuffer):
     def _varying(self) -> list[list[Any]]:
         return [getattr(self, name) for name in self._names]
 
-    def _batch(self, varying: list[list[Any]]) -> RecordBatch:
+    def _batch(self, varying: list[list[Any]], timestamps: list[int] | None) -> RecordBatch:
         """Return a batch of the given varying columns and of columns of the constants."""
         count, left = len(varying[0]), iter(varying)
         columns = [next(left) if item is None else [*item] * count for item in self._layout]
-        return RecordBatch.of_columns(columns)
+        return RecordBatch.of_columns(columns, timestamps)
 
     def copy(self, begin: int, end: int) -> RecordBatch:
         """Return a batch of the tuples from index `begin` up to, not including, `end`."""
-        return self._batch([column[begin:end] for column in self._varying()])
+        varying = [column[begin:end] for column in self._varying()]
+        return self._batch(varying, self._copy_timestamps(begin, end))
 
     def drop(self, count: int) -> None:
         """Remove the first `count` tuples."""
         for column in self._varying():
             del column[:count]
+        if self.timestamps is not None:
+            del self.timestamps[:count]
 
     def take(self) -> RecordBatch:
         """Remove all tuples, and return them as a batch."""
-        batch = self._batch(self._varying())
+        batch = self._batch(self._varying(), self.timestamps)
         self._clear()
+        if self.timestamps is not None:
+            self.timestamps = []
         return batch

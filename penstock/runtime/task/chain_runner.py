@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from penstock.dataflow.errors import StoreError
+from penstock.dataflow.time.watermark import Watermark
+from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
@@ -56,8 +58,8 @@ class ChainRunner:
         """Process a batch of `count` records with the whole chain."""
         self.process(self.root, batch, count)
 
-    def emit_from(self, operator: RunningOperator, out: list[Any]) -> None:
-        """Pass the output of an operator's end-of-input hook to the operator's consumers."""
+    def emit_from(self, operator: RunningOperator, out: RecordBatch) -> None:
+        """Pass records that an operator has emitted, without any input, to its consumers."""
         node = self._nodes[operator]
         if operator.side_outputs:
             self._emit_side_outputs(node)
@@ -85,23 +87,22 @@ class ChainRunner:
             consumers = node.sides.get(tag)
             # Without consumers, no operator reads the side output, and its records are dropped.
             if consumers is not None:
-                self.emit(consumers, batch.rows())
+                self.emit(consumers, batch)
 
-    def emit(self, node: ChainNode, out: list[Any]) -> None:
+    def emit(self, node: ChainNode, out: RecordBatch) -> None:
         """Pass the output of an operator to its child operators and partitioners."""
         operator = node.operator
         count = len(out)
         operator.records_out += count
         # A consumer may change its records, and the other consumers must not see the change.
-        copies = node.consumers > 1 and not self._codec.is_immutable_batch(out)
+        copies = node.consumers > 1 and not self._codec.is_immutable_batch(out.rows())
         for child in node.children:
-            rows = self._codec.copy_mutable(out) if copies else out
-            self.process(child, RecordBatch(rows), count)
+            self.process(child, self._copy(out) if copies else out, count)
         if node.partitioners:
             # Key selectors and custom partition functions run in a partitioner.
             operator_at_work.set(operator.context)
         for partitioner in node.partitioners:
-            routed = self._codec.copy_mutable(out) if copies else out
+            routed = self._copy(out) if copies else out
             if self._end_of_input.running and partitioner in node.inner:
                 self._end_of_input.record_emission()
             try:
@@ -109,3 +110,57 @@ class ChainRunner:
             except BaseException as error:
                 operator.follow(partitioner.iterator)
                 raise to_job_error(error, operator, routed, partitioner.place) from error
+
+    # ---- event time
+
+    def advance(self, watermark: Watermark) -> Iterator[None]:
+        """Let the chain handle a new watermark, which then goes to all outputs.
+
+        The work that is due is done in pieces; this generator yields after each.
+        """
+        root = self.root
+        if root.operator.lets_pass(watermark):
+            yield from self._fire(root, watermark)
+            self._emit_time(root, watermark)
+
+    def set_status(self, status: WatermarkStatus) -> None:
+        """Let the chain handle whether it is idle, which then goes to all outputs."""
+        if self.root.operator.lets_pass(status):
+            self._emit_time(self.root, status)
+
+    def _emit_time(self, node: ChainNode, element: TimeElement) -> None:
+        """Pass an element of event time to the consumers of a node.
+
+        It comes behind all records that the node has emitted.
+        """
+        for consumers in (node, *node.sides.values()):
+            for child in consumers.children:
+                if child.operator.lets_pass(element):
+                    if isinstance(element, Watermark):
+                        for _ in self._fire(child, element):
+                            pass
+                    self._emit_time(child, element)
+            for output in consumers.outputs:
+                output.mark(element)
+
+    def _fire(self, node: ChainNode, watermark: Watermark) -> Iterator[None]:
+        """Do what is due at a node; yield after each piece of output."""
+        operator = node.operator
+        operator.context.set_watermark(watermark.timestamp)
+        operator_at_work.set(operator.context)
+        pieces = operator.advance_watermark(watermark.timestamp)
+        while True:
+            try:
+                piece = next(pieces, None)
+            except StoreError:
+                raise
+            except BaseException as error:
+                raise to_job_error(error, operator, []) from error
+            if piece is None:
+                return
+            self.emit_from(operator, piece)
+            yield
+            operator_at_work.set(operator.context)
+
+    def _copy(self, batch: RecordBatch) -> RecordBatch:
+        return batch.with_rows(self._codec.copy_mutable(batch.rows()))

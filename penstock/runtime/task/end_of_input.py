@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.dataflow.functions import has_end_input
 from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["EndOfInputTracker", "HookOutput"]
 
@@ -29,7 +29,7 @@ class HookOutput:
     """The records that an operator's end-of-input hook has emitted."""
 
     operator: RunningOperator
-    records: list[Any]
+    records: RecordBatch
 
 
 class EndOfInputTracker:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from penstock.dataflow.errors import StoreError
+from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.network.partitioners import StreamPartitioner
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.user_code.current_operator import operator_at_work
@@ -39,6 +40,12 @@ class ChainNode:
         for consumers in (self, *self.sides.values()):
             for child in consumers.children:
                 yield from child.walk()
+
+    @property
+    def outputs(self) -> list[OutputChannel]:
+        """Return the output channels of the operator outside of the task's loop."""
+        routed = [p.outputs for p in self.partitioners if p not in self.inner]
+        return [channel for outputs in (*routed, self.operator.outputs) for channel in outputs]
 
     @property
     def consumers(self) -> int:

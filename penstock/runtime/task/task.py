@@ -17,7 +17,14 @@ from typing import Any, Protocol
 
 from penstock.dataflow.errors import ProtocolError
 from penstock.dataflow.source import Split
-from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, EndOfInput
+from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
+from penstock.runtime.network.elements import (
+    Barrier,
+    Element,
+    EncodedBatch,
+    EndOfInput,
+    WatermarkStatus,
+)
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
@@ -44,6 +51,7 @@ from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.snapshot_driver import SnapshotDriver
 from penstock.runtime.task.snapshots.state_capture import StateCapture
 from penstock.runtime.task.task_outputs import TaskOutputs
+from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.base import SnapshotProtocol
@@ -157,6 +165,8 @@ class Task:
         )
         #: Whether barriers overtake records, and therefore are sent even if there is no credit.
         self._barriers_overtake = in_flight is not None
+        #: The tasks of a loop have no event time yet.
+        self.event_time = WatermarkTracker(chain, () if end_of_input.in_loop else gate.channels)
         self.ended = False
         #: Whether the task is waiting because it has nothing to do.
         self.waiting = False
@@ -270,6 +280,11 @@ class Task:
         if self.end_of_input.running:
             self._run_hooks()
             return True
+        if self.event_time.running:
+            if self.event_time.step():
+                self._run_end_of_input()
+            self._send_due()
+            return True
         if self._mailbox and self._take_mail():
             return True
         replaying = self.gate.replaying
@@ -314,8 +329,12 @@ class Task:
             raise ProtocolError(f"{element} was replayed")
         elif isinstance(element, Barrier):
             self.snapshots.barrier_arrived(channel.id, element)
-        elif self.end_of_input.channel_ended(channel.id):
-            self._input_over()
+        elif isinstance(element, Watermark | WatermarkStatus):
+            self.event_time.receive(channel.id, element)
+        else:
+            self.event_time.end_channel(channel.id)
+            if self.end_of_input.channel_ended(channel.id):
+                self._input_over()
 
     def _read(self, source_input: SourceInput) -> bool:
         """Read the source and process the records. Return False if it has none now."""
@@ -377,7 +396,14 @@ class Task:
         """Handle the end of all awaited channels, or the end of the source."""
         if self.end_of_input.in_loop:
             self._listener.outside_ended(self)
-        elif not self.end_of_input.begin(1):
+            return
+        if self.source_input is not None:
+            self.event_time.add(Watermark(MAX_WATERMARK))
+        self.event_time.add(EndOfInput())  # timers may still fire before the hooks run
+
+    def _run_end_of_input(self) -> None:
+        """Run the end-of-input hooks, after the last watermark; end the task if it has none."""
+        if not self.end_of_input.begin(1):
             self._end()
 
     def _run_hooks(self) -> None:
@@ -394,6 +420,8 @@ class Task:
 
     def _end(self) -> None:
         self.ended = True
+        if not self.event_time.at_end:
+            self.outputs.broadcast(Watermark(MAX_WATERMARK))
         self.outputs.broadcast(EndOfInput())
         self._listener.input_ended(self)
 
@@ -441,6 +469,7 @@ class Task:
             or self.slices.batch is not None
             or self.outputs.blocked
             or self.end_of_input.running
+            or self.event_time.running
         )
         if not held and self.source_input is not None and self.source_input.wake_at is not None:
             times.append(self.source_input.wake_at)
@@ -456,6 +485,7 @@ class Task:
             self.slices.batch is not None
             or self.gate.ready
             or self.end_of_input.running
+            or self.event_time.running
             or (self._mailbox and self._may_handle_mail())
             or (self.snapshots.events and not self.snapshots.busy)
         )

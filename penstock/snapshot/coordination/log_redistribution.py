@@ -6,7 +6,7 @@ This module only selects records. `storage/in_flight_log.py` reads logs, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.dataflow.errors import JobError, ProtocolError
@@ -25,7 +25,7 @@ def redistribute_log(
     max_parallelism: int,
     selector: Callable[[Any], Any] | None = None,
     partition: Callable[[Any, int], int] | None = None,
-) -> Callable[[list[Any]], list[Any]]:
+) -> Callable[[list[Any]], Sequence[int]]:
     """Return a function that selects the records of a log that one subtask processes.
 
     Exactly one subtask gets each record: the subtask to which the edge sends the record in the new
@@ -40,8 +40,9 @@ def redistribute_log(
         partition: the function that returns a subtask for a key and a parallelism; for CUSTOM.
 
     Returns:
-        A function that takes a batch of records, and returns the records of this subtask. It counts
-        records, so each log needs its own function, which is called with all batches in order.
+        A function that takes a list of records, and returns the indices of the records of this
+        subtask. It counts records, so each log needs its own function, which is called with all
+        batches in order.
 
     Raises:
         ProtocolError: if the edge is a broadcast edge, where each subtask has its own copy of a
@@ -52,14 +53,14 @@ def redistribute_log(
     if partitioning is Partitioning.BROADCAST:
         raise ProtocolError("the log of a broadcast edge cannot be redistributed")
     if partitioning is Partitioning.GLOBAL:
-        return lambda records: records if subtask == 0 else []
+        return lambda records: range(len(records) if subtask == 0 else 0)
     if partitioning is Partitioning.HASH and selector is not None:
 
         def owner(record: Any) -> int:
             group = key_group(canonical(selector(record)), max_parallelism)
             return subtask_of_key_group(group, max_parallelism, parallelism)
 
-        return lambda records: [record for record in records if owner(record) == subtask]
+        return lambda records: [i for i, record in enumerate(records) if owner(record) == subtask]
     if partitioning is Partitioning.CUSTOM and selector is not None and partition is not None:
 
         def chosen(record: Any) -> int:
@@ -73,7 +74,7 @@ def redistribute_log(
                 )
             return index
 
-        return lambda records: [record for record in records if chosen(record) == subtask]
+        return lambda records: [i for i, record in enumerate(records) if chosen(record) == subtask]
     if partitioning in (Partitioning.HASH, Partitioning.CUSTOM):
         raise ProtocolError(f"a {partitioning.value} edge without its functions")
     return _Turns(subtask, parallelism)
@@ -89,7 +90,7 @@ class _Turns:
         self._subtask, self._parallelism = subtask, parallelism
         self._seen = 0
 
-    def __call__(self, records: list[Any]) -> list[Any]:
+    def __call__(self, records: list[Any]) -> Sequence[int]:
         first = (self._subtask - self._seen) % self._parallelism
         self._seen += len(records)
-        return records[first :: self._parallelism]
+        return range(first, len(records), self._parallelism)

@@ -8,7 +8,7 @@ the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,11 @@ class LogReplayer:
             elif restored.rescaled:
                 take = self._round_robin_share(chain)
             for payload in read_log(restored.log, restored.folder):
-                records = self._codec.decode_batch(payload)
+                batch = self._codec.decode_record_batch(payload)
                 if take is not None:
-                    records = take(records)
-                if records:
-                    yield channel, RecordBatch(records)
+                    batch = batch.select(take(batch.rows()))
+                if batch:
+                    yield channel, batch
 
     def _link(self, chain: int, log: LogHandle) -> Link | None:
         links = [self._plan.links[number] for number in self._plan.chains[chain].inputs]
@@ -92,7 +92,7 @@ class LogReplayer:
         alike = [link for link in same if link.partitioning.value == log.partitioning]
         return next(iter(alike or same), None)
 
-    def _round_robin_share(self, chain: int) -> Callable[[list[Any]], list[Any]]:
+    def _round_robin_share(self, chain: int) -> Callable[[list[Any]], Sequence[int]]:
         plan = self._plan
         return redistribute_log(
             Partitioning.REBALANCE,
@@ -101,7 +101,7 @@ class LogReplayer:
             max_parallelism=plan.max_parallelism,
         )
 
-    def _share(self, link: Link) -> Callable[[list[Any]], list[Any]]:
+    def _share(self, link: Link) -> Callable[[list[Any]], Sequence[int]]:
         """Return the function that selects this subtask's records of a log."""
         edge = self._code.graph.edges[link.edge]
         return redistribute_log(

@@ -1,0 +1,72 @@
+"""Track the watermark of a task, and let its operators do what is due at a new one.
+
+A new watermark *fires* at the first operator of the chain: timers and windows emit records. This
+may take long, so it runs in pieces, between which the task handles barriers. The task processes
+nothing else meanwhile. Then the watermark goes on to the other operators and to all outputs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
+
+from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
+from penstock.runtime.network.elements import EndOfInput, TimeElement, WatermarkStatus
+from penstock.runtime.task.chain_runner import ChainRunner
+from penstock.runtime.task.watermark_valve import WatermarkValve
+
+__all__ = ["WatermarkTracker"]
+
+
+class WatermarkTracker:
+    """Tracks the watermark of a task, and runs what is due at a new one.
+
+    Arguments:
+        chain: the operators of the task.
+        channels: the ids of the input channels that have watermarks.
+    """
+
+    def __init__(self, chain: ChainRunner, channels: Iterable[Hashable]) -> None:
+        self._chain = chain
+        self.valve = WatermarkValve(channels)
+        #: The elements that the operators have not handled yet, in order.
+        self._queue: deque[TimeElement | EndOfInput] = deque()
+        self._firing: Iterator[None] | None = None
+        #: Whether the last watermark has gone to all outputs.
+        self.at_end = False
+
+    @property
+    def running(self) -> bool:
+        """Return whether elements of event time are being handled."""
+        return self._firing is not None or bool(self._queue)
+
+    def receive(self, channel: Hashable, element: TimeElement) -> None:
+        """Handle an element of an input channel."""
+        self._queue += self.valve.handle(channel, element)
+
+    def end_channel(self, channel: Hashable) -> None:
+        """Handle that a channel has ended: it holds no watermark back any more."""
+        self.receive(channel, Watermark(MAX_WATERMARK))
+
+    def add(self, element: TimeElement | EndOfInput) -> None:
+        """Handle an element for the operators, after those that are being handled."""
+        self._queue.append(element)
+
+    def step(self) -> bool:
+        """Run the next piece of work.
+
+        Returns:
+            Whether all elements up to an `EndOfInput` are handled now.
+        """
+        if self._firing is None:
+            element = self._queue.popleft()
+            if isinstance(element, EndOfInput):
+                return True
+            if isinstance(element, WatermarkStatus):
+                self._chain.set_status(element)
+                return False
+            self.at_end = element.timestamp == MAX_WATERMARK
+            self._firing = self._chain.advance(element)
+        if next(self._firing, self) is self:
+            self._firing = None
+        return False
