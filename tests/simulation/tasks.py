@@ -434,7 +434,7 @@ class Cluster:
         task = self.tasks[id]
         waits = buffered = False
         for output in task.outputs.channels:
-            if output._sealed:
+            if output.sealed:
                 if output.has_credit():
                     return True
                 waits = True
@@ -601,7 +601,7 @@ class Cluster:
                 for node in _walk(task.root)
                 for partitioner in node.inner
                 for output in partitioner.outputs
-                for record in (*output.buffer, *filter(_is_batch, output._sealed))
+                for record in (*output.buffer, *filter(_is_batch, output.sealed))
             ]
             if (
                 held

@@ -54,7 +54,8 @@ class OutputChannel(ABC):
         #: The time of the first check that found records in the buffer, in seconds. It is None
         #: if no check has found records since the buffer was sealed.
         self._since: float | None = None
-        self._sealed: deque[Element] = deque()
+        #: The sealed elements that wait for a credit.
+        self.sealed: deque[Element] = deque()
         #: The highest number of a barrier that was sent; -1 before the first barrier.
         self._last_barrier = -1
 
@@ -69,11 +70,6 @@ class OutputChannel(ABC):
         If the buffer holds columns, return its first column that is not constant.
         """
         return self.pending.records
-
-    @property
-    def waiting(self) -> int:
-        """Return the number of sealed elements that wait for a credit."""
-        return len(self._sealed)
 
     def buffer_columns(self, layout: Sequence[tuple[Any] | None]) -> RecordBuffer:
         """Replace the empty buffer by one that holds columns, and return the new buffer.
@@ -122,21 +118,21 @@ class OutputChannel(ABC):
         count, most = len(pending.records), limit + limit // 2
         start = 0
         while count - start > most:
-            self._sealed.append(pending.copy(start, start + limit))
+            self.sealed.append(pending.copy(start, start + limit))
             start += limit
         if start:
             pending.drop(start)
 
     def _seal_buffer(self) -> None:
         """Make one batch of the whole buffer, without copying the records."""
-        self._sealed.append(self.pending.take())
+        self.sealed.append(self.pending.take())
 
     # ---- methods that send elements
 
     def mark(self, element: Element) -> None:
         """Append a marker behind all records that were emitted before."""
         self.seal()
-        sealed = self._sealed
+        sealed = self.sealed
         if sealed and isinstance(element, Watermark) and isinstance(sealed[-1], Watermark):
             sealed.pop()  # no record is between the two watermarks, so the older has no meaning
         sealed.append(element)
@@ -154,9 +150,9 @@ class OutputChannel(ABC):
             return []
         self.seal()
         overtaken: list[RecordBatch] = []
-        for element in self._sealed:
+        for element in self.sealed:
             if isinstance(element, Barrier) and element.number == barrier.number:
-                self._sealed.remove(element)
+                self.sealed.remove(element)
                 break
             if isinstance(element, RecordBatch):
                 overtaken.append(element)
@@ -169,15 +165,15 @@ class OutputChannel(ABC):
         Returns:
             Whether all sealed elements were sent.
         """
-        while self._sealed:
-            element = self._sealed[0]
+        while self.sealed:
+            element = self.sealed[0]
             if isinstance(element, RecordBatch):
                 if not self.has_credit():
                     return False
                 self.send(element)
             else:
                 self._push_marker(element)
-            self._sealed.popleft()
+            self.sealed.popleft()
         return True
 
     def _push_marker(self, element: Element) -> None:
@@ -304,8 +300,8 @@ class RemoteOutputChannel(OutputChannel):
         """
         half = len(batch) // 2
         first, second = batch.slice(0, half), batch.slice(half)
-        self._sealed.popleft()
-        self._sealed.extendleft([second, first, batch])
+        self.sealed.popleft()
+        self.sealed.extendleft([second, first, batch])
         self._fit = half
         self._adjust_limit()
 
@@ -327,11 +323,12 @@ def seal_due(outputs: Iterable[OutputChannel], clock: Callable[[], float], timeo
     """
     now = -1.0
     for output in outputs:
-        if not output.buffer:
+        records = output.pending.records
+        if not records:
             continue
-        if len(output.buffer) >= output.limit:
+        if len(records) >= output.limit:
             output.seal_full()
-            if not output.buffer:
+            if not output.pending.records:
                 continue
         if now < 0:
             now = clock()

@@ -55,20 +55,20 @@ class StreamPartitioner(ABC):
         """Set the name of the partitioner's user code that errors show."""
         self.place = place
 
+    @abstractmethod
     def route(self, batch: RecordBatch) -> None:
-        """Append each record to the buffers of the output channels that it belongs to."""
-        if batch.timestamps is None and not self._timed:
-            self._append(batch.rows())
-            return
+        """Append each record to the buffers of the output channels that it belongs to.
+
+        A batch with event times, and each batch behind it, must be passed to `_route_timed`.
+        """
+
+    def _route_timed(self, batch: RecordBatch) -> None:
+        """Append each record with its event time to the buffers that it belongs to."""
         if not self._timed:
             self._timed = True
             for output in self.outputs:
                 output.pending.start_timestamps()
         self._append_timed(batch.rows(), batch.times())
-
-    @abstractmethod
-    def _append(self, records: list[Any]) -> None:
-        """Append each record to the lists `records` of the buffers that it belongs to."""
 
     @abstractmethod
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
@@ -78,7 +78,12 @@ class StreamPartitioner(ABC):
 class ForwardPartitioner(StreamPartitioner):
     """Sends all records to the only output channel."""
 
-    def _append(self, records: list[Any]) -> None:
+    def route(self, batch: RecordBatch) -> None:
+        """Append all records to the buffer of the only output channel."""
+        if self._timed or batch.timestamps is not None:
+            self._route_timed(batch)
+            return
+        records = batch.rows()
         self.outputs[0].buffer.extend(records)
 
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
@@ -88,7 +93,12 @@ class ForwardPartitioner(StreamPartitioner):
 class GlobalPartitioner(StreamPartitioner):
     """Sends all records to the first subtask."""
 
-    def _append(self, records: list[Any]) -> None:
+    def route(self, batch: RecordBatch) -> None:
+        """Append all records to the buffer of the first output channel."""
+        if self._timed or batch.timestamps is not None:
+            self._route_timed(batch)
+            return
+        records = batch.rows()
         self.outputs[0].buffer.extend(records)
 
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
@@ -108,7 +118,12 @@ class BroadcastPartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._copy = copy
 
-    def _append(self, records: list[Any]) -> None:
+    def route(self, batch: RecordBatch) -> None:
+        """Append all records to the buffer of each output channel."""
+        if self._timed or batch.timestamps is not None:
+            self._route_timed(batch)
+            return
+        records = batch.rows()
         for output in self.outputs:
             output.buffer.extend(self._for_output(output, records))
 
@@ -134,7 +149,12 @@ class RebalancePartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._next = start % len(outputs)
 
-    def _append(self, records: list[Any]) -> None:
+    def route(self, batch: RecordBatch) -> None:
+        """Append the records to the output channels in turns, one record each."""
+        if self._timed or batch.timestamps is not None:
+            self._route_timed(batch)
+            return
+        records = batch.rows()
         count = len(self.outputs)
         for offset in range(min(count, len(records))):
             self.outputs[(self._next + offset) % count].buffer.extend(records[offset::count])
@@ -155,7 +175,12 @@ class ShufflePartitioner(StreamPartitioner):
         super().__init__(outputs)
         self._rng = rng
 
-    def _append(self, records: list[Any]) -> None:
+    def route(self, batch: RecordBatch) -> None:
+        """Append each record to an output channel that is chosen at random."""
+        if self._timed or batch.timestamps is not None:
+            self._route_timed(batch)
+            return
+        records = batch.rows()
         appends = [output.buffer.append for output in self.outputs]
         for append, record in zip(self._rng.choices(appends, k=len(records)), records, strict=True):
             append(record)
@@ -241,26 +266,37 @@ class HashPartitioner(StreamPartitioner):
         self._loop = codegen.specialize(route_records, functions) or route_records
         self._timed_loop: Callable[..., None] | None = None
 
-    def _append(self, records: list[Any]) -> None:
-        self._run(self._loop, records)
+    def route(self, batch: RecordBatch) -> None:
+        """Append each record to the output channel of its key."""
+        if self._timed or batch.timestamps is not None:
+            self._route_timed(batch)
+            return
+        records = batch.rows()
+        self.iterator = iterator = iter(records)
+        try:
+            self._loop(self.selector, iterator, self._buffer_of_key)
+        except BaseException as error:
+            self._check_current(error, records)
+            raise
+        self.iterator = None
 
     def _append_timed(self, records: list[Any], timestamps: list[int]) -> None:
         loop = self._timed_loop
         if loop is None:
             specialised = codegen.specialize(route_timed_records, {"key_of": self.selector})
             loop = self._timed_loop = specialised or route_timed_records
-        self._run(loop, records, timestamps)
-
-    def _run(self, loop: Callable[..., None], records: list[Any], *timestamps: list[int]) -> None:
-        """Run one of the two loops over a batch."""
         self.iterator = iterator = iter(records)
         try:
-            loop(self.selector, iterator, self._buffer_of_key, *timestamps)
+            loop(self.selector, iterator, self._buffer_of_key, timestamps)
         except BaseException as error:
-            if isinstance(error, TypeError) or codegen.raised_by_generated_code(error):
-                self._checked_key(records[len(records) - length_hint(iterator) - 1])
+            self._check_current(error, records)
             raise
         self.iterator = None
+
+    def _check_current(self, error: BaseException, records: list[Any]) -> None:
+        """Raise the error that explains why the key of the current record is refused."""
+        if isinstance(error, TypeError) or codegen.raised_by_generated_code(error):
+            self._checked_key(records[len(records) - length_hint(self.iterator) - 1])
 
     def by_column(self, layout: Sequence[tuple[Any] | None]) -> Mapping[Any, Any]:
         """Replace the buffers of all output channels by buffers that hold columns.
@@ -319,7 +355,16 @@ class CustomPartitioner(StreamPartitioner):
         self._selector = selector
         self._partition = partition
 
-    def _append(self, records: list[Any]) -> None:
+    def route(self, batch: RecordBatch) -> None:
+        """Append each record to the output channel of its subtask.
+
+        Raises:
+            JobError: if the partition function returned an index that no subtask has.
+        """
+        if self._timed or batch.timestamps is not None:
+            self._route_timed(batch)
+            return
+        records = batch.rows()
         for pending, record in self._chosen(records):
             pending.records.append(record)
 

@@ -177,9 +177,11 @@ class RecordLoopOperator(RunningOperator):
     """
 
     _loop: UserLoop
-    #: The loop for batches with event times. It has two more parameters: the event times of the
-    #: records, and a list to which it appends the event times of the emitted records. None if the
-    #: loop emits one record for each record.
+    #: The loop for batches with event times, as it is written. It has two more parameters: the
+    #: event times of the records, and a list to which it appends the event times of the emitted
+    #: records. None if the loop emits one record for each record.
+    _timed_plain: Callable[..., list[Any]] | None
+    #: The loop for batches with event times, from the first such batch on.
     _timed_loop: UserLoop | None
 
     def _set_loop(
@@ -196,7 +198,7 @@ class RecordLoopOperator(RunningOperator):
             functions: the user's functions, which are the first parameters of the loops.
         """
         self._loop = UserLoop(plain, functions)
-        self._timed_loop = None if timed is None else UserLoop(timed, functions)
+        self._timed_plain, self._timed_loop = timed, None
 
     def call_functions(self, record: Any, *arguments: Any) -> list[Any]:
         """Process one record with the plain loop, and return the records that it emits."""
@@ -206,36 +208,44 @@ class RecordLoopOperator(RunningOperator):
     def _process_with_loop(self, batch: RecordBatch, *arguments: Any) -> RecordBatch:
         """Run the loop over a batch; return the emitted records, with their event times."""
         timestamps = batch.timestamps
-        if timestamps is None or self._timed_loop is None:
+        if timestamps is None or self._timed_plain is None:
             return RecordBatch(self._run_loop(batch, *arguments), None, timestamps)
+        loop = self._timed_loop
+        if loop is None:
+            loop = self._timed_loop = UserLoop(self._timed_plain, self._loop.functions)
         times: list[int] = []
-        loop, more = self._timed_loop, (timestamps, times)
-        return RecordBatch(self._run(loop, batch, arguments, more), None, times)
+        out = self._run_loop(batch, *arguments, loop=loop, times=(timestamps, times))
+        return RecordBatch(out, None, times)
 
-    def _run_loop(self, batch: RecordBatch, *arguments: Any) -> list[Any]:
-        """Run the loop without event times over a batch, and return the emitted records."""
-        return self._run(self._loop, batch, arguments)
-
-    def _run(
+    def _run_loop(
         self,
-        user_loop: UserLoop,
         batch: RecordBatch,
-        arguments: tuple[Any, ...],
-        more: tuple[Any, ...] = (),
+        *arguments: Any,
+        loop: UserLoop | None = None,
+        times: tuple[Any, ...] = (),
     ) -> list[Any]:
-        """Run a loop over the records of a batch, and return the records that it emits."""
+        """Run a loop over the records of a batch, and return the records that it emits.
+
+        Arguments:
+            batch: the records.
+            arguments: the arguments of the loop behind the iterator.
+            loop: the loop; None for the loop without event times.
+            times: the further arguments of a loop with event times.
+        """
+        if loop is None:
+            loop = self._loop
         columns = batch.columns()
         rows: Iterator[Any]
-        if columns is not None and (found := user_loop.over_columns(len(columns))) is not None:
-            loop = found
+        if columns is not None and (found := loop.over_columns(len(columns))) is not None:
+            run = found
             first, *others = columns
             self.iterator = iter(first)
             rows = zip(self.iterator, *others, strict=False)
         else:
-            loop = user_loop.over_rows()
+            run = loop.over_rows
             rows = self.iterator = iter(batch.rows())
         try:
-            return loop(rows, *arguments, *more)
+            return run(rows, *arguments, *times)
         except BaseException as error:
             if codegen.raised_by_generated_code(error):
                 self._raise_from_function(batch, arguments)

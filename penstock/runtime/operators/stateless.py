@@ -96,6 +96,8 @@ class FilterOperator(RecordLoopOperator):
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Return the records for which the user's function returns a true value."""
+        if batch.timestamps is None:
+            return RecordBatch(self._run_loop(batch))
         return self._process_with_loop(batch)
 
 

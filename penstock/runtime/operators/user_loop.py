@@ -15,8 +15,8 @@ __all__ = ["UserLoop"]
 class UserLoop:
     """One of the loops of `record_loops`, with the functions of the user that it calls.
 
-    The loop is specialised when it is first needed: the user's expressions are inlined. If they
-    cannot be inlined, the loop is used as it is written.
+    The loop is specialised: the user's expressions are inlined. If they cannot be inlined, the loop
+    is used as it is written.
 
     Arguments:
         plain: the loop as it is written.
@@ -25,18 +25,13 @@ class UserLoop:
 
     def __init__(self, plain: Callable[..., list[Any]], functions: dict[str, Any]) -> None:
         self.plain, self.functions = plain, functions
-        self._by_row: Callable[..., list[Any]] | None = None
+        #: The loop over records. Its first parameter is the iterator.
+        self.over_rows: Callable[..., list[Any]] = partial(
+            codegen.specialize(plain, functions) or plain, *functions.values()
+        )
         #: The specialised loops over columns, keyed by the number of columns. The value is None if
         #: such a loop would hardly be faster than the loop over rows.
         self._by_column: dict[int, Callable[..., list[Any]] | None] = {}
-
-    def over_rows(self) -> Callable[..., list[Any]]:
-        """Return the loop over records. Its first parameter is the iterator."""
-        loop = self._by_row
-        if loop is None:
-            specialised = codegen.specialize(self.plain, self.functions) or self.plain
-            loop = self._by_row = partial(specialised, *self.functions.values())
-        return loop
 
     def over_columns(self, width: int) -> Callable[..., list[Any]] | None:
         """Return the loop over tuples that are held by column; None if it would not be faster."""

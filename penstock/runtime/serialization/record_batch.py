@@ -39,7 +39,7 @@ class RecordBatch:
             changed, because several batches may share it.
     """
 
-    __slots__ = ("_columns", "_rows", "timestamps")
+    __slots__ = ("_columns", "_rows", "count", "timestamps")
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class RecordBatch:
         timestamps: list[int] | None = None,
     ) -> None:
         self._rows, self._columns, self.timestamps = rows, columns, timestamps
+        #: The number of records.
+        self.count = len(rows if columns is None else columns[0])
 
     @classmethod
     def of_columns(
@@ -94,7 +96,7 @@ class RecordBatch:
         return [NO_TIMESTAMP] * len(self) if timestamps is None else timestamps
 
     def __len__(self) -> int:
-        return len(self._rows if self._columns is None else self._columns[0])
+        return self.count
 
     def __getitem__(self, index: int) -> Any:
         if self._columns is None:

@@ -63,7 +63,7 @@ class ChainRunner:
         node = self._nodes[operator]
         if operator.side_outputs:
             self._emit_side_outputs(node)
-        if out:
+        if out.count:
             self.emit(node, out)
 
     def process(self, node: ChainNode, batch: RecordBatch, count: int) -> None:
@@ -79,7 +79,7 @@ class ChainRunner:
             raise to_job_error(error, operator, batch) from error
         if operator.side_outputs:
             self._emit_side_outputs(node)
-        if out:
+        if out.count:
             self.emit(node, out)
 
     def _emit_side_outputs(self, node: ChainNode) -> None:
@@ -91,8 +91,7 @@ class ChainRunner:
 
     def emit(self, node: ChainNode, out: RecordBatch) -> None:
         """Pass the output of an operator to its child operators and partitioners."""
-        operator = node.operator
-        count = len(out)
+        operator, count = node.operator, out.count
         operator.records_out += count
         # A consumer may change its records, and the other consumers must not see the change.
         copies = node.consumers > 1 and not self._codec.is_immutable_batch(out.rows())

@@ -53,7 +53,7 @@ class TaskOutputs:
         """Send sealed elements while there are credits. Return False if some must wait."""
         clear = True
         for channel in self.channels:
-            if channel.waiting and not channel.push():
+            if channel.sealed and not channel.push():
                 clear = False
         if clear:
             if self._blocked_since is not None:
@@ -71,7 +71,7 @@ class TaskOutputs:
     def seal(self) -> None:
         """Make batches of all records in the output buffers."""
         for channel in self.channels:
-            if channel.buffer:
+            if channel.pending.records:
                 channel.seal()
 
     def broadcast(self, element: Element, on_sent: Callable[[], None] | None = None) -> None:

@@ -32,17 +32,15 @@ class WatermarkTracker:
         #: The elements that the operators have not handled yet, in order.
         self._queue: deque[TimeElement | EndOfInput] = deque()
         self._firing: Iterator[None] | None = None
+        #: Whether elements of event time are being handled. The task checks it in each step.
+        self.running = False
         #: Whether the last watermark has gone to all outputs.
         self.at_end = False
 
-    @property
-    def running(self) -> bool:
-        """Return whether elements of event time are being handled."""
-        return self._firing is not None or bool(self._queue)
-
     def receive(self, channel: Hashable, element: TimeElement) -> None:
         """Handle an element of an input channel."""
-        self._queue += self.valve.handle(channel, element)
+        for combined in self.valve.handle(channel, element):
+            self.add(combined)
 
     def end_channel(self, channel: Hashable) -> None:
         """Handle that a channel has ended: it holds no watermark back any more."""
@@ -51,6 +49,7 @@ class WatermarkTracker:
     def add(self, element: TimeElement | EndOfInput) -> None:
         """Handle an element for the operators, after those that are being handled."""
         self._queue.append(element)
+        self.running = True
 
     def step(self) -> bool:
         """Run the next piece of work.
@@ -58,15 +57,16 @@ class WatermarkTracker:
         Returns:
             Whether all elements up to an `EndOfInput` are handled now.
         """
-        if self._firing is None:
-            element = self._queue.popleft()
-            if isinstance(element, EndOfInput):
-                return True
-            if isinstance(element, WatermarkStatus):
-                self._chain.set_status(element)
-                return False
+        over = False
+        if self._firing is not None:
+            if next(self._firing, self) is self:
+                self._firing = None
+        elif isinstance(element := self._queue.popleft(), Watermark):
             self.at_end = element.timestamp == MAX_WATERMARK
             self._firing = self._chain.advance(element)
-        if next(self._firing, self) is self:
-            self._firing = None
-        return False
+        elif isinstance(element, WatermarkStatus):
+            self._chain.set_status(element)
+        else:
+            over = True
+        self.running = self._firing is not None or bool(self._queue)
+        return over

@@ -225,7 +225,7 @@ class ChannelFactory:
         output = LocalOutputChannel(channel, self._config.batch_records)
 
         def wake_sender() -> None:
-            if output.waiting:
+            if output.sealed:
                 wake.set()
 
         # A sender into a back-edge never waits for credits, so it need not be woken.

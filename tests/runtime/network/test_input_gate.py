@@ -64,7 +64,7 @@ def test_a_blocked_channel_pushes_back() -> None:
     output.buffer.extend([1, 2, 3])
     output.seal()
     assert not output.push()
-    assert (len(channel), output.waiting, channel.room) == (2, 1, 0)
+    assert (len(channel), len(output.sealed), channel.room) == (2, 1, 0)
     channel.unblock()
     assert gated.gate.take() is not None
     assert output.push()
@@ -150,7 +150,7 @@ def test_random_traffic_is_neither_lost_nor_reordered() -> None:
             channel: InputChannel = gated.channels[index]
             match rng.randrange(6):
                 case 0 | 1:
-                    if not own[index].waiting:
+                    if not own[index].sealed:
                         own[index].buffer.append(counter)
                         sent[index].append(counter)
                         counter += 1
@@ -168,7 +168,7 @@ def test_random_traffic_is_neither_lost_nor_reordered() -> None:
         for index, output in enumerate(own):
             gated.channels[index].unblock()
             output.seal()
-        while any(output.waiting for output in own) or gated.gate.ready:
+        while any(len(output.sealed) for output in own) or gated.gate.ready:
             for output in own:
                 output.push()
             for source, records in gated.drain():

@@ -16,9 +16,9 @@ def test_sealing_makes_batches_of_at_most_the_limit() -> None:
     output = LocalOutputChannel(gated.channels[0], 3)
     output.buffer.extend(range(8))
     output.seal_full()
-    assert (output.waiting, output.buffer) == (2, [6, 7])
+    assert (len(output.sealed), output.buffer) == (2, [6, 7])
     output.seal()
-    assert (output.waiting, output.buffer) == (3, [])
+    assert (len(output.sealed), output.buffer) == (3, [])
     output.push()
     assert [what for _, what in gated.drain()] == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
@@ -28,13 +28,13 @@ def test_a_batch_may_be_half_as_large_again_and_is_then_not_copied() -> None:
     output = LocalOutputChannel(gated.channels[0], 10)
     output.buffer.extend(range(9))
     output.seal_full()
-    assert output.waiting == 0
+    assert len(output.sealed) == 0
     output.buffer.extend(range(9, 15))
     whole = output.buffer
     output.seal_full()
     output.buffer.extend(range(26))
     output.seal_full()
-    assert (output.waiting, len(output.buffer)) == (3, 6)
+    assert (len(output.sealed), len(output.buffer)) == (3, 6)
     output.push()
     taken = gated.gate.take()
     assert taken is not None

@@ -25,6 +25,7 @@ from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator
 from penstock.runtime.operators.columnar_fusion import FusedOperator, fused
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.serialization.record_batch import (
+    EMPTY,
     WIDEST,
     RecordBatch,
     RecordBuffer,
@@ -384,7 +385,7 @@ def test_a_task_passes_columns_on(encoded: bool) -> None:
     rows = [("a", 1), ("b", 2)]
     running = operator(OperatorKind.FILTER, lambda row: row[1])
     seen: list[RecordBatch] = []
-    running.process = lambda batch: seen.append(batch) or []  # type: ignore
+    running.process = lambda batch: seen.append(batch) or EMPTY  # type: ignore
     task, channel = task_of(ChainNode(running, [], []), [])
     whole = CODEC.encode_batch(rows)
     channel.put(EncodedBatch(whole, 2) if encoded else by_column(rows))

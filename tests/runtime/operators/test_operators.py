@@ -553,10 +553,10 @@ def test_a_task_whose_output_waits_takes_no_more_input() -> None:
         channel.put(RecordBatch([number]))
     while task.step():
         pass
-    assert (len(target), output.waiting, len(channel)) == (1, 1, 2)
+    assert (len(target), len(output.sealed), len(channel)) == (1, 1, 2)
     gate.take()
     assert task.step()
-    assert (len(target), output.waiting, len(channel)) == (1, 1, 1)
+    assert (len(target), len(output.sealed), len(channel)) == (1, 1, 1)
 
 
 def test_all_functions_are_closed_even_if_one_raises() -> None:

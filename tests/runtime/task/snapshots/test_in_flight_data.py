@@ -317,7 +317,7 @@ def test_a_barrier_that_waits_in_an_output_overtakes_only_records_before_it(
     out.mark(Barrier(1))
     out.buffer.append(2)
     assert overtaken(out, 1) == [[1]]
-    assert [shown(element) for element in out._sealed] == [[1], [2]]
+    assert [shown(element) for element in out.sealed] == [[1], [2]]
 
 
 def test_a_barrier_that_has_been_sent_overtakes_nothing(stage: Stage) -> None:
