@@ -66,9 +66,6 @@ if TYPE_CHECKING:
     from penstock.dataflow.graph.keys import (
         KeyRefusedError,
     )
-    from penstock.dataflow.graph.type_info import (
-        Types,
-    )
     from penstock.dataflow.operator_state import (
         BroadcastState,
         CheckpointedFunction,
@@ -129,6 +126,12 @@ if TYPE_CHECKING:
         WatermarkGenerator,
         WatermarkOutput,
         WatermarkStrategy,
+    )
+    from penstock.dataflow.types import (
+        Row,
+        RowKind,
+        TypeInformation,
+        Types,
     )
     from penstock.dataflow.windows import (
         AggregateFunction,
@@ -192,7 +195,6 @@ _WHERE = {
         "ReduceFunction SinkFunction"
     ),
     "penstock.dataflow.graph.keys": "KeyRefusedError",
-    "penstock.dataflow.graph.type_info": "Types",
     "penstock.dataflow.operator_state": (
         "BroadcastState CheckpointedFunction FunctionInitializationContext "
         "FunctionSnapshotContext OperatorStateStore ReadOnlyBroadcastState"
@@ -215,6 +217,7 @@ _WHERE = {
         "TimeDomain TimestampAssigner Watermark WatermarkGenerator WatermarkOutput "
         "WatermarkStrategy"
     ),
+    "penstock.dataflow.types": "Row RowKind TypeInformation Types",
     "penstock.dataflow.windows": (
         "AggregateFunction AllWindowFunction ContinuousEventTimeTrigger "
         "ContinuousProcessingTimeTrigger CountEvictor CountSlidingWindowAssigner CountTrigger "
@@ -318,6 +321,8 @@ __all__ = [
     "Recoverability",
     "ReduceFunction",
     "RestartStrategies",
+    "Row",
+    "RowKind",
     "RuntimeContext",
     "SequenceSource",
     "SessionWindowTimeGapExtractor",
@@ -339,6 +344,7 @@ __all__ = [
     "TriggerResult",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
+    "TypeInformation",
     "Types",
     "UnsupportedTypeError",
     "ValueState",

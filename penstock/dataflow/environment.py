@@ -17,6 +17,7 @@ from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.source import Source
 from penstock.dataflow.streams import DataStream, FeedbackStream
 from penstock.dataflow.time.watermark_strategy import WatermarkStrategy, check_watermark_strategy
+from penstock.dataflow.types import TypeInformation, check_type_info
 
 __all__ = ["StreamExecutionEnvironment"]
 
@@ -81,12 +82,16 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
         Arguments:
             collection: the elements. The collection is read once, during this call.
-            type_info: an argument of PyFlink, which Penstock ignores.
+            type_info: the type of the elements, such as `Types.ROW([Types.STRING()])`; None if any
+                type is allowed. With the type of a row, tuples and lists become `Row`s.
+
+        Raises:
+            GraphError: if an element is not of this type.
         """
-        del type_info
         from penstock.connectors import CollectionSource
 
-        return self.from_source(CollectionSource(list(collection)), None, "Source: Collection")
+        elements = _elements(collection, type_info)
+        return self.from_source(CollectionSource(elements), None, "Source: Collection")
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """Return a stream with the whole numbers from `start` to `end`, both included."""
@@ -178,3 +183,16 @@ class StreamExecutionEnvironment(BaseEnvironment):
             GraphError: if `name` is not a string, is empty, or belongs to another feedback.
         """
         return FeedbackStream(self, [self._add_feedback(name)])
+
+
+def _elements(collection: Iterable[Any], type_info: Any) -> list[Any]:
+    """Return the elements of a collection as values of a type; see `from_collection`."""
+    elements = list(collection)
+    check_type_info("from_collection", type_info)
+    if isinstance(type_info, TypeInformation):
+        for index, element in enumerate(elements):
+            try:
+                elements[index] = type_info.converted(element)
+            except ValueError as error:
+                raise GraphError(f"element {index} of the collection: {error}") from None
+    return elements

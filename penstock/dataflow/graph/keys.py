@@ -39,6 +39,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from penstock.dataflow.errors import JobError
+from penstock.dataflow.types.row import Row
 
 __all__ = [
     "MAX_DECIMAL_EXPONENT",
@@ -315,6 +316,8 @@ def _why_not(key: Any) -> str:
     kind = type(key)
     if isinstance(key, (list, bytearray, memoryview)):
         advice = "it can change; use a tuple or bytes"
+    elif isinstance(key, Row):
+        advice = "it can change; use one of its fields, or tuple(row)"
     elif isinstance(key, (set, frozenset, dict)):
         advice = "its items have no order; use a tuple of them, sorted"
     elif kind.__module__.partition(".")[0] == "numpy":

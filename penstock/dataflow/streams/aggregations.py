@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import ReduceFunction
+from penstock.dataflow.types import Row
 
 __all__ = ["FieldAggregation", "FieldChoice"]
 
@@ -40,6 +41,8 @@ def _replaced(record: Any, field: Field, value: Any) -> Any:
         return value
     if isinstance(record, dict):
         return {**record, field: value}
+    if isinstance(record, Row):
+        return record.replaced(field, value)
     if isinstance(record, tuple):
         if isinstance(field, str):
             return record._replace(**{field: value})  # type: ignore[attr-defined]
@@ -53,7 +56,7 @@ def _replaced(record: Any, field: Field, value: Any) -> Any:
         return dataclasses.replace(record, **{str(field): value})
     raise TypeError(
         f"cannot set field {field!r} of a {type(record).__name__}: records to aggregate by field "
-        f"are tuples, named tuples, lists, dicts or dataclasses"
+        f"are tuples, named tuples, lists, dicts, Rows or dataclasses"
     )
 
 

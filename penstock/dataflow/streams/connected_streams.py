@@ -21,6 +21,7 @@ from penstock.dataflow.functions import (
 )
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput, Partitioning
 from penstock.dataflow.streams.key_selectors import check_key_selector
+from penstock.dataflow.types import check_type_info
 
 __all__ = ["BroadcastConnectedStream", "BroadcastStream", "ConnectedInput", "ConnectedStreams"]
 
@@ -96,7 +97,7 @@ class ConnectedStreams(Generic[Stream]):
         Raises:
             GraphError: if one of the two arguments is not a function.
         """
-        del key_type
+        check_type_info("key_type", key_type)
         if key_selector2 is None:
             raise GraphError(
                 "key_by on connected streams takes two functions: the first returns the key of a "
@@ -112,7 +113,7 @@ class ConnectedStreams(Generic[Stream]):
         Raises:
             GraphError: if `func` is not a `CoMapFunction`.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         _check(func, (CoMapFunction,), "map on connected streams")
         kind = OperatorKind.KEYED_CO_MAP if self._keyed else OperatorKind.CO_MAP
         return self._transform(kind, "Co-Map", func)
@@ -123,7 +124,7 @@ class ConnectedStreams(Generic[Stream]):
         Raises:
             GraphError: if `func` is not a `CoFlatMapFunction`.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         _check(func, (CoFlatMapFunction,), "flat_map on connected streams")
         kind = OperatorKind.KEYED_CO_FLAT_MAP if self._keyed else OperatorKind.CO_FLAT_MAP
         return self._transform(kind, "Co-Flat Map", func)
@@ -137,7 +138,7 @@ class ConnectedStreams(Generic[Stream]):
             GraphError: if `func` is no such function, or if it is a `KeyedCoProcessFunction` and
                 one of the streams is not keyed.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         _check(func, (CoProcessFunction, KeyedCoProcessFunction), "process on connected streams")
         if self._keyed:
             return self._transform(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", func)
@@ -235,7 +236,7 @@ class BroadcastConnectedStream(Generic[Stream]):
         Raises:
             GraphError: if `func` is not such a function.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         keyed = self._first.key_selector is not None
         wanted: type[Function] = BroadcastProcessFunction
         where = "process on a stream without keys that is connected with a broadcast stream"

@@ -45,6 +45,7 @@ from penstock.dataflow.streams.stream_windows import (
     name_of_window,
     no_key,
 )
+from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import WindowOperation
 
 __all__ = ["DataStream", "FeedbackStream", "IterativeStream", "KeyedStream"]
@@ -83,7 +84,7 @@ class DataStream(
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
         """Add an operator that emits the result of `func` for each record."""
-        del output_type
+        check_type_info("output_type", output_type)
         return self._transform(OperatorKind.MAP, "Map", check_function(func, MapFunction, "map"))
 
     def flat_map(
@@ -93,7 +94,7 @@ class DataStream(
 
         The operator emits the items of the iterable.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         function = check_function(func, FlatMapFunction, "flat_map")
         return self._transform(OperatorKind.FLAT_MAP, "Flat Map", function)
 
@@ -110,7 +111,7 @@ class DataStream(
         Raises:
             GraphError: if `func` is not a `ProcessFunction`.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         if not isinstance(func, ProcessFunction):
             raise GraphError(
                 f"process on a stream without keys takes a ProcessFunction, not {func!r}"
@@ -137,7 +138,7 @@ class DataStream(
             GraphError: if `key_selector` is not a function. The position or name of a field is not
                 accepted.
         """
-        del key_type
+        check_type_info("key_type", key_type)
         selector = check_key_selector(key_selector)
         outputs = self._partitioned(Partitioning.HASH, selector)
         return KeyedStream(self._environment, outputs, selector)
@@ -233,7 +234,7 @@ class KeyedStream(DataStream, RollingAggregations["DataStream"], KeyedStreamWind
         Raises:
             GraphError: if `func` is not a `KeyedProcessFunction`.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         if not isinstance(func, KeyedProcessFunction):
             raise GraphError(
                 f"process on a keyed stream takes a KeyedProcessFunction, not {func!r}"

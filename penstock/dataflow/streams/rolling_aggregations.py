@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from penstock.dataflow.functions import ReduceFunction, check_function
 from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.types import check_type_info
 
 __all__ = ["RollingAggregations"]
 
@@ -26,7 +27,7 @@ class RollingAggregations(Generic[Stream]):
 
         stream.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
         """
-        del output_type
+        check_type_info("output_type", output_type)
         return self._reduce("Reduce", check_function(func, ReduceFunction, "reduce"))
 
     def sum(self, position_to_sum: int | str | None = 0) -> Stream:

@@ -13,6 +13,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import Function, ReduceFunction, check_function
 from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.streams.aggregations import FieldAggregation, FieldChoice
+from penstock.dataflow.types import check_type_info
 from penstock.dataflow.windows import (
     AggregateFunction,
     AllWindowFunction,
@@ -167,7 +168,7 @@ class BaseWindowedStream(Generic[Stream]):
             GraphError: if an argument is not a function of this kind, or if `inverse` is given for
                 windows that do not slide, or with a trigger or an evictor.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         combine = check_function(reduce_function, ReduceFunction, "reduce")
         if inverse is not None:
             self._check_inverse(inverse)
@@ -193,7 +194,8 @@ class BaseWindowedStream(Generic[Stream]):
             GraphError: if an argument is not a function of this kind, or if windows can merge and
                 the aggregate function has no method `merge`.
         """
-        del accumulator_type, output_type
+        check_type_info("accumulator_type", accumulator_type)
+        check_type_info("output_type", output_type)
         if not isinstance(aggregate_function, AggregateFunction):
             raise GraphError(
                 f"aggregate takes an object of class AggregateFunction, not {aggregate_function!r}"
@@ -219,7 +221,7 @@ class BaseWindowedStream(Generic[Stream]):
         Raises:
             GraphError: if the function is of another class.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         if not isinstance(process_window_function, self._process_class):
             raise GraphError(
                 f"process on {_a(type(self).__name__)} takes an object of class "
@@ -239,7 +241,7 @@ class BaseWindowedStream(Generic[Stream]):
         Raises:
             GraphError: if the function is of another class, or takes other arguments.
         """
-        del output_type
+        check_type_info("output_type", output_type)
         if isinstance(window_function, self._process_class):
             raise GraphError(
                 f"apply takes {_a(self._window_class.__name__)}; give "

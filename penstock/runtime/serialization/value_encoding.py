@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.dataflow.object_reuse import IMMUTABLE
+from penstock.dataflow.types.row import Row, RowKind
 from penstock.runtime.serialization.class_serializers import why_unsupported
 from penstock.runtime.serialization.leaf_encoding import (
     ATOMS,
@@ -33,6 +34,7 @@ from penstock.runtime.serialization.leaf_encoding import (
     LIST,
     OBJECT,
     ORDERED_DICT,
+    ROW,
     SET,
     TUPLE,
     is_numpy_scalar,
@@ -72,6 +74,7 @@ class ValueEncoding:
             Counter: lambda value, depth: [COUNTER, *self._pairs(value, depth)],
             defaultdict: self._lower_default_dict,
             deque: lambda value, depth: [DEQUE, value.maxlen, *self._all(value, depth)],
+            Row: self._lower_row,
         }
         self._restorers: dict[int, Callable[[list[Any]], Any]] = {
             **_RESTORERS,
@@ -142,6 +145,11 @@ class ValueEncoding:
             )
         return self._all((item for pair in value.items() for item in pair), depth)
 
+    def _lower_row(self, value: Row, depth: int) -> list[Any]:
+        kind, names, values = value.parts
+        names = names or ()
+        return [ROW, kind.value, len(names), *names, *self._all(values, depth)]
+
     def _lower_default_dict(self, value: defaultdict[Any, Any], depth: int) -> list[Any]:
         factory: Any = value.default_factory
         name = getattr(factory, "__name__", None)
@@ -152,6 +160,11 @@ class ValueEncoding:
                 f"{', '.join(name for name in _FACTORIES if name)}"
             )
         return [DEFAULT_DICT, name, *self._pairs(value, depth)]
+
+
+def _restore_row(items: list[Any]) -> Row:
+    _, kind, count, *parts = items
+    return Row.of_parts(RowKind(kind), parts[:count] or None, parts[count:])
 
 
 def _is_native(atom: Any) -> bool:
@@ -177,6 +190,7 @@ _RESTORERS: dict[int, Callable[[list[Any]], Any]] = {
     COUNTER: lambda items: Counter(_dict(items)),
     DEFAULT_DICT: lambda items: defaultdict(_FACTORIES[items[1]], _dict(items, 2)),
     DEQUE: lambda items: deque(items[2:], items[1]),
+    ROW: _restore_row,
 }
 
 

@@ -1,0 +1,8 @@
+"""Define the types that PyFlink programs use: rows and type information."""
+
+from __future__ import annotations
+
+from penstock.dataflow.types.row import Row, RowKind
+from penstock.dataflow.types.type_information import TypeInformation, Types, check_type_info
+
+__all__ = ["Row", "RowKind", "TypeInformation", "Types", "check_type_info"]
