@@ -107,6 +107,7 @@ class KeyedProcessOperator(KeyedOperator):
         shown, context = self._Context(self.context), self.context
         if batch.timestamps is None:
             context.timestamp = NO_TIMESTAMP
+        context.states.clean_up()
         return self._process_with_loop(batch, context, shown, self._probe, copy_local_if_shared)
 
     def _end_input(self) -> Iterator[list[Any]]:

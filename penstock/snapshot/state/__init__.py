@@ -45,7 +45,7 @@ from __future__ import annotations
 
 from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.backend import KeyedBackend
-from penstock.snapshot.state.entries import MISSING, TOMBSTONE, StateCodec
+from penstock.snapshot.state.entries import MARKS, MISSING, TOMBSTONE, StateCodec
 from penstock.snapshot.state.rocksdb.options import SharedMemory
 from penstock.snapshot.state.slices import Work
 from penstock.snapshot.state.state_snapshot import StateSnapshot
@@ -53,6 +53,7 @@ from penstock.snapshot.state.table.composite_table import CompositeTable
 from penstock.snapshot.state.table.keyed_table import KeyedTable
 
 __all__ = [
+    "MARKS",
     "MISSING",
     "TOMBSTONE",
     "CompositeTable",

@@ -264,6 +264,21 @@ class KeyedBackend:
         cold = self.storage.cold.cold_entries(table.table_id, self.groups, hot)
         return _chain(hot, cold)
 
+    def cold_page(
+        self, table: KeyedTable, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[Any, Any]], bytes | None]:
+        """Return some entries of a table that are rows in RocksDB, even if they have changed.
+
+        Arguments:
+            table: the table.
+            cursor: the cursor that the call before returned; empty for the first page.
+            limit: the largest number of entries.
+
+        Returns:
+            The entries as keys and values; and the cursor, or None behind the last page.
+        """
+        return self.storage.cold.page(table, self.groups, cursor, limit)
+
     def keys(self) -> Iterator[Any]:
         """Yield each key that has an entry in any state, once and in no particular order.
 

@@ -81,6 +81,23 @@ class ColdStore(ABC):
         del table_id, groups, hot
         return iter(())
 
+    def page(
+        self, table: KeyedTable, groups: range, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[Any, Any]], bytes | None]:
+        """Return some stored entries of a table, and the cursor of the next page.
+
+        Arguments:
+            table: the table.
+            groups: the key groups of the entries.
+            cursor: the cursor that the call before returned; empty for the first page.
+            limit: the largest number of entries.
+
+        Returns:
+            The entries as keys and values; and the cursor, or None behind the last page.
+        """
+        del table, groups, cursor, limit
+        return [], None
+
     def memory_bytes(self) -> int:
         """Return an estimate of the memory that this store takes, in bytes."""
         return 0

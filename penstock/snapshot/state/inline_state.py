@@ -57,6 +57,8 @@ def pack_inline(
         pairs: list[tuple[bytes, bytes]] = []
         packed_states.append(pairs)
         entries = maps.get(table_id, {})
+        if (has_expired := tables[table_id].has_expired) is not None:
+            entries = {key: v for key, v in entries.items() if not has_expired(key, v)}
         keys, values = iter(entries), iter(entries.values())
         chunk = tables[table_id].size.chunk_entries()
         while some := list(islice(keys, chunk)):

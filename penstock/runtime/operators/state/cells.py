@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.dataflow.state import StateTtlConfig
+from penstock.runtime.operators.state.expiry_cleanup import ACCESSES_PER_STEP, ExpiryCleanup
 from penstock.snapshot.state import MISSING, TOMBSTONE, KeyedTable
 
 __all__ = ["Cells", "ExpiringCells", "PlainCells"]
@@ -66,12 +67,20 @@ class ExpiringCells:
         table: the table.
         config: when values expire, and what an access then returns.
         now_ms: returns the time of the clock, in milliseconds since the epoch.
+        cleanup: removes expired values that are not accessed any more.
     """
 
     def __init__(
-        self, table: KeyedTable, config: StateTtlConfig, now_ms: Callable[[], int]
+        self,
+        table: KeyedTable,
+        config: StateTtlConfig,
+        now_ms: Callable[[], int],
+        cleanup: ExpiryCleanup,
     ) -> None:
         self._table = table
+        self._cleanup = cleanup
+        # The number of accesses until the next step of the cleanup; below 0 if there is none.
+        self._until_step = ACCESSES_PER_STEP if cleanup.is_enabled else -1
         self._ttl = config.ttl_ms
         self._now = now_ms
         self._reading_is_use = config.update_type is StateTtlConfig.UpdateType.OnReadAndWrite
@@ -86,6 +95,7 @@ class ExpiringCells:
 
     def visible(self, key: Any, stored: Any) -> Any:
         """Return the value of a stored pair, or `MISSING`. If it has expired, remove it."""
+        self._count_access()
         value, used = stored
         now = self._now()
         if used + self._ttl <= now:
@@ -108,6 +118,13 @@ class ExpiringCells:
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key, which is used now."""
         self._table.dirty[key] = (value, self._now())
+        self._count_access()
+
+    def _count_access(self) -> None:
+        self._until_step -= 1
+        if not self._until_step:
+            self._until_step = ACCESSES_PER_STEP
+            self._cleanup.step()
 
     def delete(self, key: Any) -> None:
         """Delete the value of a key."""

@@ -23,6 +23,7 @@ from penstock.dataflow.state import (
     ValueStateDescriptor,
 )
 from penstock.runtime.operators.state.cells import Cells, ExpiringCells, PlainCells
+from penstock.runtime.operators.state.expiry_cleanup import ExpiryCleanup
 from penstock.runtime.operators.state.list_state import CellListState
 from penstock.runtime.operators.state.map_state import CellMapState, TableMapState
 from penstock.runtime.operators.state.scope import KeyScope, NamespaceScope
@@ -65,6 +66,7 @@ class StateStore(KeyedStateStore):
         self._now_ms = now_ms
         self._prefix = prefix
         self._states: dict[str, tuple[str, State]] = {}
+        self._cleanups: list[ExpiryCleanup] = []
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
         """Return the value state with the descriptor's name."""
@@ -109,6 +111,14 @@ class StateStore(KeyedStateStore):
             if isinstance(state_descriptor, kind):
                 return get(state_descriptor)
         raise GraphError(f"{state_descriptor!r} is no descriptor of a keyed state")
+
+    def clean_up(self) -> None:
+        """Remove some expired values of the states that are cleaned up with every record.
+
+        Called for each batch of records.
+        """
+        for cleanup in self._cleanups:
+            cleanup.step()
 
     # --- methods that make states ---
 
@@ -179,7 +189,12 @@ class StateStore(KeyedStateStore):
         self._convert(table, expires=config is not None)
         if config is None:
             return table, PlainCells(table)
-        return table, ExpiringCells(table, config, self._now_ms)
+        cleanup = ExpiryCleanup(self._backend, table, config, self._now_ms)
+        if cleanup.every_record:
+            self._cleanups.append(cleanup)
+        if config.cleanup.in_full_snapshot():
+            table.leave_out_expired(cleanup.has_expired)
+        return table, ExpiringCells(table, config, self._now_ms, cleanup)
 
     def _convert(self, table: KeyedTable, *, expires: bool) -> None:
         """Change the values of a restored table, if they did not expire before but do now.

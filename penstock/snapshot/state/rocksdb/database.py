@@ -136,12 +136,16 @@ class RocksDatabase:
         items = self._items(_GROUP.pack(first_group))
         return takewhile(lambda row: row[0] < end, items)
 
-    def rows_of(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def rows_of(self, prefix: bytes, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Return an iterator over all rows whose key begins with `prefix`.
 
         Writes after this call do not change the result.
+
+        Arguments:
+            prefix: the prefix of the keys.
+            begin: the key at which to begin; by default the first one with the prefix.
         """
-        return takewhile(lambda row: row[0].startswith(prefix), self._items(prefix))
+        return takewhile(lambda row: row[0].startswith(prefix), self._items(begin or prefix))
 
     def _items(self, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
         items = self._database.items(from_key=begin)

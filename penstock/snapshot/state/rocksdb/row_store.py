@@ -103,6 +103,23 @@ class RowStore(ColdStore):
                 if key not in hot:
                     yield key, decode(data[value_offset(data) :])
 
+    def page(
+        self, table: KeyedTable, groups: range, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[Any, Any]], bytes | None]:
+        """Return some stored entries of a table, and the cursor of the next page."""
+        decode = self._codec.decode_value
+        entries: list[tuple[Any, Any]] = []
+        group = ROW_PREFIX.unpack_from(cursor)[0] if cursor else groups.start
+        for current in range(group, groups.stop):
+            prefix = ROW_PREFIX.pack(current, table.table_id)
+            begin = cursor if current == group and cursor else prefix
+            for row_key, data in self._database.rows_of(prefix, begin):
+                if len(entries) == limit:
+                    return entries, row_key
+                key = decode(original_key(row_key, data))
+                entries.append((key, decode(data[value_offset(data) :])))
+        return entries, None
+
     def memory_bytes(self) -> int:
         """Return an estimate of the memory that remembered keys take, in bytes."""
         return self._row_keys.memory_bytes()

@@ -24,7 +24,7 @@ snapshots, eager flushes and evictions do that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -95,6 +95,7 @@ class KeyedTable:
         "dirty",
         "expires",
         "has_cold",
+        "has_expired",
         "kind",
         "name",
         "only_immutable",
@@ -118,6 +119,9 @@ class KeyedTable:
         self.kind = StateKind.VALUE
         #: Whether each value is a pair (value, time at which it expires).
         self.expires = False
+        #: Returns whether an entry, given as key and value, has expired. A snapshot that contains
+        #: the whole table leaves out these entries. None keeps all entries.
+        self.has_expired: Callable[[Any, Any], bool] | None = None
         self.dirty: dict[Any, Any] = {}
         self.captured: list[dict[Any, Any]] = []
         self.clean: dict[Any, Any] = {}
@@ -192,6 +196,25 @@ class KeyedTable:
     def delete(self, key: Any) -> None:
         """Delete the entry of `key`, if there is one."""
         self.dirty[key] = TOMBSTONE
+
+    def hot_value(self, key: Any) -> Any:
+        """Return the newest value or mark of `key` in memory, or `MISSING`.
+
+        In contrast to `get`, this changes nothing. The caller must not change the value.
+        """
+        for entries in (self.dirty, *reversed(self.captured), self.clean):
+            value = entries.get(key, MISSING)
+            if value is not MISSING:
+                return value
+        return MISSING
+
+    def leave_out_expired(self, has_expired: Callable[[Any, Any], bool]) -> None:
+        """Leave out entries that have expired of snapshots that contain the whole table.
+
+        Arguments:
+            has_expired: returns whether an entry, given as key and value, has expired.
+        """
+        self.has_expired = has_expired
 
     def declare_immutable(self) -> None:
         """Declare that no entry will be deleted, and that no value will change in place.

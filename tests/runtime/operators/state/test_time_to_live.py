@@ -17,7 +17,7 @@ from penstock import (
 )
 from tests.runtime.operators.state.states import Clock, context_of, with_key
 from tests.runtime.operators.state.test_states import Mean
-from tests.snapshot.state.backends import contents
+from tests.snapshot.state.backends import as_rows, contents, drive
 
 Update, Visibility = StateTtlConfig.UpdateType, StateTtlConfig.StateVisibility
 HIDDEN, SHOWN = Visibility.NeverReturnExpired, Visibility.ReturnExpiredIfNotCleanedUp
@@ -225,6 +225,90 @@ def test_a_configuration_has_the_getters_of_pyflink():
     assert default.get_update_type() is Update.OnCreateAndWrite
     assert default.get_state_visibility() is HIDDEN
     assert default.get_cleanup_strategies().is_cleanup_in_background()
+
+
+def builder(ttl=1000):
+    return StateTtlConfig.new_builder(ttl)
+
+
+def cleaned(context, descriptor, made):
+    descriptor.enable_time_to_live(made.build())
+    return context.states.of_descriptor(descriptor)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("kind", [ValueStateDescriptor, ListStateDescriptor, MapStateDescriptor])
+def test_what_is_not_accessed_any_more_is_removed_in_the_background(make, clock, kind, rows):
+    backend = make(inline_threshold=0)
+    context = context_of(backend, clock)
+    state = cleaned(context, kind("s"), builder())
+    add = {
+        ValueStateDescriptor: lambda value: state.update(value),
+        ListStateDescriptor: lambda value: state.add_all([value, value]),
+        MapStateDescriptor: lambda value: state.put(value, value),
+    }[kind]
+    for key in range(2000):
+        context.key = key
+        add(key)
+        clock.now += 1 if key == 1000 else 0
+    if rows:
+        as_rows(backend)
+        drive(backend.capture(1).write(make.root / "1"))
+        backend.tables.named("s").evict(10**6)
+        assert backend.tables.named("s").entries_in_memory() == 0
+    clock.now += 999
+    context.key = "x"
+    for _ in range(6000):
+        add(0)
+    kept = {key if kind is ValueStateDescriptor else key[0] for key in contents(backend, "s")}
+    assert kept == {*range(1001, 2000), "x"}
+
+
+def test_a_state_is_cleaned_up_with_every_record_if_it_is_told_so(context, clock):
+    state = cleaned(context, ValueStateDescriptor("v"), builder().cleanup_incrementally(1, True))
+    idle = cleaned(context, ValueStateDescriptor("w"), builder().cleanup_incrementally(1, False))
+    for each in (state, idle):
+        each.update(1)
+    clock.now += 1000
+    for _ in range(5):
+        context.states.clean_up()
+    assert contents(context.backend, "v") == {}
+    assert len(contents(context.backend, "w")) == 1
+
+
+def test_nothing_is_removed_in_the_background_if_that_is_disabled(context, clock):
+    state = cleaned(context, ValueStateDescriptor("v"), builder().disable_cleanup_in_background())
+    state.update(1)
+    clock.now += 5000
+    context.key = "b"
+    for _ in range(1000):
+        state.update(1)
+    assert contents(context.backend, "v").keys() == {"a", "b"}
+
+
+def test_a_snapshot_of_the_whole_state_may_leave_out_expired_values(make, clock):
+    backend = make()
+    context = with_key(context_of(backend, clock), "a")
+    descriptors = [
+        (ValueStateDescriptor("kept"), builder()),
+        (ValueStateDescriptor("left"), builder().cleanup_full_snapshot()),
+        (ListStateDescriptor("list"), builder().cleanup_full_snapshot()),
+    ]
+    kept, left, elements = (cleaned(context, *each) for each in descriptors)
+    kept.update(1)
+    left.update(1)
+    elements.add_all([1, 2])
+    clock.now += 1000
+    elements.add(3)
+    handle = make.snapshot(backend, 1)
+    assert handle.inline is not None
+    restored = make.restored(handle)
+    assert len(contents(restored, "kept")) == 1
+    assert contents(restored, "left") == {}
+    assert len(contents(restored, "list")) == 2
+    again = with_key(context_of(restored, clock), "a")
+    assert cleaned(again, *descriptors[2]).get() == [3]
+    assert len(contents(backend, "left")) == 1
 
 
 def test_a_disabled_time_to_live_changes_nothing(context, clock):
