@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from penstock.dataflow.config import (
         CheckpointConfig,
         CheckpointingMode,
+        Configuration,
+        ExecutionConfig,
         JobConfig,
         RestartStrategies,
+        RuntimeExecutionMode,
     )
     from penstock.dataflow.environment import (
         StreamExecutionEnvironment,
@@ -183,7 +186,10 @@ _WHERE = {
         "CollectionSource CsvRows FileSink FileSource FunctionSink GeneratorSource "
         "IterableSource JsonLines PrintSink SequenceSource SocketSource TextLines"
     ),
-    "penstock.dataflow.config": "CheckpointConfig CheckpointingMode JobConfig RestartStrategies",
+    "penstock.dataflow.config": (
+        "CheckpointConfig CheckpointingMode Configuration ExecutionConfig JobConfig "
+        "RestartStrategies RuntimeExecutionMode"
+    ),
     "penstock.dataflow.environment": "StreamExecutionEnvironment",
     "penstock.dataflow.errors": (
         "GraphError JobError PenstockError ProtocolError Recoverability StoreError"
@@ -202,9 +208,10 @@ _WHERE = {
     "penstock.dataflow.output_tag": "OutputTag",
     "penstock.dataflow.program": "JobExecutionResult",
     "penstock.dataflow.state": (
-        "AggregatingState AggregatingStateDescriptor KeyedStateStore ListState ListStateDescriptor "
-        "MapState MapStateDescriptor ReducingState ReducingStateDescriptor RuntimeContext "
-        "StateTtlConfig ValueState ValueStateDescriptor"
+        "AggregatingState AggregatingStateDescriptor KeyedStateStore ListState "
+        "ListStateDescriptor MapState MapStateDescriptor ReducingState "
+        "ReducingStateDescriptor RuntimeContext StateTtlConfig ValueState "
+        "ValueStateDescriptor"
     ),
     "penstock.dataflow.streams": (
         "AllWindowedStream BroadcastConnectedStream BroadcastStream ConnectedStreams "
@@ -236,6 +243,8 @@ _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names
 
 __all__ = [
     "AggregateFunction",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
     "AllWindowFunction",
     "AllWindowedStream",
     "AscendingTimestampsWatermarks",
@@ -251,6 +260,7 @@ __all__ = [
     "CoMapFunction",
     "CoProcessFunction",
     "CollectionSource",
+    "Configuration",
     "ConnectedStreams",
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
@@ -269,6 +279,7 @@ __all__ = [
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "Evictor",
+    "ExecutionConfig",
     "FeedbackStream",
     "FileSink",
     "FileSource",
@@ -294,12 +305,14 @@ __all__ = [
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateStore",
     "KeyedStream",
     "ListState",
     "ListStateDescriptor",
     "MAX_WATERMARK",
     "MIN_WATERMARK",
     "MapFunction",
+    "MapState",
     "MapStateDescriptor",
     "MergingWindowAssigner",
     "NO_TIMESTAMP",
@@ -320,16 +333,20 @@ __all__ = [
     "ReadOnlyBroadcastState",
     "Recoverability",
     "ReduceFunction",
+    "ReducingState",
+    "ReducingStateDescriptor",
     "RestartStrategies",
     "Row",
     "RowKind",
     "RuntimeContext",
+    "RuntimeExecutionMode",
     "SequenceSource",
     "SessionWindowTimeGapExtractor",
     "SinkFunction",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SocketSource",
+    "StateTtlConfig",
     "StoreError",
     "StreamExecutionEnvironment",
     "TextLines",
@@ -358,13 +375,6 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
     "__version__",
-    "AggregatingState",
-    "AggregatingStateDescriptor",
-    "KeyedStateStore",
-    "MapState",
-    "ReducingState",
-    "ReducingStateDescriptor",
-    "StateTtlConfig",
 ]
 
 

@@ -21,6 +21,7 @@ from penstock.dataflow.config import (
     MAX_PARALLELISM,
     CheckpointConfig,
     CheckpointingMode,
+    ExecutionSettings,
     JobConfig,
     RestartStrategy,
     check_parallelism,
@@ -56,7 +57,7 @@ def local_executor(config: JobConfig) -> Executor:
     return LocalExecutor()
 
 
-class BaseEnvironment(PyFlinkNames):
+class BaseEnvironment(PyFlinkNames, ExecutionSettings):
     """The settings of a program, the operators added to it, and its execution.
 
     Arguments:

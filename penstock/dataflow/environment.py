@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.dataflow.base_environment import BaseEnvironment
-from penstock.dataflow.config import JobConfig
+from penstock.dataflow.config import Configuration, JobConfig
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.graph.job_graph import OperatorKind, OperatorOutput
 from penstock.dataflow.source import Source
@@ -39,13 +39,18 @@ class StreamExecutionEnvironment(BaseEnvironment):
 
     @staticmethod
     def get_execution_environment(
-        configuration: JobConfig | None = None,
+        configuration: JobConfig | Configuration | None = None,
     ) -> StreamExecutionEnvironment:
         """Return a new environment.
 
         Arguments:
             configuration: the initial settings. If it is None, all settings have their defaults.
+
+        Raises:
+            GraphError: if the value of a key of a `Configuration` is wrong.
         """
+        if isinstance(configuration, Configuration):
+            return StreamExecutionEnvironment().configure(configuration)
         return StreamExecutionEnvironment(configuration)
 
     # ---- methods that add sources

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from penstock.dataflow.errors import GraphError
 
-__all__ = ["DurationLike", "milliseconds_of", "seconds_of", "whole_number"]
+__all__ = ["DurationLike", "milliseconds_of", "milliseconds_of_text", "seconds_of", "whole_number"]
 
 
 @runtime_checkable
@@ -27,8 +27,8 @@ class InMilliseconds(Protocol):
 #: `Time`.
 DurationLike = float | timedelta | InMilliseconds
 
-_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000}
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)\s*")
+_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)?\s*")
 
 
 def seconds_of(name: str, value: DurationLike, least_ms: float = 0) -> float:
@@ -101,6 +101,18 @@ def whole_number(name: str, value: int, least: int = 0) -> int:
     return value
 
 
+def milliseconds_of_text(text: str) -> float:
+    """Return the milliseconds of a text such as `10 s` or `5 min`. A number is in milliseconds.
+
+    Raises:
+        ValueError: if the text is no length of time.
+    """
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError("it is a length of time such as 500 ms, 10 s, 5 min or 1 h")
+    return float(found[1]) * _UNITS[found[2] or "ms"]
+
+
 def _hint(value: object) -> str:
     found = _TEXT.fullmatch(value) if isinstance(value, str) else None
-    return f": write {float(found[1]) * _UNITS[found[2]]:.15g}" if found else ""
+    return f": write {float(found[1]) * _UNITS[found[2] or 'ms']:.15g}" if found else ""

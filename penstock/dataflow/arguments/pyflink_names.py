@@ -50,10 +50,6 @@ KEYED_STREAM: Mapping[str, str] = {
 }
 
 ENVIRONMENT: Mapping[str, str] = {
-    "set_runtime_mode": (
-        "Penstock has one mode, streaming; a job whose sources are bounded ends by itself, and "
-        "end_input of a process function emits final results"
-    ),
     "execute_async": "execute returns when the job has ended; penstock submit runs it elsewhere",
     "from_data": "use from_collection",
     "add_source": "use from_source",
@@ -61,11 +57,6 @@ ENVIRONMENT: Mapping[str, str] = {
     "generate_sequence": "use from_sequence",
     "create_input": "use from_source",
     "read_file": "use read_text_file, or from_source with a FileSource",
-    "get_config": "settings are attributes of config: env.config.memory_bytes",
-    "configure": "settings are attributes of config: env.config.memory_bytes",
-    "set_stream_time_characteristic": (
-        "the windows and timers of a program choose between event time and processing time"
-    ),
     "set_state_backend": (
         "Penstock chooses the state backend: memory while state is small, then RocksDB"
     ),

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from penstock.dataflow.config.checkpoint_config import CheckpointConfig
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism, log_level_number
+from penstock.dataflow.config.configuration import Configuration
+from penstock.dataflow.config.execution_config import (
+    ExecutionConfig,
+    ExecutionSettings,
+    RuntimeExecutionMode,
+)
+from penstock.dataflow.config.flink_keys import apply_configuration
 from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
 
@@ -14,9 +21,14 @@ __all__ = [
     "MAX_PARALLELISM",
     "CheckpointConfig",
     "CheckpointingMode",
+    "Configuration",
+    "ExecutionConfig",
+    "ExecutionSettings",
     "JobConfig",
     "RestartStrategies",
     "RestartStrategy",
+    "RuntimeExecutionMode",
+    "apply_configuration",
     "check_parallelism",
     "log_level_number",
 ]

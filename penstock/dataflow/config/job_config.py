@@ -67,6 +67,8 @@ class JobConfig:
             sent.
         buffer_timeout_seconds: the longest time for which a record waits in an output batch.
         channel_batches: the largest number of batches in flight on one channel.
+        auto_watermark_interval_seconds: the time between two periodic watermarks. With 0, there are
+            none.
         buffer_debloat_target_seconds: the target time in which a task processes all records in
             flight to it.
         memory_bytes: the memory for state and buffers of one worker, in bytes.
@@ -99,6 +101,7 @@ class JobConfig:
     batch_bytes: int = 64 * 1024
     buffer_timeout_seconds: float = 0.005
     channel_batches: int = 4
+    auto_watermark_interval_seconds: float = 0.2
     buffer_debloat_target_seconds: float = 0.1
     memory_bytes: int = 512 * 1024 * 1024
     heartbeat_seconds: float = 1.0

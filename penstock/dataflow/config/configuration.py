@@ -1,0 +1,110 @@
+"""Define `Configuration`: settings by the keys of Flink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Configuration"]
+
+
+class Configuration:
+    """Settings by the keys of Flink. (PyFlink: `Configuration`.)
+
+        config = Configuration().set_string("execution.checkpointing.interval", "10 s")
+        env = StreamExecutionEnvironment.get_execution_environment(config)
+
+    `docs/from-pyflink.md` lists the keys that have a meaning in Penstock. Other keys are noted in
+    the log when the configuration is applied.
+
+    Arguments:
+        settings: the first settings; none if None.
+    """
+
+    def __init__(self, settings: Configuration | Mapping[str, Any] | None = None) -> None:
+        self._settings: dict[str, Any] = {}
+        if isinstance(settings, Configuration):
+            self.add_all(settings)
+        elif settings is not None:
+            self._settings.update(settings)
+
+    def set(self, key: str, value: Any) -> Configuration:
+        """Set a key to a text, a number or a boolean."""
+        self._settings[key] = value
+        return self
+
+    def set_string(self, key: str, value: str) -> Configuration:
+        """Set a key to a text."""
+        return self.set(key, str(value))
+
+    def set_integer(self, key: str, value: int) -> Configuration:
+        """Set a key to a whole number."""
+        return self.set(key, int(value))
+
+    def set_float(self, key: str, value: float) -> Configuration:
+        """Set a key to a number."""
+        return self.set(key, float(value))
+
+    def set_boolean(self, key: str, value: bool) -> Configuration:
+        """Set a key to True or False."""
+        return self.set(key, bool(value))
+
+    def set_bytearray(self, key: str, value: bytearray) -> Configuration:
+        """Set a key to bytes."""
+        return self.set(key, bytearray(value))
+
+    def get(self, key: str, default_value: Any = None) -> Any:
+        """Return the value of a key, or a default if it is not set."""
+        return self._settings.get(key, default_value)
+
+    def get_string(self, key: str, default_value: str | None = None) -> str | None:
+        """Return the value of a key as a text."""
+        value = self._settings.get(key)
+        return default_value if value is None else str(value)
+
+    def get_integer(self, key: str, default_value: int = 0) -> int:
+        """Return the value of a key as a whole number."""
+        return int(self._settings.get(key, default_value))
+
+    def get_float(self, key: str, default_value: float = 0.0) -> float:
+        """Return the value of a key as a number."""
+        return float(self._settings.get(key, default_value))
+
+    def get_boolean(self, key: str, default_value: bool = False) -> bool:
+        """Return whether the value of a key is True, or the text `true`."""
+        return str(self._settings.get(key, default_value)).strip().lower() == "true"
+
+    def contains_key(self, key: str) -> bool:
+        """Return whether a key is set."""
+        return key in self._settings
+
+    def key_set(self) -> frozenset[str]:
+        """Return all keys that are set."""
+        return frozenset(self._settings)
+
+    def remove_config(self, key: str) -> bool:
+        """Remove a key. Return whether it was set."""
+        return self._settings.pop(key, None) is not None
+
+    def add_all(self, other: Configuration, prefix: str = "") -> Configuration:
+        """Set all keys of another configuration.
+
+        Arguments:
+            other: the other configuration.
+            prefix: a text that is put before each key.
+        """
+        self._settings.update({prefix + key: value for key, value in other._settings.items()})
+        return self
+
+    def to_dict(self) -> dict[str, str]:
+        """Return all keys and their values as texts."""
+        return {key: str(value) for key, value in self._settings.items()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configuration) and other._settings == self._settings
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.to_dict().items()))
+
+    def __repr__(self) -> str:
+        return f"Configuration({self._settings!r})"

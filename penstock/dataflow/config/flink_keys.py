@@ -1,0 +1,159 @@
+"""Apply the keys of a Flink configuration to the settings of a job."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from penstock.dataflow.arguments.durations import milliseconds_of_text
+from penstock.dataflow.arguments.paths import without_scheme
+from penstock.dataflow.config.configuration import Configuration
+from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
+from penstock.dataflow.config.restart_strategies import RestartStrategies, RestartStrategy
+from penstock.dataflow.errors import GraphError
+
+__all__ = ["KEYS", "apply_configuration"]
+
+_LOGGER = logging.getLogger("penstock")
+_SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
+
+
+def _seconds(text: str) -> float:
+    return milliseconds_of_text(text) / 1000
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it is true or false")
+    return text.lower() == "true"
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise ValueError(f"it is a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+) *([a-z]*)", text.lower())
+    if found is None or found[2] not in _SIZES:
+        raise ValueError("it is a size such as 512 mb")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def _mode(text: str) -> CheckpointingMode:
+    try:
+        return CheckpointingMode[text.upper()]
+    except KeyError:
+        raise ValueError("it is EXACTLY_ONCE or AT_LEAST_ONCE") from None
+
+
+#: The attribute of `JobConfig` that each key sets, and the function that reads its text.
+KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "parallelism.default": ("parallelism", _at_least(1)),
+    "pipeline.max-parallelism": ("max_parallelism", _at_least(1)),
+    "pipeline.name": ("name", str),
+    "pipeline.auto-watermark-interval": ("auto_watermark_interval_seconds", _seconds),
+    "execution.buffer-timeout": ("buffer_timeout_seconds", _seconds),
+    "execution.buffer-timeout.interval": ("buffer_timeout_seconds", _seconds),
+    "execution.checkpointing.interval": ("checkpoint_interval_seconds", _seconds),
+    "execution.checkpointing.mode": ("checkpointing_mode", _mode),
+    "execution.checkpointing.timeout": ("checkpoint_timeout_seconds", _seconds),
+    "execution.checkpointing.min-pause": ("min_pause_seconds", _seconds),
+    "execution.checkpointing.tolerable-failed-checkpoints": ("tolerable_failures", _at_least(0)),
+    "execution.checkpointing.aligned-checkpoint-timeout": (
+        "aligned_checkpoint_timeout_seconds",
+        _seconds,
+    ),
+    "execution.checkpointing.num-retained": ("retained", _at_least(1)),
+    "execution.checkpointing.dir": ("checkpoint_dir", without_scheme),
+    "state.checkpoints.num-retained": ("retained", _at_least(1)),
+    "state.checkpoints.dir": ("checkpoint_dir", without_scheme),
+    "state.storage.fs.memory-threshold": ("inline_threshold", _bytes),
+    "taskmanager.memory.managed.size": ("memory_bytes", _bytes),
+    "taskmanager.network.memory.buffer-debloat.target": (
+        "buffer_debloat_target_seconds",
+        _seconds,
+    ),
+    "heartbeat.interval": ("heartbeat_seconds", _seconds),
+    "heartbeat.timeout": ("heartbeat_timeout_seconds", _seconds),
+}
+_UNALIGNED = ("execution.checkpointing.unaligned", "execution.checkpointing.unaligned.enabled")
+_RESTARTS = ("restart-strategy", "restart-strategy.type")
+
+
+def apply_configuration(settings: Configuration, config: JobConfig) -> None:
+    """Change the settings of a job as a configuration says.
+
+    Keys without a meaning in Penstock are noted in the log.
+
+    Arguments:
+        settings: the configuration of the program.
+        config: the settings of the job.
+
+    Raises:
+        GraphError: if the value of a key cannot be read, or is out of range.
+    """
+    texts = {key: text.strip() for key, text in settings.to_dict().items()}
+    unknown = []
+    for key, text in texts.items():
+        if key in KEYS:
+            attribute, read = KEYS[key]
+            setattr(config, attribute, _value(key, text, read))
+        elif key in _UNALIGNED:
+            if _value(key, text, _boolean):
+                config.checkpointing_mode = CheckpointingMode.UNALIGNED
+        elif key in _RESTARTS:
+            config.restart = _restart_strategy(key, texts)
+        elif not key.startswith("restart-strategy."):
+            unknown.append(key)
+    if unknown:
+        _LOGGER.info("these keys of the configuration mean nothing here: %s", ", ".join(unknown))
+
+
+def _value(key: str, text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise GraphError(f"the configuration has {key}: {text}, which cannot be: {error}") from None
+
+
+def _restart_strategy(key: str, texts: dict[str, str]) -> RestartStrategy:
+    """Return the restart strategy that a configuration describes."""
+    kind = texts[key].lower().replace("-", "").replace("_", "")
+
+    def duration(name: str, default: float) -> float:
+        full = f"restart-strategy.{name}"
+        return float(_value(full, texts[full], milliseconds_of_text)) if full in texts else default
+
+    def number(name: str, default: float) -> float:
+        full = f"restart-strategy.{name}"
+        return float(_value(full, texts[full], float)) if full in texts else default
+
+    if kind in ("none", "off", "disable"):
+        return RestartStrategies.no_restart()
+    if kind == "fixeddelay":
+        attempts = int(number("fixed-delay.attempts", 1))
+        return RestartStrategies.fixed_delay_restart(attempts, duration("fixed-delay.delay", 1000))
+    if kind == "failurerate":
+        return RestartStrategies.failure_rate_restart(
+            int(number("failure-rate.max-failures-per-interval", 1)),
+            duration("failure-rate.failure-rate-interval", 60_000),
+            duration("failure-rate.delay", 1000),
+        )
+    if kind == "exponentialdelay":
+        return RestartStrategies.exponential_delay_restart(
+            duration("exponential-delay.initial-backoff", 1000),
+            duration("exponential-delay.max-backoff", 60_000),
+            number("exponential-delay.backoff-multiplier", 1.5),
+            duration("exponential-delay.reset-backoff-threshold", 3_600_000),
+        )
+    raise GraphError(
+        f"the configuration has {key}: {texts[key]}, which is no restart strategy: use none, "
+        f"fixed-delay, failure-rate or exponential-delay"
+    )
