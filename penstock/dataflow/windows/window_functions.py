@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.dataflow.functions import Function
+from penstock.dataflow.state import KeyedStateStore
 
 __all__ = [
     "AggregateFunction",
@@ -73,14 +74,14 @@ class WindowContext(ABC):
         """Return the current watermark; `MIN_WATERMARK` before the first one."""
 
     @abstractmethod
-    def window_state(self) -> Any:
+    def window_state(self) -> KeyedStateStore:
         """Return access to state that belongs to this key and window.
 
         The function removes it in `clear`.
         """
 
     @abstractmethod
-    def global_state(self) -> Any:
+    def global_state(self) -> KeyedStateStore:
         """Return access to state that belongs to this key and all its windows."""
 
 

@@ -9,6 +9,7 @@ from penstock.dataflow.functions import Function
 from penstock.dataflow.state import StateDescriptor
 from penstock.dataflow.windows.evictors import Evictor
 from penstock.dataflow.windows.trigger import Trigger
+from penstock.dataflow.windows.window import CountWindow, GlobalWindow, TimeWindow
 from penstock.dataflow.windows.window_assigner import WindowAssigner
 
 __all__ = ["WindowOperation"]
@@ -50,6 +51,11 @@ class WindowOperation:
         """The rich functions, which the operator opens and closes."""
         parts = (self.aggregator, self.inverse, self.window_function)
         return [part for part in parts if isinstance(part, Function)]
+
+    @property
+    def record_classes(self) -> tuple[type, ...]:
+        """The classes of windows, which a window function may emit or keep in its state."""
+        return (TimeWindow, CountWindow, GlobalWindow)
 
     @property
     def has_default_trigger(self) -> bool:

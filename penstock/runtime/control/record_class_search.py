@@ -11,6 +11,7 @@ import enum
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -34,7 +35,9 @@ def record_classes(graph: JobGraph, registered: Iterable[type]) -> list[type]:
     class that is only mentioned never stops a job: it is left out if it cannot be registered, or
     if another class has the same name.
     """
-    found = list(dict.fromkeys(registered))
+    # An operation may bring classes of its own, such as the windows that a window function sees.
+    brought = [getattr(one.function, "record_classes", ()) for one in graph.operators]
+    found = list(dict.fromkeys([*registered, *chain.from_iterable(brought)]))
     search = _Search()
     for operator in graph.operators:
         search.visit(operator.function)

@@ -15,9 +15,11 @@ from penstock import (
     CountSlidingWindowAssigner,
     CountTrigger,
     CountTumblingWindowAssigner,
+    CountWindow,
     DataStream,
     EventTimeSessionWindows,
     EventTimeTrigger,
+    GlobalWindow,
     GlobalWindows,
     GraphError,
     KeyedStream,
@@ -30,6 +32,7 @@ from penstock import (
     SlidingEventTimeWindows,
     StreamExecutionEnvironment,
     Time,
+    TimeWindow,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowFunction,
@@ -37,6 +40,9 @@ from penstock import (
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import OperatorKind, Partitioning
 from penstock.dataflow.windows import WindowOperation
+from penstock.runtime.control.record_class_search import record_classes
+from penstock.runtime.serialization.type_registry import TypeRegistry
+from penstock.runtime.serialization.value_codec import ValueCodec
 
 HOUR = TumblingEventTimeWindows.of(Time.hours(1))
 SLIDING = SlidingEventTimeWindows.of(Time.hours(1), Time.minutes(1))
@@ -275,3 +281,14 @@ BAD: list[tuple[Any, str]] = [
 def test_bad_input_is_refused(make: Any, message: str, keyed: KeyedStream, stream: DataStream):
     with pytest.raises(GraphError, match=message):
         make(keyed, stream)
+
+
+@pytest.mark.parametrize("window", [TimeWindow(-5, 5), CountWindow(3), GlobalWindow()], ids=repr)
+def test_a_window_can_be_emitted_and_kept(window: Any, keyed: KeyedStream):
+    made = keyed.window(HOUR).process(Process())
+    graph = made.get_execution_environment()._program().graph
+    classes = record_classes(graph, [])
+    assert type(window) in classes
+    codec = ValueCodec(TypeRegistry(classes))
+    copied = codec.decode(codec.encode((window, [window])))
+    assert copied == (window, [window]) and type(copied[0]) is type(window)
