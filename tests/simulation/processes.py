@@ -22,6 +22,8 @@ from penstock.runtime.taskmanager.taskmanager import TaskManager
 
 #: How a process ended that was killed.
 KILLED = "killed by signal 9"
+#: The time of day at the beginning of a run.
+EPOCH_MS = 1_700_000_000_000
 
 
 class Killed(BaseException):
@@ -154,6 +156,7 @@ class Machine:
             pid=process.pid,
             rng=self.rng,
             timer=timer,
+            wall_clock=lambda: EPOCH_MS + int(trio.current_time() * 1000),
         )
 
     async def offload(self, process: Process, function: Callable[[], Any]) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.dataflow.functions.function import Function
+from penstock.dataflow.time.time_domain import TimeDomain
+from penstock.dataflow.time.timer_service import TimerService
 
 __all__ = ["KeyedProcessFunction", "ProcessFunction"]
 
@@ -17,8 +19,16 @@ class ProcessFunction(Function, ABC):
     (Flink: `ProcessFunction`.)
     """
 
-    class Context:
-        """The context of the record that is being processed. It has no members yet."""
+    class Context(ABC):
+        """The context of the record that is being processed."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """Return the event time of the record in milliseconds; None if it has none."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return the service that gives the current times. It registers no timers here."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
@@ -49,6 +59,14 @@ class KeyedProcessFunction(Function, ABC):
                 self.count.update((self.count.value() or 0) + 1)
                 yield ctx.get_current_key(), self.count.value()
 
+    Timers let a function act later, for example when a key has been silent for a minute:
+
+        def process_element(self, value, ctx):
+            ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
+
+        def on_timer(self, timestamp, ctx):
+            yield ctx.get_current_key(), timestamp
+
     (Flink: `KeyedProcessFunction`.)
     """
 
@@ -57,13 +75,46 @@ class KeyedProcessFunction(Function, ABC):
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """Return the key of the record that is being processed."""
+            """Return the key of the record that is being processed, or of the timer that fires."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """Return the event time of the record in milliseconds; None if it has none.
+
+            In `on_timer`, return the time of the timer.
+            """
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return the service that gives the current times and registers timers."""
+
+    class OnTimerContext(Context):
+        """The context of a timer that fires."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Return whether the timer fires by event time or by processing time."""
 
     @abstractmethod
     def process_element(
         self, value: Any, ctx: KeyedProcessFunction.Context
     ) -> Iterable[Any] | None:
         """Return the records to emit for `value`: a generator, another iterable, or None."""
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
+    ) -> Iterable[Any] | None:
+        """Return the records to emit when a timer fires. By default there are none.
+
+        The current key is the key of the timer. The records have the time of the timer, if it
+        fires by event time.
+
+        Arguments:
+            timestamp: the time for which the timer was registered, in milliseconds.
+            ctx: the context of the timer.
+        """
+        del timestamp, ctx
+        return None
 
     def end_input(self, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
         """Return the records to emit when the input has ended. By default there are none.

@@ -74,6 +74,11 @@ class OperatorKind(Enum):
         return self in _WITH_SIDE_OUTPUTS
 
     @property
+    def with_keys(self) -> OperatorKind | None:
+        """The kind of an operator that runs the same functions and has keyed state, or None."""
+        return _WITH_KEYS.get(self)
+
+    @property
     def signature(self) -> str:
         """The name of the kind in derived uids."""
         return _SIGNATURES.get(self, self.value)
@@ -90,12 +95,13 @@ _WITH_SIDE_OUTPUTS = frozenset(
         OperatorKind.KEYED_BROADCAST_PROCESS,
     }
 )
-#: Operators of these kinds were without state before, and keep the uids that they had then.
-_SIGNATURES = {
-    OperatorKind.KEYED_MAP: OperatorKind.MAP.value,
-    OperatorKind.KEYED_FLAT_MAP: OperatorKind.FLAT_MAP.value,
-    OperatorKind.KEYED_FILTER: OperatorKind.FILTER.value,
+_WITH_KEYS = {
+    OperatorKind.MAP: OperatorKind.KEYED_MAP,
+    OperatorKind.FLAT_MAP: OperatorKind.KEYED_FLAT_MAP,
+    OperatorKind.FILTER: OperatorKind.KEYED_FILTER,
 }
+#: Operators of these kinds were without state before, and keep the uids that they had then.
+_SIGNATURES = {with_keys: kind.value for kind, with_keys in _WITH_KEYS.items()}
 
 
 class Partitioning(Enum):

@@ -19,6 +19,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import (
     FilterFunction,
     FlatMapFunction,
+    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -253,6 +254,16 @@ class KeyedStream(DataStream, RollingAggregations["DataStream"], KeyedStreamWind
         The union is not a keyed stream.
         """
         return DataStream(self._environment, self._outputs).union(*streams)
+
+    def _transform(
+        self, kind: OperatorKind, name: str, function: Any, key_selector: Any = None
+    ) -> DataStream:
+        if isinstance(function, Function) and type(function).open is not Function.open:
+            # The function may get state in `open`, so it needs the keys of the records.
+            with_keys = kind.with_keys
+            if with_keys is not None:
+                kind, key_selector = with_keys, self._selector
+        return super()._transform(kind, name, function, key_selector)
 
     def _keyed(self, kind: OperatorKind, name: str, function: Any) -> DataStream:
         return self._transform(kind, name, function, self._selector)

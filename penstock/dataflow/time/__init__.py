@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from penstock.dataflow.time.durations import Duration, Instant, Time
 from penstock.dataflow.time.time_domain import TimeCharacteristic, TimeDomain
+from penstock.dataflow.time.timer_service import TimerService
 from penstock.dataflow.time.timestamp_assigner import TimestampAssigner
 from penstock.dataflow.time.watermark import (
     MAX_WATERMARK,
@@ -39,6 +40,7 @@ __all__ = [
     "Time",
     "TimeCharacteristic",
     "TimeDomain",
+    "TimerService",
     "TimestampAssigner",
     "Watermark",
     "WatermarkAlignment",

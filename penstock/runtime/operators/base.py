@@ -59,7 +59,7 @@ class RunningOperator(ABC):
         self.context = context
         self.iterator: Any = None
         #: The records for side outputs. The chain runner takes them after each call.
-        self.side_outputs = SideOutputs(context.name, context.side_outputs)
+        self.side_outputs = SideOutputs(context)
         #: The number of records that the operator received. The chain runner updates both counters
         #: directly, since a call for each update would cost 5 % of the time of a batch.
         self.records_in = 0
@@ -123,6 +123,32 @@ class RunningOperator(ABC):
             timestamp: the watermark, in milliseconds since the epoch.
         """
         del timestamp
+        yield from ()
+
+    def next_processing_time(self) -> int | None:
+        """Return the first time at which `advance_processing_time` has work; None if there is none.
+
+        The time is in milliseconds since the epoch.
+        """
+        return None
+
+    def has_pending_timers(self) -> bool:
+        """Return whether timers of the operator wait for processing time."""
+        return False
+
+    def drop_timers(self) -> None:
+        """Remove the timers that have not fired when the operator's input has ended.
+
+        They do not fire any more, as in Flink, not even after a restore.
+        """
+
+    def advance_processing_time(self, now: int) -> Iterator[RecordBatch | TimeElement]:
+        """Do what is due by processing time, and yield what it emits, as `advance_watermark`.
+
+        Arguments:
+            now: the time of the machine's clock, in milliseconds since the epoch.
+        """
+        del now
         yield from ()
 
     def lets_pass(self, element: TimeElement) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
@@ -22,15 +21,13 @@ from penstock.dataflow.state import (
 )
 from penstock.dataflow.time.watermark import MIN_WATERMARK, NO_TIMESTAMP
 from penstock.runtime.operators.state import NO_KEY, KeyScope, StateStore
+from penstock.runtime.operators.timers.operator_timers import OperatorTimers
 from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.system.wall_clock import wall_clock_of_machine
 from penstock.snapshot.state import KeyedBackend
 from penstock.snapshot.state.operator_state import OperatorStateBackend
 
 __all__ = ["OperatorContext"]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class OperatorContext(RuntimeContext):
@@ -47,7 +44,7 @@ class OperatorContext(RuntimeContext):
         backend: the operator's keyed state; None if it has none.
         side_outputs: the ids of the tags whose records the program reads.
         operator_state: the operator's operator state; None if it has none.
-        now_ms: returns the time of the clock, in milliseconds since the epoch.
+        now_ms: returns the time of day, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -62,7 +59,7 @@ class OperatorContext(RuntimeContext):
         backend: KeyedBackend | None = None,
         side_outputs: Collection[str] = (),
         operator_state: OperatorStateBackend | None = None,
-        now_ms: Callable[[], int] = _now_ms,
+        now_ms: Callable[[], int] = wall_clock_of_machine,
     ) -> None:
         self.name, self.uid = name, uid
         self.subtask, self.parallelism = subtask, parallelism
@@ -71,6 +68,7 @@ class OperatorContext(RuntimeContext):
         self.backend = backend
         self.side_outputs = side_outputs
         self.operator_state = operator_state
+        self._timers: OperatorTimers | None = None
         #: The key of the record that a keyed process function is processing.
         self.key: Any = NO_KEY
         #: The event time of that record, in milliseconds since the epoch.
@@ -83,6 +81,14 @@ class OperatorContext(RuntimeContext):
     def states(self) -> StateStore:
         """The keyed states of the operator's function."""
         return StateStore(self.name, self.backend, KeyScope(self), self.now_ms)
+
+    @property
+    def timers(self) -> OperatorTimers:
+        """Return the timers of the operator, which has keyed state."""
+        if self._timers is None:
+            assert self.backend is not None
+            self._timers = OperatorTimers(self.backend)
+        return self._timers
 
     def set_watermark(self, timestamp: int) -> None:
         """Set the current watermark, in milliseconds since the epoch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.dataflow.functions import method_of
@@ -12,6 +13,7 @@ from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SourceOperator
 from penstock.runtime.operators.keyed import (
     KeyedCountOperator,
+    KeyedFunctionOperator,
     KeyedProcessOperator,
     KeyedReduceOperator,
 )
@@ -35,6 +37,14 @@ _KEYED: dict[OperatorKind, Callable[..., RunningOperator]] = {
     OperatorKind.KEYED_REDUCE: KeyedReduceOperator,
     OperatorKind.KEYED_COUNT: KeyedCountOperator,
     OperatorKind.KEYED_PROCESS: KeyedProcessOperator,
+    **{
+        kind: partial(KeyedFunctionOperator, kind=kind)
+        for kind in (
+            OperatorKind.KEYED_MAP,
+            OperatorKind.KEYED_FLAT_MAP,
+            OperatorKind.KEYED_FILTER,
+        )
+    },
 }
 
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.dataflow.functions import KeyedProcessFunction, method_of
+from penstock.dataflow.functions import method_of
+from penstock.dataflow.graph.job_graph import OperatorKind
 from penstock.dataflow.object_reuse import copy_if_shared, copy_local_if_shared
 from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, batched
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.timers.contexts import KeyedElementContext
+from penstock.runtime.operators.timers.firing import TimerFiring
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["KeyedCountOperator", "KeyedProcessOperator", "KeyedReduceOperator"]
+__all__ = [
+    "KeyedCountOperator",
+    "KeyedFunctionOperator",
+    "KeyedProcessOperator",
+    "KeyedReduceOperator",
+]
 
 
 class KeyedOperator(RecordLoopOperator):
@@ -81,20 +89,16 @@ class KeyedProcessOperator(KeyedOperator):
 
     emits = "process_element"
 
-    class _Context(KeyedProcessFunction.Context):
-        def __init__(self, context: OperatorContext) -> None:
-            self._context = context
-
-        def get_current_key(self) -> Any:
-            return self._context.key
-
     def open(self) -> None:
-        """Open the function, and set up the loop that calls it."""
+        """Open the function and restore its timers, and set up the loop that calls the function."""
+        context = self.context
+        context.timers.restore()
         super().open()
-        function, hook = self.function.process_element, self.function.end_input
+        self._shown = KeyedElementContext(context)
+        function, hook, on_timer = self._methods()
         if self.emits_tagged():
-            function, hook = map(self.side_outputs.routed, (function, hook))
-        self._hook = hook
+            function, hook, on_timer = map(self.side_outputs.routed, (function, hook, on_timer))
+        self._hook, self._firing = hook, TimerFiring(context, on_timer)
         self._set_loop(
             loops.process_records,
             loops.process_timed_records,
@@ -102,19 +106,97 @@ class KeyedProcessOperator(KeyedOperator):
             function=function,
         )
 
+    def _methods(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        """Return the methods for records, for the end of the input, and for timers."""
+        function = self.function
+        return function.process_element, function.end_input, function.on_timer
+
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch, and return all records that the function emitted."""
-        shown, context = self._Context(self.context), self.context
+        shown, context = self._shown, self.context
         if batch.timestamps is None:
             context.timestamp = NO_TIMESTAMP
         context.states.clean_up()
         return self._process_with_loop(batch, context, shown, self._probe, copy_local_if_shared)
 
+    def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
+        """Call `on_timer` for the event-time timers that are due."""
+        return self._firing.advance_watermark(timestamp)
+
+    def next_processing_time(self) -> int | None:
+        """Return the time at which the first processing-time timer is due, or None."""
+        return self._firing.next_processing_time()
+
+    def has_pending_timers(self) -> bool:
+        """Return whether timers of the function wait for processing time."""
+        return self.next_processing_time() is not None
+
+    def drop_timers(self) -> None:
+        """Remove the timers that have not fired when the input has ended."""
+        self._firing.drop()
+
+    def advance_processing_time(self, now: int) -> Iterator[RecordBatch]:
+        """Call `on_timer` for the processing-time timers that are due."""
+        return self._firing.advance_processing_time(now)
+
     def _end_input(self) -> Iterator[list[Any]]:
         """Call the end-of-input hook for each key that has state, and yield its records."""
-        context, shown = self.context, self._Context(self.context)
+        context, shown = self.context, self._shown
+        context.timestamp = NO_TIMESTAMP
         for keys in batched(self.backend.keys()):
             out: list[Any] = []
             for context.key in keys:
                 out += map(copy_if_shared, self._hook(shown) or ())
             yield out
+
+
+class KeyedFunctionOperator(KeyedProcessOperator):
+    """Runs a map, flat map or filter function that may use keyed state.
+
+    (PyFlink also runs such functions as keyed process functions.)
+
+    Arguments:
+        function, context, key_of: as for `KeyedOperator`.
+        kind: the kind of the operator.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        context: OperatorContext,
+        key_of: Callable[[Any], Any],
+        kind: OperatorKind,
+    ) -> None:
+        super().__init__(function, context, key_of)
+        self._kind = kind
+        self.emits = kind.signature
+
+    def _methods(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        call: Callable[..., Any] = _PROCESS[self._kind](self.function)
+        return call, _nothing, _nothing
+
+
+def _map(function: Any) -> Callable[[Any, Any], Any]:
+    call = function.map
+    return lambda value, _: (call(value),)
+
+
+def _flat_map(function: Any) -> Callable[[Any, Any], Any]:
+    call = function.flat_map
+    return lambda value, _: call(value)
+
+
+def _filter(function: Any) -> Callable[[Any, Any], Any]:
+    call = function.filter
+    return lambda value, _: (value,) if call(value) else ()
+
+
+def _nothing(*_: Any) -> None:
+    """Emit nothing when the input ends or a timer fires, because these functions have no hooks."""
+
+
+_PROCESS = {
+    OperatorKind.KEYED_MAP: _map,
+    OperatorKind.KEYED_FLAT_MAP: _flat_map,
+    OperatorKind.KEYED_FILTER: _filter,
+}

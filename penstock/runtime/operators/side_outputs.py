@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -10,48 +10,60 @@ from typing import Any
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.object_reuse import copy_if_shared
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.control.record_class_search import global_names
-from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.serialization.record_batch import RecordBatch, RecordBuffer
 
 __all__ = ["SideOutputs", "mentions_output_tag"]
 
 
-class SideOutputs(dict[str, list[Any]]):
+class SideOutputs(dict[str, RecordBuffer]):
     """The records that an operator has emitted to side outputs, by the id of the tag.
 
     The chain runner passes the records on after each call of the operator, and clears the dict.
 
     Arguments:
-        operator: the name of the operator.
-        declared: the ids of the tags whose records the program reads.
+        context: the place of the operator in the job.
     """
 
-    def __init__(self, operator: str, declared: Collection[str] = ()) -> None:
+    def __init__(self, context: OperatorContext) -> None:
         super().__init__()
-        self.declared = frozenset(declared)
-        self._operator = operator
+        #: The ids of the tags whose records the program reads.
+        self.declared = frozenset(context.side_outputs)
+        self._context = context
 
-    def emit(self, tag: str, record: Any) -> None:
-        """Emit a record to the side output with the id `tag`.
+    def emit(self, tag: str, record: Any, timestamp: int = NO_TIMESTAMP) -> None:
+        """Emit a record to a side output.
+
+        Arguments:
+            tag: the id of the tag.
+            record: the record.
+            timestamp: the event time of the record, in milliseconds.
 
         Raises:
             JobError: if no stream of the program is this side output.
         """
-        records = self.get(tag)
-        if records is None:
-            records = self[tag] = self._begin(tag)
-        records.append(record)
+        buffer = self.get(tag)
+        if buffer is None:
+            buffer = self[tag] = self._begin(tag)
+        if buffer.timestamps is None:
+            if timestamp == NO_TIMESTAMP:
+                buffer.records.append(record)
+                return
+            buffer.start_timestamps()
+        buffer.append_timed(record, timestamp)
 
     def take(self) -> list[tuple[str, RecordBatch]]:
         """Remove all records, and return a batch for each tag that has records."""
-        batches = [(tag, RecordBatch(records)) for tag, records in self.items()]
+        batches = [(tag, buffer.take()) for tag, buffer in self.items()]
         self.clear()
         return batches
 
     def routed(self, function: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
         """Return a function that yields what `function` emits to the main output only.
 
-        It emits the pairs `(tag, record)` to the side outputs.
+        It emits the pairs `(tag, record)` to the side outputs, with the current event time.
         """
         return partial(self._route, function)
 
@@ -59,7 +71,7 @@ class SideOutputs(dict[str, list[Any]]):
         for emitted in function(*arguments) or ():
             if type(emitted) is tuple and emitted and type(emitted[0]) is OutputTag:
                 tag, record = self._pair(emitted)
-                self.emit(tag.tag_id, copy_if_shared(record))
+                self.emit(tag.tag_id, copy_if_shared(record), self._context.timestamp)
             elif type(emitted) is OutputTag:
                 self._pair((emitted,))
             else:
@@ -70,19 +82,19 @@ class SideOutputs(dict[str, list[Any]]):
             raise JobError(
                 f"{emitted[0]!r} was emitted with {len(emitted) - 1} values: write "
                 f"`yield tag, value`, with one value, which may be a tuple",
-                operator=self._operator,
+                operator=self._context.name,
             )
         return emitted
 
-    def _begin(self, tag: str) -> list[Any]:
+    def _begin(self, tag: str) -> RecordBuffer:
         if tag in self.declared:
-            return []
+            return RecordBuffer()
         known = ", ".join(sorted(map(repr, self.declared))) or "none"
         raise JobError(
             f"a record was emitted to side output {tag!r}, which no stream of the program reads "
             f"(it reads {known}): call get_side_output(OutputTag({tag!r})) on the operator's "
             f"stream, even if nothing uses the result, or do not emit the record",
-            operator=self._operator,
+            operator=self._context.name,
         )
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.dataflow.functions import ProcessFunction, method_of
+from penstock.dataflow.functions import method_of
 from penstock.dataflow.object_reuse import (
     Check,
     EmissionPolicy,
     copy_if_shared,
     map_and_copy_if_shared,
 )
+from penstock.dataflow.time import NO_TIMESTAMP
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, RunningOperator, batched
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.timers.contexts import ElementContext
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = [
@@ -106,13 +108,11 @@ class ProcessOperator(RunningOperator):
 
     emits = "process_element"
 
-    class _Context(ProcessFunction.Context):
-        pass
-
     def __init__(self, function: Any, context: OperatorContext) -> None:
         super().__init__(function, context)
         self._policy = EmissionPolicy(function.process_element)
         self._probe = context.mutability_probe()
+        self._shown = ElementContext(context)
         self._call, self._hook = function.process_element, function.end_input
         if self.emits_tagged():
             self._call, self._hook = map(self.side_outputs.routed, (self._call, self._hook))
@@ -120,13 +120,14 @@ class ProcessOperator(RunningOperator):
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch, and return all records that the function emitted."""
         self.iterator = iterator = iter(batch.rows())
-        policy, call, shown = self._policy, self._call, self._Context()
+        policy, call, shown = self._policy, self._call, self._shown
         if batch.timestamps is not None:
             times: list[int] = []
             out = loops.emit_timed_records(
                 call, iterator, (shown,), None, self.context, batch.timestamps, times
             )
             return RecordBatch(out, None, times)
+        self.context.timestamp = NO_TIMESTAMP
         if policy.check is Check.NOTHING:
             out = [emitted for record in iterator for emitted in call(record, shown) or ()]
         else:
@@ -135,4 +136,5 @@ class ProcessOperator(RunningOperator):
         return RecordBatch(policy.after_batch(out))
 
     def _end_input(self) -> Iterator[list[Any]]:
-        return batched(map(copy_if_shared, self._hook(self._Context()) or ()))
+        self.context.timestamp = NO_TIMESTAMP
+        return batched(map(copy_if_shared, self._hook(self._shown) or ()))

@@ -18,6 +18,7 @@ import trio
 from penstock.runtime.system.launcher import Launcher, ProcessLauncher, WorkerSpec
 from penstock.runtime.system.threads import Offload, unlimited_threads
 from penstock.runtime.system.transport import SocketTransport, Transport
+from penstock.runtime.system.wall_clock import wall_clock_of_machine
 
 __all__ = ["System", "real_system"]
 
@@ -46,6 +47,8 @@ class System:
             commits and workers need and a failure may have destroyed, such as a Spark session.
             None if there are no such parts.
         runnable: returns the number of other trio tasks that could run now.
+        wall_clock: returns the time of day, in milliseconds since the epoch. It is virtual in a
+            simulation.
     """
 
     clock: Callable[[], float]
@@ -59,6 +62,7 @@ class System:
     start_heartbeat: Callable[[WorkerSpec], None] | None = None
     revive: Callable[[], object] | None = None
     runnable: Callable[[], int] = _runnable_tasks
+    wall_clock: Callable[[], int] = wall_clock_of_machine
 
 
 def real_system(host: str | None = None, beside: str | None = None) -> System:

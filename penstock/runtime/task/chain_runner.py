@@ -127,6 +127,10 @@ class ChainRunner:
         if self.root.operator.lets_pass(status):
             self._emit_time(self.root, status)
 
+    def emit_time_from(self, operator: RunningOperator, element: TimeElement) -> None:
+        """Pass a watermark or status that an operator has emitted to its consumers."""
+        self._emit_time(self._nodes[operator], element)
+
     def _emit_time(self, node: ChainNode, element: TimeElement) -> None:
         """Pass an element of event time to the consumers of a node.
 

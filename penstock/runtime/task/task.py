@@ -10,9 +10,7 @@ A task has these parts: `mailbox` (messages of the JobManager), `slice_runner` a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import ProtocolError
@@ -32,7 +30,7 @@ from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.runtime.task.batch_sizing import SLICE_SECONDS, TARGET_SECONDS
+from penstock.runtime.task.batch_sizing import SLICE_SECONDS
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.mailbox import (
@@ -45,12 +43,14 @@ from penstock.runtime.task.mailbox import (
     SplitMail,
 )
 from penstock.runtime.task.operator_chain import ChainNode, close_all
+from penstock.runtime.task.processing_time import ProcessingTime
 from penstock.runtime.task.slice_runner import SliceRunner
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.snapshot_driver import SnapshotDriver
 from penstock.runtime.task.snapshots.state_capture import StateCapture
 from penstock.runtime.task.task_outputs import TaskOutputs
+from penstock.runtime.task.task_settings import TaskSettings
 from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
@@ -58,11 +58,7 @@ from penstock.snapshot.protocols.base import SnapshotProtocol
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import KeyedBackend
 
-__all__ = ["Task", "TaskListener", "TaskSettings"]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+__all__ = ["Task", "TaskListener"]
 
 
 class TaskListener(Protocol):
@@ -73,28 +69,6 @@ class TaskListener(Protocol):
 
     def outside_ended(self, task: Task) -> None:
         """Handle the end of all input from outside of the task's loop."""
-
-
-@dataclass(frozen=True)
-class TaskSettings:
-    """The clocks and settings of a task.
-
-    Arguments:
-        clock: a function that returns the time in seconds, for waiting. In a simulation, the time
-            is virtual.
-        timer: a function that returns a more precise time in seconds, for the duration of work.
-        buffer_timeout: the maximum time of a record in an output buffer, in seconds.
-        target_seconds: the intended time for processing all records in flight to the task.
-        keep_state: whether snapshots contain state. If not, they only commit output.
-        wall_ms: a function that returns the current time, in milliseconds since the epoch.
-    """
-
-    clock: Callable[[], float]
-    timer: Callable[[], float] = time.perf_counter
-    buffer_timeout: float = 0.005
-    target_seconds: float = TARGET_SECONDS
-    keep_state: bool = True
-    wall_ms: Callable[[], int] = _now_ms
 
 
 class Task:
@@ -158,13 +132,16 @@ class Task:
             self.slices,
             in_flight,
             settings.keep_state,
-            settings.wall_ms,
+            settings.wall_clock,
         )
         self.snapshots = SnapshotDriver(
             protocol, gate, self.outputs, checkpoint_writer, capture, end_of_input, clock, in_flight
         )
         #: Whether barriers overtake records, and therefore are sent even if there is no credit.
         self._barriers_overtake = in_flight is not None
+        processing_time = ProcessingTime(chain, clock, settings.wall_clock)
+        #: Runs timers by processing time; None if no operator of the task may have some.
+        self.processing_time = processing_time if processing_time.used else None
         #: The tasks of a loop have no event time yet.
         self.event_time = WatermarkTracker(chain, () if end_of_input.in_loop else gate.channels)
         self.ended = False
@@ -285,6 +262,10 @@ class Task:
                 self._run_end_of_input()
             self._send_due()
             return True
+        if self.processing_time is not None and self._may_fire() and self.processing_time.is_due():
+            self.processing_time.step()
+            self._send_due()
+            return True
         if self._mailbox and self._take_mail():
             return True
         replaying = self.gate.replaying
@@ -293,6 +274,14 @@ class Task:
             return replaying or (self.source_input is not None and self._read(self.source_input))
         self._receive(*taken)
         return True
+
+    def _may_fire(self) -> bool:
+        """Return whether timers may fire by processing time: not after the end, or a last barrier.
+
+        As in Flink, timers that are not due at the end of the input do not fire any more.
+        """
+        snapshots = self.snapshots
+        return not (self.ended or snapshots.final_barrier_passed or snapshots.halted)
 
     def flush(self) -> bool:
         """Seal all output buffers, flush the sinks, and send output if there are credits.
@@ -420,6 +409,8 @@ class Task:
 
     def _end(self) -> None:
         self.ended = True
+        for operator in self.operators:
+            operator.drop_timers()
         if not self.event_time.at_end:
             self.outputs.broadcast(Watermark(MAX_WATERMARK))
         self.outputs.broadcast(EndOfInput())
@@ -459,8 +450,8 @@ class Task:
     def wake_at(self) -> float | None:
         """Return the time at which the task must be woken, in seconds, or None.
 
-        The task must be woken when the source has records again, or when an alignment times out.
-        Return None if neither time is known.
+        The task must be woken when the source has records again, when a timer is due, or when an
+        alignment times out. Return None if no such time is known.
         """
         snapshots, times = self.snapshots, []
         held = (
@@ -473,6 +464,10 @@ class Task:
         )
         if not held and self.source_input is not None and self.source_input.wake_at is not None:
             times.append(self.source_input.wake_at)
+        if not held and self.processing_time is not None and self._may_fire():
+            due = self.processing_time.wake_at()
+            if due is not None:
+                times.append(due)
         if snapshots.timer is not None:
             times.append(snapshots.timer[0])
         return min(times, default=None)

@@ -35,7 +35,8 @@ from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
 from penstock.runtime.task.snapshots.in_flight_data import BarrierRelay, InFlightRecorder
 from penstock.runtime.task.snapshots.task_snapshot import CheckpointResponder
 from penstock.runtime.task.snapshots.write_scheduler import WriteScheduler
-from penstock.runtime.task.task import Task, TaskListener, TaskSettings
+from penstock.runtime.task.task import Task, TaskListener
+from penstock.runtime.task.task_settings import TaskSettings
 from penstock.runtime.taskmanager.channel_factory import ChannelFactory
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
 from penstock.runtime.taskmanager.task_runner import TaskRunner
@@ -148,6 +149,7 @@ class TaskFactory:
                 buffer_timeout=config.buffer_timeout_seconds,
                 target_seconds=config.buffer_debloat_target_seconds,
                 keep_state=self._descriptor.keep,
+                wall_clock=self._system.wall_clock,
             ),
             source_input=self._source_input(chain, signals, request_split),
             in_flight=self._in_flight(chain.root.operator),
@@ -290,6 +292,7 @@ class TaskFactory:
             backend,
             self._functions[info.id].side_outputs,
             operator_state,
+            self._system.wall_clock,
         )
         if info.kind is OperatorKind.SINK:
             sink = self._functions[info.id].function

@@ -3,8 +3,9 @@
 A task of a loop reports its status with each snapshot. Outside a loop, a task has ended when all
 its inputs have ended. In a loop (a strongly connected component of the graph of chains) each task
 waits for the other tasks. So the JobManager must detect that the loop has no more work. A loop is
-called *idle* here if its outside input has ended and no record is left in it. This is a stable
-property: an idle loop stays idle, since its tasks act only when they receive a record or a command.
+called *idle* here if its outside input has ended, no record is left in it, and no timer waits for
+processing time. This is a stable property: an idle loop stays idle, since its tasks act only when
+they receive a record or a command, or when a timer fires.
 If the property holds in a consistent cut, it still holds now. Chandy and Lamport (1985) invented
 snapshots to detect such properties. Snapshots are consistent cuts:
 
@@ -14,9 +15,11 @@ snapshots to detect such properties. Snapshots are consistent cuts:
 * A back-edge contains exactly the records of its log.
 * All input from outside the loop has arrived if each outside channel has delivered `EndOfInput`.
 
-So a loop is idle if, in one snapshot, the outside input of all its tasks had ended and all logs
-were empty. The snapshot need not be complete. It is enough that each task of the loop has
-acknowledged it, because the parts of these tasks are a consistent cut of the loop.
+* Timers are part of the state of a task, which says whether some wait for processing time.
+
+So a loop is idle if, in one snapshot, the outside input of all its tasks had ended, all logs were
+empty and no timer was waiting. The snapshot need not be complete. It is enough that each task of
+the loop has acknowledged it, because the parts of these tasks are a consistent cut of the loop.
 
 In an idle loop, the end-of-input hooks run in rounds: a hook may emit records into the loop, so
 that other tasks have work again. The state of a task contains the number of rounds that it has run,
@@ -77,12 +80,14 @@ class LoopStatus:
         rounds: the number of rounds of end-of-input hooks that the task had run. A task without
             hooks counts rounds, too.
         emitted: whether the task emitted a record into the loop in its last round.
+        pending_timers: whether the state of the task had timers that fire by processing time.
     """
 
     outside_ended: bool
     log_records: int
     rounds: int
     emitted: bool
+    pending_timers: bool = False
 
 
 @dataclass(frozen=True)
@@ -248,7 +253,9 @@ class LoopTerminationDetector:
 
     def _decide(self, watched: _Watched) -> list[LoopCommand]:
         statuses = watched.statuses.values()
-        if not all(s.outside_ended and not s.log_records for s in statuses):
+        if not all(
+            s.outside_ended and not s.log_records and not s.pending_timers for s in statuses
+        ):
             return []
         rounds = max(s.rounds for s in statuses)
         if any(s.rounds < rounds for s in statuses):

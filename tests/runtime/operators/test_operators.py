@@ -40,7 +40,8 @@ from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.operator_chain import ChainNode
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
-from penstock.runtime.task.task import Task, TaskSettings
+from penstock.runtime.task.task import Task
+from penstock.runtime.task.task_settings import TaskSettings
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.aligned import AlignedProtocol
 from penstock.snapshot.state import KeyedBackend

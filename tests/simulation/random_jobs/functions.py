@@ -6,10 +6,25 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.dataflow.functions import KeyedProcessFunction, RuntimeContext
+from penstock.dataflow.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
+from penstock.dataflow.output_tag import OutputTag
 from penstock.dataflow.state import ValueStateDescriptor
 
-__all__ = ["Count", "CountToTheEnd", "Hop", "HopToTheEnd", "visits"]
+__all__ = [
+    "LARGE",
+    "Count",
+    "CountToTheEnd",
+    "Hop",
+    "HopLater",
+    "HopToTheEnd",
+    "Later",
+    "Split",
+    "visits",
+]
+
+LARGE = OutputTag("large")
+#: Milliseconds after which a timer does not fire, because the function deletes it.
+NEVER = 3_600_000
 
 
 class Count(KeyedProcessFunction):
@@ -63,6 +78,67 @@ class HopToTheEnd(Hop):
 
     def end_input(self, ctx: Any) -> Iterator[Any]:
         yield ("end", ctx.get_current_key(), self.arrived.value())
+
+
+class Later(KeyedProcessFunction):
+    """Emits each number some milliseconds later, when a timer fires by processing time.
+
+    At the end of the input it emits the numbers whose timers do not fire any more.
+    """
+
+    def open(self, context: RuntimeContext) -> None:
+        self.waiting = context.get_state(ValueStateDescriptor("waiting"))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        service = ctx.timer_service()
+        due = service.current_processing_time() + _delay(value)
+        self.waiting.update([*(self.waiting.value() or []), (due, value)])
+        service.register_processing_time_timer(due)
+        service.register_processing_time_timer(due + NEVER)
+        service.delete_processing_time_timer(due + NEVER)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        waiting = self.waiting.value()
+        self.waiting.update([pair for pair in waiting if pair[0] != timestamp] or None)
+        for due, value in waiting:
+            if due == timestamp:
+                yield from self.fire(value)
+
+    def fire(self, value: Any) -> Iterator[Any]:
+        yield ("later", value)
+
+    def end_input(self, ctx: Any) -> Iterator[Any]:
+        for _, value in self.waiting.value():
+            yield from self.fire(value)
+        self.waiting.clear()
+
+
+class HopLater(Later):
+    """Does what `Hop` does, when a timer fires; all timers fire before a loop ends."""
+
+    def fire(self, value: Any) -> Iterator[Any]:
+        id, left = value
+        yield ("visit", id, left)
+        for _ in range(_copies(left)):
+            yield ("on", id, left - 1)
+
+    def end_input(self, ctx: Any) -> Iterator[Any]:
+        raise AssertionError(f"timers of {ctx.get_current_key()} wait at the end of the loop")
+
+
+class Split(ProcessFunction):
+    """Sends odd numbers to a side output."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        if value % 2:
+            yield LARGE, value
+        else:
+            yield value
+
+
+def _delay(value: Any) -> int:
+    number = value[0] + value[1] if isinstance(value, tuple) else value
+    return (1, 5, 30, 100)[number % 4]
 
 
 def _copies(left: int) -> int:

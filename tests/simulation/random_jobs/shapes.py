@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.streams import DataStream
 from tests.simulation.random_jobs.functions import (
+    LARGE,
     Count,
     CountToTheEnd,
     Hop,
+    HopLater,
     HopToTheEnd,
+    Later,
+    Split,
     visits,
 )
 
@@ -109,11 +113,12 @@ def _visit(
     choices: Choices,
     name: str,
     back_through: int,
+    later: bool = False,
 ) -> DataStream:
     """A loop that each (id, hops left) goes round; gives what was visited."""
     keys = choices.keys
     back = env.create_feedback(f"{name} again")
-    kind = HopToTheEnd if choices.hook else Hop
+    kind = HopLater if later else HopToTheEnd if choices.hook else Hop
     hops = starts.union(back).key_by(lambda pair: pair[0] % keys).process(kind()).uid(name)
     on = hops.filter(lambda r: r[0] == "on").map(lambda r: (r[1], r[2])).uid(f"{name} on")
     for number in range(back_through):
@@ -129,6 +134,26 @@ def _starts(stream: DataStream) -> DataStream:
 
 def _loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
     return _visit(env, _starts(stream), choices, "hop", 0)
+
+
+def _timer_loop(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    return _visit(env, _starts(stream), choices, "hop later", 1, later=True)
+
+
+def _timers(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    keys = choices.keys
+    return stream.key_by(lambda i: i % keys).process(Later()).uid("later")
+
+
+def _sides(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    """Numbers of which the odd ones go through a side output, to a count and further."""
+    split = stream.process(Split()).uid("split")
+    odd = split.get_side_output(LARGE)
+    further = odd.map(lambda i: ("odd", i)).uid("odd")
+    even = split.map(lambda i: ("even", i)).uid("even")
+    return even.union(further.rebalance(), _count(env, odd, choices))
 
 
 def _wide_loop(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
@@ -172,6 +197,20 @@ def _counts_to_the_end(inputs: Sequence[int], choices: Choices, parallelism: int
     return _upto(Counter(i % choices.keys for i in inputs), choices.hook)
 
 
+def _each_later(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return Counter(("later", i) for i in inputs)
+
+
+def _split(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    odd = [i for i in inputs if i % 2]
+    expected = Counter[Any](("odd" if i % 2 else "even", i) for i in inputs)
+    return expected + _counts(odd, choices, parallelism)
+
+
+def _visited_later(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return _visited(Counter((i, i % 4 * 2) for i in inputs), replace(choices, hook=False))
+
+
 def _both_ways(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     expected = _counts_to_the_end([*inputs, *inputs], choices, 1)
     expected.update(("left", i, 0) for i in inputs)
@@ -206,6 +245,9 @@ SHAPES = {
     "process": Shape(_process, _counts_to_the_end),
     "diamond": Shape(_diamond, _both_ways),
     "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True, weight=1),
+    "timers": Shape(_timers, _each_later, weight=3),
+    "timer loop": Shape(_timer_loop, _visited_later, weight=3),
+    "side outputs": Shape(_sides, _split),
     "loop": Shape(_loop, _all_visited, weight=3),
     "wide loop": Shape(_wide_loop, _all_visited, weight=4),
     "two loops": Shape(_two_loops, _visited_twice),

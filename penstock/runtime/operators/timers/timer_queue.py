@@ -148,6 +148,13 @@ class TimerQueue:
                     if self._times is not times or not times or times[0] != first:
                         break  # another time may be the first now
 
+    def clear(self) -> None:
+        """Remove all timers."""
+        rows = [row for row, _ in self._entries()]
+        self._times, self._rows, self._count, self._horizon = [], {}, 0, None
+        for row in rows:
+            self._erase(row)
+
     # ---- rows of the table
 
     def _forget(self, row: TimerRow, rows: dict[TimerRow, None]) -> None:

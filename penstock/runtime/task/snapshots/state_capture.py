@@ -81,6 +81,7 @@ class StateCapture:
             ended=end.rounds,
             emitted=end.emitted,
             outside_ended=end.over if end.in_loop else None,
+            pending_timers=any(operator.has_pending_timers() for operator in self._chain.operators),
             aligned_seconds=aligned_seconds,
             blocked_seconds=[channel.blocked_seconds for channel in channels],
         )

@@ -72,6 +72,7 @@ class TaskSnapshot:
         emitted: whether that round emitted records into the loop.
         outside_ended: whether all input from outside of the loop has ended; None if the task is in
             no loop.
+        pending_timers: whether timers of the task's operators wait for processing time.
         captures: the captured keyed state, keyed by the uid of the operator.
         operator_states: the captured operator state, keyed by the uid of the operator.
         small: the other state, which is small, keyed by the uid of the operator.
@@ -95,6 +96,7 @@ class TaskSnapshot:
     ended: int = 0
     emitted: bool = False
     outside_ended: bool | None = None
+    pending_timers: bool = False
     captures: dict[str, StateSnapshot] = field(default_factory=dict)
     operator_states: dict[str, OperatorStateSnapshot] = field(default_factory=dict)
     small: dict[str, Any] = field(default_factory=dict)
@@ -183,8 +185,9 @@ class TaskSnapshot:
         log_records = sum(log.records for log in self.logs)
         loop = None
         if self.outside_ended is not None:
-            # Tasks have no timers, so a task without input and logged records has no more work.
-            loop = LoopStatus(self.outside_ended, log_records, self.ended, self.emitted)
+            loop = LoopStatus(
+                self.outside_ended, log_records, self.ended, self.emitted, self.pending_timers
+            )
         return Acknowledgement(
             self.number,
             tuple(self.handles.values()),

@@ -41,7 +41,8 @@ from penstock.runtime.task.snapshots.in_flight_data import (
     InFlightRecorder,
 )
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement
-from penstock.runtime.task.task import Task, TaskSettings
+from penstock.runtime.task.task import Task
+from penstock.runtime.task.task_settings import TaskSettings
 from penstock.snapshot.metadata.handles import OWN_INPUT
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.protocols.unaligned import UnalignedProtocol

@@ -1,0 +1,79 @@
+"""Call `on_timer` of a function for the timers that are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import Any
+
+from penstock.dataflow.object_reuse import copy_if_shared
+from penstock.dataflow.time import NO_TIMESTAMP, TimeDomain
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.timers.contexts import TimerContext
+from penstock.runtime.operators.timers.timer_queue import TimerRow
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+__all__ = ["TimerFiring"]
+
+#: The largest number of timers that fire in one step of the task. A step also ends when they have
+#: emitted as many records.
+PIECE = 1024
+
+OnTimer = Callable[[int, Any], Iterable[Any] | None]
+
+
+class TimerFiring:
+    """Fires the timers of one operator.
+
+    Arguments:
+        context: the place of the operator in the job.
+        on_timer: the method of the function that is called for each timer that fires.
+    """
+
+    def __init__(self, context: OperatorContext, on_timer: OnTimer) -> None:
+        self._context, self._on_timer = context, on_timer
+        self._timers = context.timers
+
+    def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
+        """Fire the event-time timers up to a watermark; see `RunningOperator`."""
+        shown = TimerContext(self._context, TimeDomain.EVENT_TIME)
+        return self._fire(self._timers.due_by_watermark(timestamp), shown)
+
+    def next_processing_time(self) -> int | None:
+        """Return the time at which the first processing-time timer is due, or None."""
+        return self._timers.next_processing_time()
+
+    def advance_processing_time(self, now: int) -> Iterator[RecordBatch]:
+        """Fire the processing-time timers that are due; see `RunningOperator`."""
+        shown = TimerContext(self._context, TimeDomain.PROCESSING_TIME)
+        return self._fire(self._timers.due_by_clock(now), shown)
+
+    def drop(self) -> None:
+        """Remove all timers, because the input has ended and they do not fire any more."""
+        self._timers.drop()
+
+    def _fire(self, due: Iterator[TimerRow], shown: TimerContext) -> Iterator[RecordBatch]:
+        """Call `on_timer` for each timer, and yield the emitted records in pieces.
+
+        A timer that `due` has yielded is no longer part of the state. So a piece ends only between
+        two timers.
+        """
+        context, on_timer = self._context, self._on_timer
+        by_event_time = shown.time_domain() is TimeDomain.EVENT_TIME
+        context.timestamp = NO_TIMESTAMP
+        out: list[Any] = []
+        times: list[int] | None = [] if by_event_time else None
+        fired = 0
+        for context.key, time, _ in due:
+            shown.begin(time)
+            if times is not None:
+                context.timestamp = time
+            out.extend(map(copy_if_shared, on_timer(time, shown) or ()))
+            if times is not None:
+                times.extend(repeat(time, len(out) - len(times)))
+            fired += 1
+            if fired >= PIECE or len(out) >= PIECE:
+                yield RecordBatch(out, None, times)
+                out, times, fired = [], [] if by_event_time else None, 0
+        if fired:
+            yield RecordBatch(out, None, times)

@@ -1,0 +1,87 @@
+"""The timers of one keyed operator, by event time and by processing time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from penstock.runtime.operators.timers.timer_queue import TimerQueue, TimerRow
+from penstock.snapshot.metadata.state_kind import StateKind
+from penstock.snapshot.state import KeyedBackend
+
+__all__ = ["OperatorTimers"]
+
+#: The names of the tables of timers. A function's state has no such name by accident.
+EVENT, PROCESSING = "timers/event-time", "timers/processing-time"
+#: The estimated memory of a timer in the queue, in bytes.
+_TIMER_BYTES = 200
+_LEAST_IN_MEMORY = 10_000
+
+
+class OperatorTimers:
+    """The timers of one keyed operator.
+
+    A queue and its table are made when the first timer is registered. So an operator without
+    timers has no such table in its snapshots.
+
+    Arguments:
+        backend: the keyed state of the operator.
+    """
+
+    def __init__(self, backend: KeyedBackend) -> None:
+        self._backend = backend
+        self._event: TimerQueue | None = None
+        self._processing: TimerQueue | None = None
+
+    def restore(self) -> None:
+        """Read the timers of the restored state."""
+        names = self._backend.tables.names
+        if EVENT in names:
+            self.event.restore()
+        if PROCESSING in names:
+            self.processing.restore()
+
+    @property
+    def event(self) -> TimerQueue:
+        """The timers that are due by event time."""
+        if self._event is None:
+            self._event = self._queue(EVENT)
+        return self._event
+
+    @property
+    def processing(self) -> TimerQueue:
+        """The timers that are due by processing time."""
+        if self._processing is None:
+            self._processing = self._queue(PROCESSING)
+        return self._processing
+
+    def due_by_watermark(self, watermark: int) -> Iterator[TimerRow]:
+        """Remove and yield the event-time timers up to a watermark, in the order of their times."""
+        return iter(()) if self._event is None else self._event.advance(watermark)
+
+    def due_by_clock(self, now: int) -> Iterator[TimerRow]:
+        """Remove and yield the processing-time timers before `now`, in the order of their times.
+
+        As in Flink, a timer for a time fires when that millisecond is over. So it sees the same
+        records as an event-time timer, for which the watermark must have reached the time.
+        """
+        return iter(()) if self._processing is None else self._processing.advance(now - 1)
+
+    def next_processing_time(self) -> int | None:
+        """Return the first time at which `due_by_clock` may yield a timer, or None."""
+        if self._processing is None:
+            return None
+        first = self._processing.next_time()
+        return None if first is None else first + 1
+
+    def drop(self) -> None:
+        """Remove all timers, because the input has ended and they do not fire any more."""
+        for queue in self._event, self._processing:
+            if queue is not None and queue.next_time() is not None:
+                queue.clear()
+
+    def _queue(self, name: str) -> TimerQueue:
+        backend = self._backend
+        table = backend.composite_table(name, StateKind.TIMER)
+        most = max(_LEAST_IN_MEMORY, backend.memory.budget_bytes // 4 // _TIMER_BYTES)
+        return TimerQueue(table, partial(backend.scan, name), most)
