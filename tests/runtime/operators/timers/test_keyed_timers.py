@@ -47,7 +47,16 @@ class Bench:
                 groups=range(128),
             )
         context = OperatorContext(
-            "the name", "uid", 0, 1, 128, 0, CODEC, self.backend, ("side",), lambda: self.now
+            "the name",
+            "uid",
+            0,
+            1,
+            128,
+            0,
+            CODEC,
+            self.backend,
+            ("side",),
+            now_ms=lambda: self.now,
         )
         self.operator = make_operator(kind, function, lambda record: record[0], context)
         self.operator.open()
