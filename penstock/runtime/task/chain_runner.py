@@ -8,6 +8,7 @@ from penstock.dataflow.errors import StoreError
 from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.end_of_input import EndOfInputTracker
@@ -36,6 +37,8 @@ class ChainRunner:
         self.decode = codec.decode_record_batch
         self._codec = codec
         self._end_of_input = end_of_input
+        #: The sinks among the operators.
+        self.sinks = [one for one in self.operators if isinstance(one, SinkOperator)]
         self._nodes = {node.operator: node for node in root.walk()}
 
     @property
@@ -94,7 +97,7 @@ class ChainRunner:
         operator, count = node.operator, out.count
         operator.records_out += count
         # A consumer may change its records, and the other consumers must not see the change.
-        copies = node.consumers > 1 and not self._codec.is_immutable_batch(out.rows())
+        copies = node.shared and not self._codec.is_immutable_batch(out.rows())
         for child in node.children:
             self.process(child, self._copy(out) if copies else out, count)
         if node.partitioners:

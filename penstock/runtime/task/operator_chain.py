@@ -34,6 +34,10 @@ class ChainNode:
     inner: frozenset[StreamPartitioner] = frozenset()
     sides: dict[str, ChainNode] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        #: Whether several nodes and partitioners take the operator's output.
+        self.shared = len(self.children) + len(self.partitioners) > 1
+
     def walk(self) -> Iterator[ChainNode]:
         """Yield this node and all nodes below it. Each node comes after its parent."""
         yield self
@@ -46,11 +50,6 @@ class ChainNode:
         """Return the output channels of the operator outside of the task's loop."""
         routed = [p.outputs for p in self.partitioners if p not in self.inner]
         return [channel for outputs in (*routed, self.operator.outputs) for channel in outputs]
-
-    @property
-    def consumers(self) -> int:
-        """Return the number of nodes and partitioners that take the operator's output."""
-        return len(self.children) + len(self.partitioners)
 
 
 def close_all(closers: Iterable[tuple[RunningOperator, Callable[[], None]]]) -> None:

@@ -27,7 +27,6 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.base import RunningOperator
-from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.batch_sizing import SLICE_SECONDS
@@ -115,7 +114,7 @@ class Task:
             for operator in chain.operators
             if operator.context.backend is not None
         }
-        self._sinks = [one for one in chain.operators if isinstance(one, SinkOperator)]
+        self._backends = [*self.backends.values()]
         clock, self._timer = settings.clock, settings.timer
         self._listener = listener
         self._mailbox = Mailbox()
@@ -247,7 +246,7 @@ class Task:
                 self.slices.run()
                 self._send_due()
             return clear
-        for backend in self.backends.values():
+        for backend in self._backends:
             if backend.over_memory_limit:
                 return False
         if not clear:
@@ -292,7 +291,7 @@ class Task:
             False if some output must wait for credits.
         """
         self.outputs.seal()
-        for sink in self._sinks:
+        for sink in self.chain.sinks:
             operator_at_work.set(sink.context)
             sink.flush()
         return self.outputs.push()
@@ -474,8 +473,9 @@ class Task:
 
     def _has_work(self) -> bool:
         """Return whether the task can work again after a flush, because output was sent."""
-        if any(backend.over_memory_limit for backend in self.backends.values()):
-            return False
+        for backend in self._backends:
+            if backend.over_memory_limit:
+                return False
         return bool(
             self.slices.batch is not None
             or self.gate.ready
