@@ -1,4 +1,4 @@
-"""Print the snapshots of a job: `penstock snapshots list` and `show`.
+"""Print the snapshots of a job: `penstock snapshots list`, `show` and `state`.
 
 The commands only read the checkpoint folder, so the job may be running.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ _VERIFY = click.option(
 
 @click.group()
 def snapshots() -> None:
-    """List and show the snapshots of a job."""
+    """List and show the snapshots of a job, and what they contain."""
 
 
 @snapshots.command("list")
@@ -94,6 +95,42 @@ def show_snapshot(directory: Path, number: int | None, as_json: bool, verify: bo
     if problem is not None:
         print_message(f"Error: {problem}")
         raise SystemExit(1)
+
+
+@snapshots.command("state")
+@_FOLDER
+@click.argument("number", metavar="[NUMBER]", type=click.IntRange(min=0), required=False)
+@click.option("--operator", metavar="UID", help="Show only the state of this operator.")
+@click.option("--state", metavar="NAME", help="Show only the state of this name.")
+@click.option("--key", metavar="JSON", help="Show only the entries of this key.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="The largest number of entries to show.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each entry.")
+@reporting_errors
+def show_state(
+    directory: Path,
+    number: int | None,
+    operator: str | None,
+    state: str | None,
+    key: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show the keyed state in a snapshot in the checkpoint folder DIR.
+
+    There is a line for each value, each entry of a map and each element of a list. A key is given
+    as JSON: a number, a text in quotes, or a list for a tuple. Without NUMBER, the newest snapshot
+    is shown; DIR may also be the folder of a snapshot itself.
+    """
+    from penstock.cli.state_entries import print_entries, select_entries
+
+    found = select_entries(directory, number, operator, state, key)
+    print_entries(found, limit, as_json=as_json)
 
 
 def _open(directory: Path) -> tuple[Store, int | None]:
@@ -166,6 +203,8 @@ def _print_list(name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _details(manifest: Manifest) -> dict[str, Any]:
+    from penstock.cli.state_entries import entry_counts, state_kinds
+
     operators = []
     for entry in manifest.operators:
         handles = [handle for handle in manifest.handles if handle.uid == entry.uid]
@@ -180,6 +219,8 @@ def _details(manifest: Manifest) -> dict[str, Any]:
                 "kind": entry.kind,
                 "parallelism": entry.parallelism,
                 "states": sorted({state for handle in keyed for state in handle.states}),
+                "kinds": state_kinds(keyed),
+                "entries": entry_counts(manifest, entry.uid),
                 "log_records": sum(log.records for log in logs),
                 "log_bytes": sum(log.size for log in logs),
                 "inline_bytes": sum(map(len, inline)),
@@ -207,6 +248,12 @@ def _details(manifest: Manifest) -> dict[str, Any]:
         "types": [str(schema) for schema in manifest.types],
         "operators": operators,
     }
+
+
+def _state_text(operator: dict[str, Any], state: str) -> str:
+    kind, entries = operator["kinds"][state], operator["entries"].get(state)
+    count = "" if entries is None else f", {entries:,} {'entry' if entries == 1 else 'entries'}"
+    return f"{state} ({kind}{count})"
 
 
 def _print_details(details: dict[str, Any]) -> None:
@@ -240,7 +287,7 @@ def _print_details(details: dict[str, Any]) -> None:
             row["name"],
             row["kind"],
             str(row["parallelism"]),
-            ", ".join(row["states"]),
+            ", ".join(map(partial(_state_text, row), row["states"])),
             in_flight,
             size_text(row["inline_bytes"]) if row["inline_bytes"] else "",
             files,

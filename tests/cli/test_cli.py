@@ -130,6 +130,35 @@ def test_a_signal_stops_a_job_whose_resume_command_is_printed_and_nothing_is_los
     assert committed(tmp_path / "out") == list(range(400))
 
 
+def test_every_kind_of_state_in_a_snapshot_is_shown(tmp_path):
+    states = Path(__file__).parents[1] / "golden" / "states"
+
+    def run(*args, code=0):
+        result = CliRunner().invoke(main, ["snapshots", *map(str, args)])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    shown = run("show", states / "inline")
+    for text in (
+        "list (list, 3 entries)",
+        "map (map, 3 entries)",
+        "mean (aggregating, 1 entry)",
+        "recent (map, expires, 1 entry)",
+        "timers (timer, 1 entry)",
+        "value (value, 2 entries)",
+    ):
+        assert text in shown
+    assert "map (map)," in run("show", states / "rows")
+    for form in ("inline", "blocks", "rows"):
+        lines = run("state", states / form, "--key", '"b"', "--state", "map").splitlines()
+        assert lines[0].split() == ["operator", "state", "kind", "key", "part", "value"]
+        assert len(lines) == 3 and all('"b"' in line for line in lines[1:])
+        assert len(run("state", states / form, "--limit", 3).splitlines()) == 5
+        assert "more than 3 entries" in run("state", states / form, "--limit", 3)
+    assert "is no JSON" in run("state", states / "rows", "--key", "b", code=1)
+    assert "holds no state 'no'" in run("state", states / "rows", "--state", "no", code=1)
+
+
 def test_a_second_run_on_a_folder_with_snapshots_needs_resume(tmp_path, job):
     args = ["run", job(NUMBERS), "--checkpoint-dir", "snapshots"]
     rest = ["--", "20", "1000"]
@@ -190,6 +219,13 @@ def test_snapshots_are_listed_shown_and_checked(tmp_path, job):
     assert details["finished"] is True
     assert [row["kind"] for row in details["operators"]] == ["source", "keyed_reduce", "sink"]
     assert details["operators"][1]["files"] > 0
+
+    assert details["operators"][1]["kinds"] == {"value": "value"}
+    lines = [json.loads(line) for line in run("state", folder, "--json").splitlines()]
+    assert all(line["kind"] == "value" for line in lines)
+    one = lines[0]
+    shown = run("state", folder, "--key", json.dumps(one["key"]), "--state", "value", "--json")
+    assert json.loads(shown) == one
 
     victim = next(found for found in path.rglob("*.sst"))
     content = bytearray(victim.read_bytes())

@@ -23,7 +23,8 @@ from penstock import (
     TextLines,
     ValueStateDescriptor,
 )
-from penstock.connectors.spark.data_source import PenstockDataSource, _json
+from penstock.connectors.spark.data_source import PenstockDataSource
+from penstock.connectors.spark.json_values import as_json
 from penstock.connectors.spark.published import last_whole_snapshot, list_output
 from penstock.connectors.spark.saved_state import find_state, read_part
 from penstock.dataflow.program import RunOptions, run_options
@@ -39,8 +40,20 @@ from tests.processes.harness import (
     run,
 )
 from tests.processes.parts import let_all_go
+from tests.snapshot.state.test_golden_states import ENTRIES, GOLDEN
 
-COLUMNS = ["operator", "state", "key_group", "key", "value", "subtask", "snapshot"]
+COLUMNS = [
+    "operator",
+    "state",
+    "kind",
+    "key_group",
+    "key",
+    "part",
+    "value",
+    "last_used_ms",
+    "subtask",
+    "snapshot",
+]
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +118,20 @@ def test_state_has_types_if_a_schema_says_so(reader: SparkSession, counted: Sett
     assert {row.pair[0]: int(row.pair[1]) for row in parsed.collect()} == expected_words(counted)
 
 
+@pytest.mark.parametrize("form", ["inline", "blocks", "rows"])
+def test_every_kind_of_state_can_be_read(reader: SparkSession, form: str):
+    rows = reader.read.format("penstock").load(str(GOLDEN / form)).collect()
+    found = {(row.state, row.kind, row.key, row.part, row.value, row.last_used_ms) for row in rows}
+    assert len(found) == len(rows)
+    assert found == {
+        (state, kind, as_json(key), None if part is None else as_json(part), as_json(value), used)
+        for state, kind, key, part, value, used in ENTRIES
+    }
+    typed = reader.read.format("penstock").options(state="recent")
+    typed = typed.schema("key string, part string, value string").load(str(GOLDEN / form))
+    assert [tuple(row) for row in typed.collect()] == [("b", "page", "/a")]
+
+
 def test_any_snapshot_can_be_chosen(reader: SparkSession, counted: Settings):
     numbers = [info.number for info in Store(counted.job).list()]
     read = reader.read.format("penstock")
@@ -161,7 +188,7 @@ def test_states_with_classes_of_the_job_are_read_without_its_code(
     }
     last = {e.key: e.value for e in entries if e.state == "last"}
     assert last[(1, 7)] == (datetime(2026, 1, 8, tzinfo=UTC), Decimal("1.75"), {"a", "b"})
-    assert _json(last[(1, 7)]) == '["2026-01-08T00:00:00+00:00", "1.75", ["a", "b"]]'
+    assert as_json(last[(1, 7)]) == '["2026-01-08T00:00:00+00:00", "1.75", ["a", "b"]]'
     only = [e for part in find_state(tmp_path / "job", state="seen") for e in read_part(part)]
     assert {e.state for e in only} == {"seen"} and len(only) == 2
     with pytest.raises(GraphError, match="no state 'sen'; it holds, by uid: remember: last, seen"):
@@ -184,9 +211,9 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path):
 
 
 def test_values_as_json():
-    assert _json({"a": (1, None), "b": b"\x00\xff"}) == '{"a": [1, null], "b": "AP8="}'
-    assert _json({1: "x", "1": "y"}) == '[[1, "x"], ["1", "y"]]'
-    assert _json([True, 1.5, 2**70, "é", range(3)]) == f'[true, 1.5, {2**70}, "é", "range(0, 3)"]'
+    assert as_json({"a": (1, None), "b": b"\x00\xff"}) == '{"a": [1, null], "b": "AP8="}'
+    assert as_json({1: "x", "1": "y"}) == '[[1, "x"], ["1", "y"]]'
+    assert as_json([True, 1.5, 2**70, "é", range(3)]) == f'[true, 1.5, {2**70}, "é", "range(0, 3)"]'
 
 
 # ---- output

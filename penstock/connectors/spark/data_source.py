@@ -10,10 +10,7 @@ and `published.py` reads the files of sinks.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from penstock.connectors.folders import local_path
+from penstock.connectors.spark.json_values import as_json
 from penstock.connectors.spark.published import (
     Reading,
     SinkFile,
@@ -46,9 +44,12 @@ _STATE = StructType(
     [
         StructField("operator", StringType(), nullable=False),
         StructField("state", StringType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
         StructField("key_group", IntegerType(), nullable=False),
         StructField("key", StringType()),
+        StructField("part", StringType()),
         StructField("value", StringType()),
+        StructField("last_used_ms", LongType()),
         StructField("subtask", IntegerType(), nullable=False),
         StructField("snapshot", LongType(), nullable=False),
     ]
@@ -74,9 +75,12 @@ class PenstockDataSource(DataSource):
     folder of one snapshot contain state. Any other folder is read as the folder of a sink. The
     option `read` (`state` or `output`) overrides this choice.
 
-    *State* has the columns `operator` (uid), `state` (name), `key_group`, `key`, `value`,
-    `subtask` and `snapshot`. Keys and values are JSON text, which `from_json` parses. To read them
-    as Spark values, pass the types of `key` and `value` in `.schema(...)`; the stored values must
+    *State* has the columns `operator` (uid), `state` (name), `kind`, `key_group`, `key`, `part`,
+    `value`, `last_used_ms`, `subtask` and `snapshot`. There is a row for each entry of a map and
+    each element of a list, with the key or index in `part`; elsewhere `part` is null.
+    `last_used_ms` is null for values that do not expire. Keys, parts and values are JSON text,
+    which `from_json` parses. To read them as Spark values, pass the types of `key`, `part` and
+    `value` in `.schema(...)`; the stored values must
     fit these types. Records of the job's own classes become arrays or structs of their fields. An
     enum member becomes an array or struct whose only item is its name. The options are `snapshot`
     (the number of the snapshot; the newest by default), `operator` (read only the operator with
@@ -116,7 +120,7 @@ class PenstockDataSource(DataSource):
         self._given = given
         self._number = _whole_number("snapshot", given.get("snapshot"))
         # Spark calls `schema` only if the user passed no schema. Keys and values are then JSON.
-        self._as_json = False
+        self._json_text = False
 
     @classmethod
     def name(cls) -> str:
@@ -125,17 +129,17 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the default columns, in which keys and values are JSON text."""
-        self._as_json = True
+        self._json_text = True
         return _STATE if self._kind == "state" else _OUTPUT
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader of the state or output that exists at this moment."""
         if self._kind == "state":
-            _check_columns(schema, _STATE, free=("key", "value"))
+            _check_columns(schema, _STATE, free=("key", "part", "value"))
             parts = find_state(
                 self._path, self._number, self._given.get("operator"), self._given.get("state")
             )
-            return _StateReader(schema, parts, self._as_json)
+            return _StateReader(schema, parts, self._json_text)
         self._require_output_schema(schema)
         return _OutputReader(schema, self._reading(), list_output(self._path, upto=self._number))
 
@@ -207,7 +211,7 @@ class _StateReader(DataSourceReader):
     def __init__(self, schema: StructType, parts: list[StatePart], as_json: bool) -> None:
         self._schema = schema
         self._parts = parts
-        self._as_json = as_json
+        self._json_text = as_json
 
     def partitions(self) -> Sequence[InputPartition]:
         return [_Part(part) for part in self._parts]
@@ -218,12 +222,15 @@ class _StateReader(DataSourceReader):
         import numpy  # noqa: F401  (NumPy values can be decoded only after NumPy is imported)
 
         part: StatePart = partition.value
-        shown = _json if self._as_json else lambda value: value
+        shown = as_json if self._json_text else lambda value: value
         columns: dict[str, Any] = {
             "operator": lambda _: part.operator,
             "state": lambda entry: entry.state,
+            "kind": lambda entry: entry.kind,
             "key_group": lambda entry: entry.group,
             "key": lambda entry: shown(entry.key),
+            "part": lambda entry: None if entry.part is None else shown(entry.part),
+            "last_used_ms": lambda entry: entry.last_used_ms,
             "value": lambda entry: shown(entry.value),
             "subtask": lambda _: part.subtask,
             "snapshot": lambda _: part.number,
@@ -304,32 +311,3 @@ class _OutputFollower(_Files, DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         files = list_output(self._folder, start["snapshot"], end["snapshot"])
         return [_Part(file) for file in files]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value to types that JSON has; docs/spark.md has a table of the conversions."""
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, dict):
-        if all(isinstance(key, str) for key in value):
-            return {key: _plain(item) for key, item in value.items()}
-        # All keys of a JSON object are text, so the keys 1 and "1" would become the same key.
-        return [[_plain(key), _plain(item)] for key, item in value.items()]
-    if isinstance(value, set | frozenset):
-        # A set has no order. The items are sorted so that equal sets give equal JSON.
-        return sorted(map(_plain, value), key=repr)
-    if hasattr(value, "item"):
-        return _plain(value.item())  # The value is a NumPy scalar.
-    if isinstance(value, range) or not hasattr(value, "__iter__"):
-        return str(value)  # Examples are Decimal, Fraction, complex, UUID and time zones.
-    return [_plain(item) for item in value]

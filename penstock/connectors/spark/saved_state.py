@@ -22,9 +22,10 @@ from penstock.dataflow.graph.keys import canonical
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_serializers import RecordSerializer
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.metadata.handles import KeyedHandle, OperatorHandle
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
+from penstock.snapshot.metadata.state_kind import StateKind
 from penstock.snapshot.state.rocksdb.blocks import BLOCKS, newest_entries, read_block
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.rows import ROW_PREFIX, original_key, value_offset
@@ -32,7 +33,7 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["StateEntry", "StatePart", "find_state", "read_part"]
+__all__ = ["StateEntry", "StatePart", "find_state", "part_of", "read_part"]
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,24 @@ class StateEntry:
 
     Arguments:
         state: the name of the state.
+        kind: the kind of the state.
         group: the key group of the key.
         key: the key.
+        part: what identifies the entry among those of the key: the key of an entry of a map, the
+            index of an element of a list, or a list of the parts of a window or timer. None if a
+            key has only one entry.
         value: the value.
+        last_used_ms: the time of the last use of a value that expires, in milliseconds since the
+            epoch; None if it does not expire.
     """
 
     state: str
+    kind: str
     group: int
     key: Any
+    part: Any
     value: Any
+    last_used_ms: int | None
 
 
 def find_state(
@@ -102,23 +112,38 @@ def find_state(
         raise StoreError("there is no complete snapshot in the folder", paths.root)
     store.verify(manifest)
     _require(manifest, operator, state)
-    groups = {entry.uid: entry.max_parallelism for entry in manifest.operators}
     return [
-        StatePart(
-            str(paths.snapshot(manifest.number)),
-            manifest.number,
-            handle.uid,
-            handle.subtask,
-            groups[handle.uid],
-            handle.keyed.to_wire(),
-            state,
-            manifest.types,
-        )
+        part_of(manifest, handle, paths.snapshot(manifest.number), state)
         for handle in manifest.handles
         if handle.keyed is not None
         and operator in (None, handle.uid)
         and (state is None or state in handle.keyed.states)
     ]
+
+
+def part_of(
+    manifest: Manifest, handle: OperatorHandle, folder: Path, state: str | None
+) -> StatePart:
+    """Return the keyed state of one subtask.
+
+    Arguments:
+        manifest: the manifest of the snapshot.
+        handle: the handle of the subtask, which has keyed state.
+        folder: the folder of the snapshot.
+        state: the name of the only state to read; None reads all states.
+    """
+    assert handle.keyed is not None
+    groups = {entry.uid: entry.max_parallelism for entry in manifest.operators}
+    return StatePart(
+        str(folder),
+        manifest.number,
+        handle.uid,
+        handle.subtask,
+        groups[handle.uid],
+        handle.keyed.to_wire(),
+        state,
+        manifest.types,
+    )
 
 
 def _require(manifest: Manifest, operator: str | None, state: str | None) -> None:
@@ -160,13 +185,28 @@ def read_part(part: StatePart) -> Iterator[StateEntry]:
 def _read_inline(
     part: StatePart, handle: KeyedHandle, codec: Codec, inline: bytes
 ) -> Iterator[StateEntry]:
-    for state, pairs in zip(handle.states, msgpack.unpackb(inline), strict=True):
-        if part.state not in (None, state):
+    for state_id, pairs in enumerate(msgpack.unpackb(inline)):
+        if part.state not in (None, handle.states[state_id]):
             continue
         for original, data in pairs:
-            key = codec.decode_value(original)
-            group = key_group(canonical(key), part.max_parallelism)
-            yield StateEntry(state, group, key, codec.decode_value(data))
+            stored = codec.decode_value(original), codec.decode_value(data)
+            yield from _entries(part, handle, state_id, *stored)
+
+
+def _entries(
+    part: StatePart, handle: KeyedHandle, state_id: int, key: Any, value: Any
+) -> Iterator[StateEntry]:
+    """Yield the entry that a key and a value of a table stand for, if they stand for one."""
+    kind, inner, last_used = handle.kind(state_id), None, None
+    if kind.is_composite:
+        key, *parts = key
+        inner = parts[0] if kind in (StateKind.MAP, StateKind.LIST) else parts
+        if kind is StateKind.LIST and inner is None:
+            return  # These are the bounds of a list.
+    if state_id in handle.expiring:
+        value, last_used = value
+    group = key_group(canonical(key), part.max_parallelism)
+    yield StateEntry(handle.states[state_id], kind.value, group, key, inner, value, last_used)
 
 
 def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[StateEntry]:
@@ -189,21 +229,17 @@ def _read_files(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[
             blocks: Any = database.items(from_key=BLOCKS)
             read = (read_block(codec, row_key, row) for row_key, row in blocks)
             for table, key, value in newest_entries(read):
-                state = handle.states[table]
-                if part.state in (None, state):
-                    group = key_group(canonical(key), part.max_parallelism)
-                    yield StateEntry(state, group, key, value)
+                if part.state in (None, handle.states[table]):
+                    yield from _entries(part, handle, table, key, value)
             rows: Any = database.items()
             for row_key, row in rows:
                 if row_key.startswith(BLOCKS):
                     break
-                group, table = ROW_PREFIX.unpack_from(row_key)
-                state = handle.states[table]
-                if part.state in (None, state):
+                _, table = ROW_PREFIX.unpack_from(row_key)
+                if part.state in (None, handle.states[table]):
                     key = codec.decode_value(original_key(row_key, row))
-                    yield StateEntry(
-                        state, group, key, codec.decode_value(row[value_offset(row) :])
-                    )
+                    value = codec.decode_value(row[value_offset(row) :])
+                    yield from _entries(part, handle, table, key, value)
         finally:
             database.close()
 
