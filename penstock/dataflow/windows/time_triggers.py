@@ -130,9 +130,12 @@ class _ContinuousTrigger(Trigger):
         return True
 
     def next_after(self, time: int, window: Any) -> int:
-        """Return the next time to fire after `time`, which is not later than the window's end."""
+        """Return the next time to fire after `time`: after the interval, or the window's end.
+
+        The end may have passed: windows by event time may have a trigger by processing time.
+        """
         end: int = window.max_timestamp()
-        return min(time + self.interval, end)
+        return min(time + self.interval, end) if time < end else time + self.interval
 
 
 class ContinuousEventTimeTrigger(_ContinuousTrigger):

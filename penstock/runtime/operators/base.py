@@ -206,13 +206,13 @@ class RecordLoopOperator(RunningOperator):
     #: The loop for batches with event times, as it is written. It has two more parameters: the
     #: event times of the records, and a list to which it appends the event times of the emitted
     #: records. None if the loop emits one record for each record.
-    _timed_plain: Callable[..., list[Any]] | None
+    _timed_plain: Callable[..., Any] | None
     #: The loop for batches with event times, from the first such batch on.
     _timed_loop: UserLoop | None
 
     def _set_loop(
         self,
-        plain: Callable[..., list[Any]],
+        plain: Callable[..., Any],
         timed: Callable[..., list[Any]] | None = None,
         **functions: Any,
     ) -> None:
@@ -229,7 +229,8 @@ class RecordLoopOperator(RunningOperator):
     def call_functions(self, record: Any, *arguments: Any) -> list[Any]:
         """Process one record with the plain loop, and return the records that it emits."""
         loop = self._loop
-        return loop.plain(*loop.functions.values(), iter([record]), *arguments)
+        emitted: list[Any] = loop.plain(*loop.functions.values(), iter([record]), *arguments)
+        return emitted
 
     def _process_with_loop(self, batch: RecordBatch, *arguments: Any) -> RecordBatch:
         """Run the loop over a batch; return the emitted records, with their event times."""

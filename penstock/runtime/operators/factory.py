@@ -23,6 +23,7 @@ from penstock.runtime.operators.stateless import (
     MapOperator,
     ProcessOperator,
 )
+from penstock.runtime.operators.windowing.choice import make_window_operator
 
 __all__ = ["make_operator"]
 
@@ -36,6 +37,7 @@ _UNKEYED: dict[OperatorKind, Callable[[Any, OperatorContext], RunningOperator]] 
 _KEYED: dict[OperatorKind, Callable[..., RunningOperator]] = {
     OperatorKind.KEYED_REDUCE: KeyedReduceOperator,
     OperatorKind.KEYED_COUNT: KeyedCountOperator,
+    OperatorKind.KEYED_WINDOW: make_window_operator,
     OperatorKind.KEYED_PROCESS: KeyedProcessOperator,
     **{
         kind: partial(KeyedFunctionOperator, kind=kind)

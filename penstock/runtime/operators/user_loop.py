@@ -23,7 +23,7 @@ class UserLoop:
         functions: the user's functions, which are the first parameters of the loop.
     """
 
-    def __init__(self, plain: Callable[..., list[Any]], functions: dict[str, Any]) -> None:
+    def __init__(self, plain: Callable[..., Any], functions: dict[str, Any]) -> None:
         self.plain, self.functions = plain, functions
         #: The loop over records. Its first parameter is the iterator.
         self.over_rows: Callable[..., list[Any]] = partial(

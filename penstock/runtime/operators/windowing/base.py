@@ -1,0 +1,122 @@
+"""What all operators of windows have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import Any
+
+from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
+from penstock.dataflow.windows import WindowOperation
+from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.windowing.window_caller import WindowCaller
+from penstock.runtime.operators.windowing.window_output import WindowOutput
+from penstock.runtime.operators.windowing.window_services import WindowServices
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+__all__ = ["BaseWindowOperator"]
+
+
+class BaseWindowOperator(RecordLoopOperator):
+    """An operator of windows on a keyed stream.
+
+    Arguments:
+        function: the windows and their functions.
+        context: the operator's place in the job.
+        key_of: returns the key of a record.
+    """
+
+    emits = "process"
+
+    def __init__(
+        self, function: WindowOperation, context: OperatorContext, key_of: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(function, context)
+        assert context.backend is not None
+        self.operation, self.backend = function, context.backend
+        self._key_of = key_of
+        self._lateness = function.allowed_lateness
+        #: Whether windows are chosen by event time.
+        self.is_event_time = function.assigner.is_event_time()
+
+    def open(self) -> None:
+        """Open the functions, and get the tables and timers, which are already restored."""
+        self.context.timers.restore()
+        self.services = WindowServices(self.context)
+        self._timers = self.services.timers(is_event=self.is_event_time)
+        self._output = WindowOutput(self.context.mutability_probe())
+        self._caller = WindowCaller(self.operation, self.services, self.side_outputs.routed)
+        for function in self.operation.functions:
+            function.open(self.context)
+
+    def close(self) -> None:
+        """Close the functions."""
+        for function in self.operation.functions:
+            function.close()
+
+    def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
+        """Fire the event-time timers that are due, and yield what the windows emit."""
+        return self._fire(timestamp, is_event=True)
+
+    def next_processing_time(self) -> int | None:
+        """Return the time at which the first processing-time timer is due, or None."""
+        return self.context.timers.next_processing_time()
+
+    def has_pending_timers(self) -> bool:
+        """Return whether timers of windows wait for processing time."""
+        return self.next_processing_time() is not None
+
+    def advance_processing_time(self, now: int) -> Iterator[RecordBatch]:
+        """Fire the processing-time timers that are due, and yield what the windows emit."""
+        return self._fire(now, is_event=False)
+
+    def _fire(self, time: int, *, is_event: bool) -> Iterator[RecordBatch]:
+        context, output, on_timer = self.context, self._output, self.on_timer
+        due = self.services.due(time, is_event=is_event)
+        for fired, (context.key, timestamp, namespace) in enumerate(due, 1):
+            context.timestamp = timestamp
+            on_timer(timestamp, namespace, is_event=is_event)
+            # A timer that fired is no longer in the state, so a batch has all that it emitted.
+            if fired % HOOK_BATCH == 0 or len(output) >= HOOK_BATCH:
+                yield output.take()
+        if len(output) or self.side_outputs:
+            yield output.take()
+
+    @abstractmethod
+    def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
+        """Do what is due when a timer of the current key fires."""
+
+    # ---- for subclasses
+
+    def _times_of(self, batch: RecordBatch) -> Iterable[int]:
+        """Return the time of each record: event time, or the time of the clock."""
+        if self.is_event_time:
+            return self._event_times(batch)
+        return repeat(self.services.processing_time())
+
+    def _event_times(self, batch: RecordBatch) -> Iterable[int]:
+        """Return the event time of each record; `NO_TIMESTAMP` for a record without one."""
+        return repeat(NO_TIMESTAMP) if batch.timestamps is None else batch.timestamps
+
+    def _has_passed(self, time: int) -> bool:
+        """Return whether the watermark is past an event time; False for processing time."""
+        return self.is_event_time and time <= self.context.watermark
+
+    def _cleanup_time(self, window: Any) -> int:
+        """Return when a window is removed, in milliseconds since the epoch."""
+        end: int = window.max_timestamp()
+        return min(end + self._lateness, MAX_WATERMARK) if self.is_event_time else end
+
+    def _emit(self, key: Any, window: Any, contents: Any) -> None:
+        """Emit the results of a window, with the last timestamp of the window."""
+        self._output.emit(self._caller.call(key, window, contents), window.max_timestamp())
+
+    def _skip(self, record: Any, timestamp: int) -> None:
+        """Emit a record to the side output of late data, if it is late, since no window took it."""
+        tag = self.operation.late_tag
+        if tag is None or not self._has_passed(timestamp + self._lateness):
+            return
+        if tag.tag_id in self.side_outputs.declared:
+            self.side_outputs.emit(tag.tag_id, record, timestamp)

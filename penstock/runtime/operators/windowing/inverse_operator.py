@@ -1,0 +1,86 @@
+"""Sliding windows of a reduce function that has an inverse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.functions import method_of
+from penstock.dataflow.object_reuse import can_change
+from penstock.dataflow.windows import TimeWindow
+from penstock.runtime.operators.windowing.pane_operator import PaneOperator
+from penstock.runtime.operators.windowing.window_aggregation import Aggregation
+from penstock.runtime.operators.windowing.window_contents import remove_entry
+from penstock.snapshot.state import MISSING
+
+__all__ = ["InversePaneOperator"]
+
+
+class InversePaneOperator(PaneOperator):
+    """Sliding windows that keep a running value for each key.
+
+    A window that fires adds the panes that are new, and takes back those that leave. (Discretized
+    Streams: `reduceByWindow` with an inverse.)
+    """
+
+    #: The state with the running value of each key: the last window that has fired, the value of
+    #: its panes that also belong to the next window, and the number of these panes.
+    RUNNING = "window-running"
+
+    def open(self) -> None:
+        """Open the functions, and get the tables and timers, which are already restored."""
+        super().open()
+        self._running = self.backend.table(self.RUNNING)
+        self._aggregation = Aggregation.of(self.operation.aggregator)
+        self._inverse = method_of(self.operation.inverse, "reduce")
+
+    def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
+        """Fire the window of the current key that ends at a time, or remove a pane."""
+        if namespace is not None:
+            super().on_timer(time, namespace, is_event=is_event)
+            return
+        key, panes, get = self.context.key, self.panes, self._contents.get
+        window = time + 1 - panes.size
+        running = self._running.get(key, None)
+        if running is None or running[0] != window - panes.slide:
+            value, count, new_panes = MISSING, 0, panes.panes_of(window)
+        else:
+            _, value, count = running
+            new_panes = panes.panes_entering(window)
+        for pane in new_panes:
+            added = get(key, pane)
+            if added is not MISSING:
+                value = self._contents.combine([added] if value is MISSING else [value, added])
+                count += 1
+        if not count:
+            return
+        end = window + panes.size
+        value = self._copied(value)
+        self._emit(key, TimeWindow(window, end), value)
+        for pane in panes.panes_leaving(window):
+            leaving = get(key, pane)
+            if leaving is not MISSING:
+                value = self._inverse(value, leaving)
+                count -= 1
+                if not self._lateness:
+                    self._contents.clear(key, pane)
+        if count:
+            self._running.put(key, (window, value, count))
+            self._timers.register(key, None, time + panes.slide)
+        else:
+            remove_entry(self._running, key)
+        if not self._lateness:
+            self._caller.clear(TimeWindow(window, end))
+
+    def _add_to_pane(self, key: Any, pane: int, record: Any) -> None:
+        """Add a late record to its pane, and to the running value if that contains the pane."""
+        is_new = self._contents.get(key, pane) is MISSING
+        running = self._running.get(key, None)
+        if running is not None and pane in self.panes.panes_staying(running[0]):
+            window, value, count = running
+            value = self._aggregation.add(value, self._copied(record))
+            self._running.put(key, (window, value, count + is_new))
+        super()._add_to_pane(key, pane, record)
+
+    def _copied(self, value: Any) -> Any:
+        """Return a value, or a copy of it if it can change, since panes keep the value."""
+        return self.context.codec.copy_mutable([value])[0] if can_change((value,)) else value

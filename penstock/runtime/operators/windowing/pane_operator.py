@@ -1,0 +1,151 @@
+"""Tumbling and sliding windows with their default trigger, which share panes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.dataflow.time import MIN_WATERMARK, NO_TIMESTAMP
+from penstock.dataflow.windows import TimeWindow
+from penstock.dataflow.windows.time_windows import without_timestamp
+from penstock.runtime.operators.windowing import pane_loops as loops
+from penstock.runtime.operators.windowing.base import BaseWindowOperator
+from penstock.runtime.operators.windowing.panes import Panes
+from penstock.runtime.operators.windowing.window_aggregation import Aggregation
+from penstock.runtime.operators.windowing.window_contents import (
+    GROUP,
+    AggregatedContents,
+    ListedContents,
+    WindowContents,
+)
+from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.snapshot.metadata.state_kind import StateKind
+from penstock.snapshot.state import MISSING
+
+__all__ = ["PaneOperator"]
+
+
+class PaneOperator(BaseWindowOperator):
+    """Tumbling and sliding windows that fire when their time is over.
+
+    The length of a pane is the greatest common divisor of the size and the slide of the windows. A
+    record is added to its pane only, and a window combines its panes when it fires. So the function
+    must not depend on the order of records in different panes: it combines earlier panes first.
+
+    A key has a timer for its next window only. A window that fires registers the timer of the next
+    window if that has a pane. The namespace of these timers is None. With an allowed lateness, each
+    pane has a timer that removes it. The namespace of such a timer is the pane.
+    """
+
+    #: The state with the contents of the panes of each key.
+    STATE = "window-panes"
+
+    def open(self) -> None:
+        """Open the functions, and get the tables and timers, which are already restored."""
+        super().open()
+        assigner: Any = self.operation.assigner
+        slide = getattr(assigner, "slide", assigner.size)
+        self.panes = Panes(assigner.size, slide, assigner.offset)
+        self._table = self.backend.composite_table(self.STATE, StateKind.WINDOW)
+        self._more: tuple[Any, ...] = ()
+        self._contents = self._open_contents()
+
+    def _open_contents(self) -> WindowContents:
+        if self.operation.aggregator is None:
+            lists = ListedContents(self._table)
+            self._more = GROUP, lists.add
+            self._set_loop(loops.collect_into_panes, key_of=self._key_of)
+            return lists
+        aggregation = Aggregation.of(self.operation.aggregator)
+        if aggregation.aggregate is None:
+            combine = aggregation.add
+            self._set_loop(loops.reduce_into_panes, key_of=self._key_of, combine=combine)
+        else:
+            add = aggregation.aggregate.add
+            self._set_loop(loops.aggregate_into_panes, key_of=self._key_of, add=add)
+        copy = self.context.codec.copy_mutable
+        return AggregatedContents(self._table, aggregation, copy)
+
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Add the records of a batch to their panes, and return what late records emit."""
+        table, panes = self._table, self.panes
+        self._run_loop(
+            batch,
+            self._times_of(batch),
+            table.dirty,
+            table.lookup,
+            self.context.watermark if self.is_event_time else MIN_WATERMARK - 1,
+            panes.length,
+            panes.offset,
+            self._add_first,
+            self._add_late,
+            *self._more,
+        )
+        return self._output.take()
+
+    def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
+        """Fire the window of the current key that ends at a time, or remove a pane."""
+        del is_event
+        key, panes = self.context.key, self.panes
+        if namespace is not None:
+            self._contents.clear(key, namespace)
+            return
+        window = time + 1 - panes.size
+        found = self._fire_window(key, window)
+        if not self._lateness:
+            for pane in panes.panes_leaving(window):
+                if pane in found:
+                    self._contents.clear(key, pane)
+            self._caller.clear(TimeWindow(window, window + panes.size))
+        if found and found[-1] >= window + panes.slide:
+            self._timers.register(key, None, time + panes.slide)
+
+    def _fire_window(self, key: Any, window: int) -> list[int]:
+        """Emit the results of a window, and return its panes that have contents."""
+        found, contents, get = [], [], self._contents.get
+        for pane in self.panes.panes_of(window):
+            value = get(key, pane)
+            if value is not MISSING:
+                found.append(pane)
+                contents.append(value)
+        if contents:
+            time_window = TimeWindow(window, window + self.panes.size)
+            self._emit(key, time_window, self._contents.combine(contents))
+        return found
+
+    def _add_first(self, key: Any, pane: int, record: Any) -> None:
+        """Add the first record of a pane, and register the timers of the pane."""
+        self._contents.add(key, pane, record)
+        panes = self.panes
+        after = self.context.watermark if self.is_event_time else MIN_WATERMARK
+        window = panes.first_window_of(pane, after)
+        if window is not None:
+            self._timers.register(key, None, window + panes.size - 1)
+        if self._lateness:
+            last = TimeWindow(panes.last_window_at(pane), panes.last_window_at(pane) + panes.size)
+            self._timers.register(key, pane, self._cleanup_time(last))
+
+    def _add_late(self, record: Any, timestamp: int) -> None:
+        """Add a record whose time is not after the watermark, unless it is too late."""
+        if timestamp == NO_TIMESTAMP:
+            raise without_timestamp(self.operation.assigner)
+        panes, end = self.panes, self.panes.size - 1
+        windows = [
+            window
+            for window in panes.windows_at(timestamp)
+            if not self._has_passed(window + end + self._lateness)
+        ]
+        if not windows:
+            self._skip(record, timestamp)
+            return
+        context = self.context
+        context.key, context.timestamp = key, _ = self._key_of(record), timestamp
+        self._add_to_pane(key, panes.pane_at(timestamp), record)
+        for window in windows:
+            if self._has_passed(window + end):
+                self._fire_window(key, window)
+
+    def _add_to_pane(self, key: Any, pane: int, record: Any) -> None:
+        if self._contents.get(key, pane) is MISSING:
+            self._add_first(key, pane, record)
+        else:
+            self._contents.add(key, pane, record)

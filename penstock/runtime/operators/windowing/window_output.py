@@ -1,0 +1,48 @@
+"""Collect what windows emit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.dataflow.object_reuse import copy_local_if_shared
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+__all__ = ["WindowOutput"]
+
+
+class WindowOutput:
+    """The records that windows have emitted, each with its event time.
+
+    Arguments:
+        probe: as `OperatorContext.mutability_probe` returns it.
+    """
+
+    def __init__(self, probe: Any) -> None:
+        self.records: list[Any] = []
+        self.timestamps: list[int] = []
+        self._probe = probe
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def emit(self, results: Iterable[Any] | None, timestamp: int) -> None:
+        """Add the results of a window, with the last event time of the window.
+
+        Mutable results are copied if other code refers to them, such as the state of the window.
+        """
+        records, probe = self.records, self._probe
+        before = len(records)
+        for result in results or ():
+            try:
+                result in probe  # noqa: B015 - raises for mutable values, see `record_loops`
+            except TypeError:
+                result = copy_local_if_shared(result)
+            records.append(result)
+        self.timestamps += [timestamp] * (len(records) - before)
+
+    def take(self) -> RecordBatch:
+        """Remove all records, and return them as a batch."""
+        batch = RecordBatch(self.records, None, self.timestamps)
+        self.records, self.timestamps = [], []
+        return batch
