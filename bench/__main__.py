@@ -27,6 +27,7 @@ from bench.paper import evaluation as paper
 from bench.paper import report as paper_report
 from bench.snapshots import checkpoint, recovery
 from bench.throughput import cycles, limit, spark, wordcount
+from bench.time import state, windows
 from penstock import PenstockError
 
 __all__ = ["main"]
@@ -171,6 +172,26 @@ def _recovery(
 def _cycles(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
     """Run a keyed loop, against the same steps one after the other."""
     _show(as_json, lambda say: cycles.measure(records, rounds, interval, folder, say))
+
+
+@main.command("windows")
+@click.option("--records", default=2_000_000, help="Records; the word count has as many words.")
+@click.option("--rounds", default=2, help="Of the word count and all kinds of windows.")
+@click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@_common
+def _windows(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
+    """Count records per key in event-time windows, against the word count."""
+    _show(as_json, lambda say: windows.measure(records, rounds, interval, folder, say))
+
+
+@main.command("state")
+@click.option("--records", default=3_000_000, help="Updates of a value; the other jobs have fewer.")
+@click.option("--rounds", default=2, help="Of all jobs; medians are quoted.")
+@click.option("--interval", default=1_000.0, help="Milliseconds between two snapshots.")
+@_common
+def _state(records: int, rounds: int, interval: float, folder: str | None, as_json: bool) -> None:
+    """Update values and maps and set timers in process functions, on one worker."""
+    _show(as_json, lambda say: state.measure(records, rounds, interval, folder, say))
 
 
 @main.command("startup")

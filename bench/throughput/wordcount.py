@@ -46,7 +46,7 @@ from bench.common.harness import (
 )
 from penstock import IterableSource, RuntimeContext, SinkFunction, StreamExecutionEnvironment
 
-__all__ = ["measure"]
+__all__ = ["WORKERS", "count_words", "measure", "prepare"]
 
 WORKERS = 2
 LIMIT = Path(__file__).with_name("limit_wordcount.py")
@@ -76,10 +76,10 @@ def measure(
         say("writing the lines")
         # In another process, so that its memory does not count as the engine's client.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            pool.submit(_prepare, lines, place).result()
+            pool.submit(prepare, lines, place).result()
         limits = [_limit(lines, say)]
         for number in range(rounds):
-            ours.append(_count(place, number, interval_ms, say))
+            ours.append(count_words(place, number, interval_ms, say))
             limits.append(_limit(lines, say))
     figures = median_figures(ours)
     limit = median_figures(limits)["limit_words_per_second"]
@@ -95,7 +95,7 @@ def measure(
     }
 
 
-def _prepare(count: int, place: Path) -> None:
+def prepare(count: int, place: Path) -> None:
     """Write each source's share of the lines, and the counts that must come out."""
     from bench.throughput.limit_wordcount import lines
 
@@ -115,8 +115,8 @@ def _limit(lines: int, say: Say) -> Figures:
     return figures
 
 
-def _count(place: Path, number: int, interval_ms: float, say: Say) -> Figures:
-    """One run of the engine."""
+def count_words(place: Path, number: int, interval_ms: float, say: Say) -> Figures:
+    """Run the engine once, and return its figures."""
     folder = place / f"run-{number}"
     folder.mkdir()
     follower = Follower(say)

@@ -18,6 +18,7 @@ from bench.latency import shuffle as latency
 from bench.latency.paced_source import PacedSource
 from bench.snapshots import checkpoint, recovery
 from bench.throughput import wordcount
+from bench.time import state
 from penstock.dataflow.source import ReaderContext, Split
 from tests.processes.harness import PATIENCE
 
@@ -246,3 +247,11 @@ def test_without_a_name_the_benchmarks_are_listed_and_the_notes_know_them():
         assert f"\n  {name} " in listed
         # What only draws has no figures.
         assert name == "plot" or f"\n| `{name}" in notes, name
+
+
+def test_updates_timers_and_entries_of_maps_are_all_counted(tmp_path):
+    figures = state.measure(6_000, 1, 100, str(tmp_path), quiet)
+    for name in ("value_state_updates", "spilled_value_state_updates", "timers"):
+        assert figures[f"{name}_per_second"] > 0
+    assert figures["large_map_cost_ratio"] > 0
+    assert figures["spilled_state_mb"] > 0

@@ -1,0 +1,1 @@
+"""Measure windows, timers and keyed state."""
