@@ -99,6 +99,9 @@ class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
                 GraphError: if the descriptor was not passed to `broadcast`.
             """
 
+    class OnTimerContext(ReadOnlyContext, KeyedProcessFunction.OnTimerContext, ABC):
+        """The context of a timer that fires."""
+
     class Context(BroadcastProcessFunction.Context, ABC):
         """The context of a record of the broadcast stream, which has no key."""
 
@@ -132,3 +135,10 @@ class KeyedBroadcastProcessFunction(TwoInputProcessFunction, ABC):
         Every subtask is called with every record, and must change the broadcast state in the same
         way. There is no current key; `ctx.apply_to_keyed_state` reads and changes keyed state.
         """
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
+    ) -> Iterable[Any] | None:
+        """Return the records to emit when a timer fires; see `KeyedProcessFunction.on_timer`."""
+        del timestamp, ctx
+        return None

@@ -102,6 +102,7 @@ class KeyedCoProcessFunction(TwoInputProcessFunction, ABC):
     """
 
     Context: TypeAlias = KeyedProcessFunction.Context
+    OnTimerContext: TypeAlias = KeyedProcessFunction.OnTimerContext
 
     @abstractmethod
     def process_element1(
@@ -117,3 +118,10 @@ class KeyedCoProcessFunction(TwoInputProcessFunction, ABC):
         self, value: Any, ctx: KeyedCoProcessFunction.Context
     ) -> Iterable[Any] | None:
         """Return the records to emit for `value` of the second stream."""
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext
+    ) -> Iterable[Any] | None:
+        """Return the records to emit when a timer fires; see `KeyedProcessFunction.on_timer`."""
+        del timestamp, ctx
+        return None

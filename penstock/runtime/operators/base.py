@@ -111,6 +111,13 @@ class RunningOperator(ABC):
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch, and return the records that the operator emits for it."""
 
+    def select_input(self, input: int) -> None:
+        """Set the input of the next batches, if the operator has two inputs.
+
+        Arguments:
+            input: 0 for the first input, 1 for the second.
+        """
+
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
         """Do what is due at a new watermark, and yield the records that it emits.
 

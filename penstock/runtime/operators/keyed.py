@@ -12,8 +12,8 @@ from penstock.dataflow.time.watermark import NO_TIMESTAMP
 from penstock.runtime.operators import record_loops as loops
 from penstock.runtime.operators.base import RecordLoopOperator, batched
 from penstock.runtime.operators.context import OperatorContext
-from penstock.runtime.operators.timers.contexts import KeyedElementContext
-from penstock.runtime.operators.timers.firing import TimerFiring
+from penstock.runtime.operators.timers.contexts import KeyedElementContext, TimerContext
+from penstock.runtime.operators.timers.firing import MakeTimerContext, TimerFiring
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = [
@@ -94,17 +94,21 @@ class KeyedProcessOperator(KeyedOperator):
         context = self.context
         context.timers.restore()
         super().open()
-        self._shown = KeyedElementContext(context)
+        self._shown, make_timer_context = self._contexts()
         function, hook, on_timer = self._methods()
         if self.emits_tagged():
             function, hook, on_timer = map(self.side_outputs.routed, (function, hook, on_timer))
-        self._hook, self._firing = hook, TimerFiring(context, on_timer)
+        self._hook, self._firing = hook, TimerFiring(context, on_timer, make_timer_context)
         self._set_loop(
             loops.process_records,
             loops.process_timed_records,
             key_of=self._key_of,
             function=function,
         )
+
+    def _contexts(self) -> tuple[KeyedElementContext, MakeTimerContext]:
+        """Return the context of records, and a function that returns the context of a timer."""
+        return KeyedElementContext(self.context), TimerContext
 
     def _methods(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
         """Return the methods for records, for the end of the input, and for timers."""
@@ -170,6 +174,10 @@ class KeyedFunctionOperator(KeyedProcessOperator):
         super().__init__(function, context, key_of)
         self._kind = kind
         self.emits = kind.signature
+
+    def _contexts(self) -> tuple[KeyedElementContext, MakeTimerContext]:
+        """Return the context of records, and a function that returns the context of a timer."""
+        return KeyedElementContext(self.context), TimerContext
 
     def _methods(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
         call: Callable[..., Any] = _PROCESS[self._kind](self.function)

@@ -60,6 +60,14 @@ class SideOutputs(dict[str, RecordBuffer]):
         self.clear()
         return batches
 
+    def take_over(self, others: SideOutputs) -> None:
+        """Take the records of another object, whose operator is a part of this operator.
+
+        The chain runner has taken the earlier records of this object already.
+        """
+        self.update(others)
+        others.clear()
+
     def routed(self, function: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
         """Return a function that yields what `function` emits to the main output only.
 

@@ -27,10 +27,18 @@ class ChainRunner:
         codec: the codec, which decodes batches, and copies records that have several consumers.
         end_of_input: the tracker that is notified if an end-of-input hook emits records into the
             task's own loop.
+        second_input: the ids of the links to the second input of the first operator.
     """
 
-    def __init__(self, root: ChainNode, codec: Codec, end_of_input: EndOfInputTracker) -> None:
+    def __init__(
+        self,
+        root: ChainNode,
+        codec: Codec,
+        end_of_input: EndOfInputTracker,
+        second_input: frozenset[int] = frozenset(),
+    ) -> None:
         self.root = root
+        self.second_input = second_input
         #: The operators of the chain. Each operator comes after its parent.
         self.operators: list[RunningOperator] = [node.operator for node in root.walk()]
         #: A function that decodes the bytes of a batch.
@@ -56,6 +64,10 @@ class ChainRunner:
             except BaseException as error:
                 raise to_job_error(error, operator, []) from error
         operator_at_work.set(None)
+
+    def select_input(self, link: int) -> None:
+        """Set the link from which the next batches come, if the first operator has two inputs."""
+        self.root.operator.select_input(1 if link in self.second_input else 0)
 
     def run(self, batch: RecordBatch, count: int) -> None:
         """Process a batch of `count` records with the whole chain."""

@@ -54,6 +54,8 @@ class SliceRunner:
                 time.
         """
         self.batch, self._channel = batch, channel
+        if self._chain.second_input and channel is not None:
+            self._chain.select_input(channel.id.link)
         self.run(began)
 
     def run(self, began: float | None = None) -> None:

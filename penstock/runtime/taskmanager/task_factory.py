@@ -27,6 +27,7 @@ from penstock.runtime.operators.endpoints import SinkOperator
 from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
 from penstock.runtime.operators.source_input import SequentialSourceInput, SourceInput
+from penstock.runtime.operators.two_inputs.factory import make_two_input_operator
 from penstock.runtime.system.system import System
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
@@ -136,7 +137,9 @@ class TaskFactory:
         task = Task(
             id=(chain.id, slot),
             name=chain.name,
-            chain=ChainRunner(root, self._descriptor.codec, end_of_input),
+            chain=ChainRunner(
+                root, self._descriptor.codec, end_of_input, self._second_input(chain)
+            ),
             gate=gate,
             outputs=parts.outputs,
             protocol=self._protocol(gate),
@@ -219,6 +222,10 @@ class TaskFactory:
             self._descriptor.keep,
         )
 
+    def _second_input(self, chain: Chain) -> frozenset[int]:
+        """Return the ids of the links to the second input of a chain's first operator."""
+        return frozenset(number for number in chain.inputs if self._plan.links[number].input == 1)
+
     def _outside(self, chain: Chain) -> list[ChannelId] | None:
         """Return the input channels from outside of the chain's loop.
 
@@ -298,6 +305,8 @@ class TaskFactory:
             sink = self._functions[info.id].function
             return SinkOperator(self._sink_writer(info), context, sink)
         operator = self._functions[info.id]
+        if info.kind.has_two_inputs:
+            return make_two_input_operator(operator, context)
         return make_operator(info.kind, operator.function, operator.key_selector, context)
 
     def _sink_writer(self, info: OperatorInfo) -> SinkWriter:

@@ -279,13 +279,20 @@ class KeyedBackend:
         """
         return self.storage.cold.page(table, self.groups, cursor, limit)
 
-    def keys(self) -> Iterator[Any]:
-        """Yield each key that has an entry in any state, once and in no particular order.
+    def keys(self, state: str | None = None) -> Iterator[Any]:
+        """Yield each key that has an entry in a state, once and in no particular order.
 
         Timers do not count as state.
+
+        Arguments:
+            state: the name of the state. None means any state.
         """
         seen: set[Any] = set()
-        tables = [table for table in self.tables if table.kind is not StateKind.TIMER]
+        tables = [
+            table
+            for table in self.tables
+            if table.kind is not StateKind.TIMER and state in (None, table.name)
+        ]
         for table in tables:
             for key, _ in self.scan(table.name):
                 if table.is_composite:

@@ -13,12 +13,13 @@ from penstock.runtime.operators.timers.contexts import TimerContext
 from penstock.runtime.operators.timers.timer_queue import TimerRow
 from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["TimerFiring"]
+__all__ = ["MakeTimerContext", "TimerFiring"]
 
 #: The largest number of timers that fire in one step of the task. A step also ends when they have
 #: emitted as many records.
 PIECE = 1024
 
+MakeTimerContext = Callable[[OperatorContext, TimeDomain], TimerContext]
 OnTimer = Callable[[int, Any], Iterable[Any] | None]
 
 
@@ -28,15 +29,22 @@ class TimerFiring:
     Arguments:
         context: the place of the operator in the job.
         on_timer: the method of the function that is called for each timer that fires.
+        shown: a function that returns the context that the method gets.
     """
 
-    def __init__(self, context: OperatorContext, on_timer: OnTimer) -> None:
+    def __init__(
+        self,
+        context: OperatorContext,
+        on_timer: OnTimer,
+        shown: MakeTimerContext = TimerContext,
+    ) -> None:
         self._context, self._on_timer = context, on_timer
+        self._shown = shown
         self._timers = context.timers
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
         """Fire the event-time timers up to a watermark; see `RunningOperator`."""
-        shown = TimerContext(self._context, TimeDomain.EVENT_TIME)
+        shown = self._shown(self._context, TimeDomain.EVENT_TIME)
         return self._fire(self._timers.due_by_watermark(timestamp), shown)
 
     def next_processing_time(self) -> int | None:
@@ -45,7 +53,7 @@ class TimerFiring:
 
     def advance_processing_time(self, now: int) -> Iterator[RecordBatch]:
         """Fire the processing-time timers that are due; see `RunningOperator`."""
-        shown = TimerContext(self._context, TimeDomain.PROCESSING_TIME)
+        shown = self._shown(self._context, TimeDomain.PROCESSING_TIME)
         return self._fire(self._timers.due_by_clock(now), shown)
 
     def drop(self) -> None:

@@ -30,11 +30,15 @@ class OperatorTimers:
 
     def __init__(self, backend: KeyedBackend) -> None:
         self._backend = backend
+        self._restored = False
         self._event: TimerQueue | None = None
         self._processing: TimerQueue | None = None
 
     def restore(self) -> None:
-        """Read the timers of the restored state."""
+        """Read the timers of the restored state. Only the first call has an effect."""
+        if self._restored:
+            return
+        self._restored = True
         names = self._backend.tables.names
         if EVENT in names:
             self.event.restore()

@@ -1,0 +1,181 @@
+"""The broadcast states of an operator, and the contexts through which functions use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
+from penstock.dataflow.state import MapStateDescriptor, StateDescriptor, ValueStateDescriptor
+from penstock.dataflow.time import TimeDomain
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.operator_state.states import ReadOnlyView, WritableBroadcastState
+from penstock.runtime.operators.timers.contexts import (
+    ElementContext,
+    KeyedElementContext,
+    TimerContext,
+)
+
+__all__ = [
+    "NO_KEY",
+    "BroadcastContext",
+    "BroadcastStates",
+    "BroadcastTimerContext",
+    "KeyedReadOnlyContext",
+    "ReadOnlyContext",
+]
+
+
+class _NoKey:
+    """Takes the place of the current key while a broadcast record is processed.
+
+    State objects look their values up by the current key. This object has no hash, so the look-up
+    raises an error that says what to do.
+    """
+
+    def __hash__(self) -> int:
+        raise JobError(
+            "a broadcast record has no key, so process_broadcast_element cannot use keyed state: "
+            "call ctx.apply_to_keyed_state(descriptor, function), which is called for each key"
+        )
+
+
+NO_KEY = _NoKey()
+
+
+class BroadcastStates:
+    """The broadcast states of one operator.
+
+    Arguments:
+        context: the operator's place in the job.
+        names: the names of the states that the program has passed to `broadcast`.
+    """
+
+    def __init__(self, context: OperatorContext, names: Sequence[str]) -> None:
+        self._context, self._names = context, names
+        self._views: dict[str, ReadOnlyView] = {}
+        self._states: dict[str, WritableBroadcastState] = {}
+
+    def open(self) -> None:
+        """Get the states, which are restored.
+
+        All of them are registered, so that every snapshot contains the states of all subtasks.
+        """
+        backend = self._context.operator_state
+        assert backend is not None
+        for name in self._names:
+            entries = backend.broadcast_state(name)
+            self._views[name] = ReadOnlyView(entries)
+            self._states[name] = WritableBroadcastState(entries)
+
+    def view(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
+        """Return a state for reading."""
+        view = self._views.get(state_descriptor.name)
+        if view is None:
+            raise self._unknown(state_descriptor)
+        return view
+
+    def state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+        """Return a state for reading and writing."""
+        state = self._states.get(state_descriptor.name)
+        if state is None:
+            raise self._unknown(state_descriptor)
+        return state
+
+    def _unknown(self, state_descriptor: MapStateDescriptor) -> GraphError:
+        known = ", ".join(map(repr, self._names))
+        return GraphError(
+            f"operator {self._context.name!r} asked for broadcast state "
+            f"{state_descriptor.name!r}, and has only {known}: pass the descriptor to "
+            f"broadcast(...)"
+        )
+
+
+class ReadOnlyContext(ElementContext, BroadcastProcessFunction.ReadOnlyContext):
+    """The context of a record of a stream without keys.
+
+    Arguments:
+        context: the operator's place in the job.
+        states: the broadcast states of the operator.
+    """
+
+    def __init__(self, context: OperatorContext, states: BroadcastStates) -> None:
+        super().__init__(context)
+        self._states = states
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
+        """Return the broadcast state with the descriptor's name, for reading."""
+        return self._states.view(state_descriptor)
+
+
+class BroadcastContext(ElementContext, KeyedBroadcastProcessFunction.Context):
+    """The context of a broadcast record; the arguments are those of `ReadOnlyContext`."""
+
+    def __init__(self, context: OperatorContext, states: BroadcastStates) -> None:
+        super().__init__(context)
+        self._states = states
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+        """Return the broadcast state with the descriptor's name."""
+        return self._states.state(state_descriptor)
+
+    def apply_to_keyed_state(
+        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], object]
+    ) -> None:
+        """Call a function for each key that has a keyed state."""
+        context = self._context
+        state = _keyed_state(context, state_descriptor)
+        assert context.backend is not None
+        keys = context.backend.keys(state_descriptor.name)
+        try:
+            for context.key in keys:
+                function(context.key, state)
+        finally:
+            context.key = NO_KEY
+
+
+class KeyedReadOnlyContext(KeyedElementContext, KeyedBroadcastProcessFunction.ReadOnlyContext):
+    """The context of a record of a keyed stream; the arguments are those of `ReadOnlyContext`."""
+
+    def __init__(self, context: OperatorContext, states: BroadcastStates) -> None:
+        super().__init__(context)
+        self._states = states
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
+        """Return the broadcast state with the descriptor's name, for reading."""
+        return self._states.view(state_descriptor)
+
+
+class BroadcastTimerContext(TimerContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    """The context of a timer that fires.
+
+    Arguments:
+        context: the operator's place in the job.
+        domain: whether the timer fires by event time or by processing time.
+        states: the broadcast states of the operator.
+    """
+
+    def __init__(
+        self, context: OperatorContext, domain: TimeDomain, states: BroadcastStates
+    ) -> None:
+        super().__init__(context, domain)
+        self._states = states
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
+        """Return the broadcast state with the descriptor's name, for reading."""
+        return self._states.view(state_descriptor)
+
+
+def _keyed_state(context: OperatorContext, state_descriptor: StateDescriptor) -> Any:
+    """Return the keyed state with a descriptor of any kind.
+
+    Raises:
+        GraphError: if `state_descriptor` describes no keyed state.
+    """
+    if isinstance(state_descriptor, ValueStateDescriptor):
+        return context.get_state(state_descriptor)
+    raise GraphError(
+        f"apply_to_keyed_state takes the descriptor of a keyed state, not {state_descriptor!r}"
+    )

@@ -1,0 +1,186 @@
+"""The sides of an operator with two inputs: operators that call one method of its function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.keyed import KeyedProcessOperator
+from penstock.runtime.operators.side_outputs import mentions_output_tag
+from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator, ProcessOperator
+from penstock.runtime.operators.timers.contexts import ElementContext, KeyedElementContext
+from penstock.runtime.operators.timers.firing import MakeTimerContext
+from penstock.runtime.operators.two_inputs.broadcast import (
+    NO_KEY,
+    BroadcastContext,
+    BroadcastStates,
+    BroadcastTimerContext,
+    KeyedReadOnlyContext,
+)
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+__all__ = [
+    "BroadcastSide",
+    "FlatMapSide",
+    "KeyedReadOnlySide",
+    "KeyedSide",
+    "MapSide",
+    "ProcessSide",
+    "as_flat_map",
+    "as_map",
+]
+
+Method = Callable[..., Any]
+
+
+class _OneMethod:
+    """Shows one method of a function with two inputs as a function with one input.
+
+    It is not a rich function. So it is not opened, which the operator with two inputs does.
+
+    Arguments:
+        function: the function with two inputs.
+        method: the method that processes a record.
+    """
+
+    def __init__(self, function: Any, method: Method) -> None:
+        self.function = function
+        self.process_element = method
+        self.end_input = getattr(function, "end_input", _nothing)
+        self.on_timer = getattr(function, "on_timer", _nothing)
+
+
+class MapSide(MapOperator):
+    """Emits the result of a method for each record.
+
+    Arguments:
+        function: the function with two inputs.
+        context: the operator's place in the job.
+        method: the name of the method.
+    """
+
+    def __init__(self, function: Any, context: OperatorContext, method: str) -> None:
+        super().__init__(getattr(function, method), context)
+
+
+class FlatMapSide(FlatMapOperator):
+    """Emits the items of the result of a method for each record; see `MapSide`."""
+
+    def __init__(self, function: Any, context: OperatorContext, method: str) -> None:
+        super().__init__(getattr(function, method), context)
+        self.emits = method
+
+
+class ProcessSide(ProcessOperator):
+    """Runs a method of a process function.
+
+    Arguments:
+        function: the function with two inputs.
+        context: the operator's place in the job.
+        method: the name of the method.
+        shown: the context that the method gets; None for the usual one.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        context: OperatorContext,
+        method: str,
+        shown: ElementContext | None = None,
+    ) -> None:
+        super().__init__(_OneMethod(function, getattr(function, method)), context)
+        self.emits = method
+        if shown is not None:
+            self._shown = shown
+
+    def emits_tagged(self) -> bool:
+        """Return whether the user's function may emit records to side outputs."""
+        return bool(self.side_outputs.declared) or mentions_output_tag(self.function.function)
+
+
+class KeyedSide(KeyedProcessOperator):
+    """Runs a method of a function that has keyed state.
+
+    Arguments:
+        function: the function with two inputs.
+        context: the operator's place in the job.
+        key_of: a function that returns the key of a record.
+        method: the name of the method.
+        adapted: turns the method into one that gets a record and its context.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        context: OperatorContext,
+        key_of: Callable[[Any], Any],
+        method: str,
+        adapted: Callable[[Method], Method] = lambda method: method,
+    ) -> None:
+        super().__init__(_OneMethod(function, adapted(getattr(function, method))), context, key_of)
+        self.emits = method
+
+    def emits_tagged(self) -> bool:
+        """Return whether the user's function may emit records to side outputs."""
+        return bool(self.side_outputs.declared) or mentions_output_tag(self.function.function)
+
+
+class KeyedReadOnlySide(KeyedSide):
+    """Runs `process_element` of a function that has keyed state and broadcast state.
+
+    Arguments:
+        function: the function with two inputs.
+        context: the operator's place in the job.
+        key_of: a function that returns the key of a record.
+        states: the broadcast states of the operator.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        context: OperatorContext,
+        key_of: Callable[[Any], Any],
+        states: BroadcastStates,
+    ) -> None:
+        super().__init__(function, context, key_of, "process_element")
+        self._states = states
+
+    def _contexts(self) -> tuple[KeyedElementContext, MakeTimerContext]:
+        return KeyedReadOnlyContext(self.context, self._states), partial(
+            BroadcastTimerContext, states=self._states
+        )
+
+
+class BroadcastSide(ProcessSide):
+    """Runs `process_broadcast_element` of a function with broadcast state.
+
+    Arguments:
+        function: the function with two inputs.
+        context: the operator's place in the job.
+        states: the broadcast states of the operator.
+    """
+
+    def __init__(self, function: Any, context: OperatorContext, states: BroadcastStates) -> None:
+        shown = BroadcastContext(context, states)
+        super().__init__(function, context, "process_broadcast_element", shown)
+
+    def process(self, batch: RecordBatch) -> RecordBatch:
+        """Process a batch of broadcast records, which have no key."""
+        self.context.key = NO_KEY
+        return super().process(batch)
+
+
+def as_map(method: Method) -> Method:
+    """Return a method of a process function that emits the result of a map method."""
+    return lambda value, _: (method(value),)
+
+
+def as_flat_map(method: Method) -> Method:
+    """Return a method of a process function that emits the result of a flat map method."""
+    return lambda value, _: method(value)
+
+
+def _nothing(*_: Any) -> Iterable[Any]:
+    return ()
