@@ -24,6 +24,16 @@ from tests.simulation.random_jobs.functions import (
     Split,
     visits,
 )
+from tests.simulation.random_jobs.two_input_functions import (
+    SEEN,
+    CoCount,
+    CoCountToTheEnd,
+    CoHop,
+    CoHopToTheEnd,
+    Hold,
+    KeyedSeen,
+    Seen,
+)
 
 __all__ = ["SHAPES", "Choices", "Shape"]
 
@@ -185,6 +195,53 @@ def _shared_loop(
     return hops.filter(lambda r: r[0] != "on").uid("out")
 
 
+def _two_inputs(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    keys = choices.keys
+    kind = CoCountToTheEnd if choices.hook else CoCount
+    other = stream.rebalance().map(lambda i: str(i)).uid("other input")
+    both = stream.connect(other).key_by(lambda i: i % keys, lambda text: int(text) % keys)
+    return both.process(kind(choices.mutable)).uid("both")
+
+
+def _second_input_loop(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    """A loop whose records come back to the second input."""
+    keys = choices.keys
+    back = env.create_feedback("back")
+    kind = CoHopToTheEnd if choices.hook else CoHop
+    both = _starts(stream).connect(back)
+    hops = both.key_by(lambda pair: pair[0] % keys, lambda pair: pair[0] % keys)
+    hopped = hops.process(kind()).uid("hop")
+    on = hopped.filter(lambda r: r[0] == "on").map(lambda r: (r[1], r[2])).uid("on")
+    back.close_with(on)
+    return hopped.filter(lambda r: r[0] != "on").rebalance().map(lambda r: r).uid("out")
+
+
+def _broadcast_state(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    seen = stream.map(lambda i: i).uid("rules").broadcast(SEEN)
+    return stream.rebalance().connect(seen).process(Seen(choices.keys)).uid("seen")
+
+
+def _keyed_broadcast_state(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    keys = choices.keys
+    seen = stream.map(lambda i: i).uid("rules").broadcast(SEEN)
+    keyed = stream.key_by(lambda i: i % keys)
+    return keyed.connect(seen).process(KeyedSeen(keys)).uid("seen")
+
+
+def _operator_list(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    return stream.rebalance().process(Hold()).uid("hold")
+
+
 def _counts(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     return _upto(Counter(i % choices.keys for i in inputs), hook=False)
 
@@ -209,6 +266,28 @@ def _split(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter
 
 def _visited_later(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
     return _visited(Counter((i, i % 4 * 2) for i in inputs), replace(choices, hook=False))
+
+
+def _counts_of_both(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return _counts_to_the_end([*inputs, *inputs], choices, 1)
+
+
+def _seen_everywhere(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    counts = _counts(inputs, choices, 1)
+    expected = Counter({record: number * parallelism for record, number in counts.items()})
+    expected.update(("left", i, 0) for i in inputs)
+    return expected
+
+
+def _seen_and_own(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    counts = _counts(inputs, choices, 1)
+    expected = Counter({record: number * parallelism for record, number in counts.items()})
+    expected.update({("own", *record[1:]): number for record, number in counts.items()})
+    return expected
+
+
+def _held(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return Counter(("held", i, 0) for i in inputs)
 
 
 def _both_ways(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
@@ -248,6 +327,11 @@ SHAPES = {
     "timers": Shape(_timers, _each_later, weight=3),
     "timer loop": Shape(_timer_loop, _visited_later, weight=3),
     "side outputs": Shape(_sides, _split),
+    "two inputs": Shape(_two_inputs, _counts_of_both, weight=3),
+    "broadcast state": Shape(_broadcast_state, _seen_everywhere, fixed=True),
+    "keyed broadcast state": Shape(_keyed_broadcast_state, _seen_and_own, fixed=True),
+    "operator list": Shape(_operator_list, _held),
+    "second input loop": Shape(_second_input_loop, _all_visited, weight=3),
     "loop": Shape(_loop, _all_visited, weight=3),
     "wide loop": Shape(_wide_loop, _all_visited, weight=4),
     "two loops": Shape(_two_loops, _visited_twice),
