@@ -8,10 +8,10 @@ from typing import Any
 from penstock.dataflow.operator_state.broadcast_state import BroadcastState
 from penstock.dataflow.sink import Sink
 from penstock.dataflow.state import (
+    KeyedStateStore,
     ListState,
     ListStateDescriptor,
     MapStateDescriptor,
-    RuntimeContext,
 )
 
 __all__ = [
@@ -80,7 +80,7 @@ class FunctionInitializationContext(ABC):
         """Return the store of the operator state."""
 
     @abstractmethod
-    def get_keyed_state_store(self) -> RuntimeContext:
+    def get_keyed_state_store(self) -> KeyedStateStore:
         """Return the store of keyed state: an object with `get_state` and the like.
 
         Only operators on keyed streams have keyed state.

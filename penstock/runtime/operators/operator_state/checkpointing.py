@@ -11,7 +11,7 @@ from penstock.dataflow.operator_state import (
     OperatorStateStore,
 )
 from penstock.dataflow.operator_state.checkpointed_function import checkpointed_function
-from penstock.dataflow.state import RuntimeContext
+from penstock.dataflow.state import KeyedStateStore
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.operator_state.store import BackendStateStore
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
@@ -34,7 +34,7 @@ class _InitializationContext(FunctionInitializationContext):
     def get_operator_state_store(self) -> OperatorStateStore:
         return self.store
 
-    def get_keyed_state_store(self) -> RuntimeContext:
+    def get_keyed_state_store(self) -> KeyedStateStore:
         return self.context
 
 

@@ -6,24 +6,31 @@ from typing import Any, Protocol
 
 from penstock.dataflow.errors import JobError
 
-__all__ = ["NO_KEY", "CurrentKey", "KeyScope", "NamespaceScope", "Scope"]
+__all__ = ["NO_KEY", "CurrentKey", "KeyScope", "NamespaceScope", "NoKey", "Scope"]
 
 
-class _NoKey:
-    """The key before the first record; every access of state with it raises an error."""
+class NoKey:
+    """The current key while there is none; every access of state with it raises an error.
+
+    Arguments:
+        problem: the text of the error.
+    """
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
 
     def __hash__(self) -> int:
-        raise JobError(
-            "keyed state was used while there is no current key: use it while a record or a timer "
-            "is processed, and not in open()"
-        )
+        raise JobError(self._problem)
 
     def __repr__(self) -> str:
         return "NO_KEY"
 
 
 #: The current key of an operator before its first record.
-NO_KEY = _NoKey()
+NO_KEY = NoKey(
+    "keyed state was used while there is no current key: use it while a record or a timer is "
+    "processed, and not in open()"
+)
 
 
 class CurrentKey(Protocol):

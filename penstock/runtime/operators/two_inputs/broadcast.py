@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.dataflow.errors import GraphError, JobError
+from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from penstock.dataflow.operator_state import BroadcastState, ReadOnlyBroadcastState
-from penstock.dataflow.state import MapStateDescriptor, StateDescriptor, ValueStateDescriptor
+from penstock.dataflow.state import MapStateDescriptor, StateDescriptor
 from penstock.dataflow.time import TimeDomain
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.operator_state.states import ReadOnlyView, WritableBroadcastState
+from penstock.runtime.operators.state.scope import NoKey
 from penstock.runtime.operators.timers.contexts import (
     ElementContext,
     KeyedElementContext,
@@ -19,7 +20,7 @@ from penstock.runtime.operators.timers.contexts import (
 )
 
 __all__ = [
-    "NO_KEY",
+    "BROADCAST_KEY",
     "BroadcastContext",
     "BroadcastStates",
     "BroadcastTimerContext",
@@ -28,21 +29,11 @@ __all__ = [
 ]
 
 
-class _NoKey:
-    """Takes the place of the current key while a broadcast record is processed.
-
-    State objects look their values up by the current key. This object has no hash, so the look-up
-    raises an error that says what to do.
-    """
-
-    def __hash__(self) -> int:
-        raise JobError(
-            "a broadcast record has no key, so process_broadcast_element cannot use keyed state: "
-            "call ctx.apply_to_keyed_state(descriptor, function), which is called for each key"
-        )
-
-
-NO_KEY = _NoKey()
+#: The current key while a broadcast record is processed.
+BROADCAST_KEY = NoKey(
+    "a broadcast record has no key, so process_broadcast_element cannot use keyed state: call "
+    "ctx.apply_to_keyed_state(descriptor, function), which is called for each key"
+)
 
 
 class BroadcastStates:
@@ -126,14 +117,14 @@ class BroadcastContext(ElementContext, KeyedBroadcastProcessFunction.Context):
     ) -> None:
         """Call a function for each key that has a keyed state."""
         context = self._context
-        state = _keyed_state(context, state_descriptor)
+        state = context.states.of_descriptor(state_descriptor)
         assert context.backend is not None
         keys = context.backend.keys(state_descriptor.name)
         try:
             for context.key in keys:
                 function(context.key, state)
         finally:
-            context.key = NO_KEY
+            context.key = BROADCAST_KEY
 
 
 class KeyedReadOnlyContext(KeyedElementContext, KeyedBroadcastProcessFunction.ReadOnlyContext):
@@ -166,16 +157,3 @@ class BroadcastTimerContext(TimerContext, KeyedBroadcastProcessFunction.OnTimerC
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
         """Return the broadcast state with the descriptor's name, for reading."""
         return self._states.view(state_descriptor)
-
-
-def _keyed_state(context: OperatorContext, state_descriptor: StateDescriptor) -> Any:
-    """Return the keyed state with a descriptor of any kind.
-
-    Raises:
-        GraphError: if `state_descriptor` describes no keyed state.
-    """
-    if isinstance(state_descriptor, ValueStateDescriptor):
-        return context.get_state(state_descriptor)
-    raise GraphError(
-        f"apply_to_keyed_state takes the descriptor of a keyed state, not {state_descriptor!r}"
-    )

@@ -13,7 +13,7 @@ from penstock.runtime.operators.stateless import FlatMapOperator, MapOperator, P
 from penstock.runtime.operators.timers.contexts import ElementContext, KeyedElementContext
 from penstock.runtime.operators.timers.firing import MakeTimerContext
 from penstock.runtime.operators.two_inputs.broadcast import (
-    NO_KEY,
+    BROADCAST_KEY,
     BroadcastContext,
     BroadcastStates,
     BroadcastTimerContext,
@@ -168,7 +168,7 @@ class BroadcastSide(ProcessSide):
 
     def process(self, batch: RecordBatch) -> RecordBatch:
         """Process a batch of broadcast records, which have no key."""
-        self.context.key = NO_KEY
+        self.context.key = BROADCAST_KEY
         return super().process(batch)
 
 
