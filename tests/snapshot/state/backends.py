@@ -52,7 +52,7 @@ class Maker:
     def __call__(self, groups: range = range(GROUPS), **options: Any) -> KeyedBackend:
         backend = KeyedBackend(
             folder=self.root / f"work-{len(self.made)}",
-            codec=PlainCodec(),
+            codec=options.pop("codec", None) or PlainCodec(),
             canonical=canonical,
             max_parallelism=GROUPS,
             groups=groups,

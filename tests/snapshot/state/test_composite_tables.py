@@ -163,3 +163,16 @@ def test_entries_are_those_of_a_dict_whatever_happens(make, seed):
         drive(backend.capture(number + 1).write(make.root / "last"))
         indexed = {entry for entries in table._index.values() for entry in entries}
         assert indexed <= table.dirty.keys() | table.clean.keys()
+
+
+def test_entries_that_are_put_after_others_were_flushed_are_listed(make):
+    table = make().composite_table("m")
+    first, second = ("a", 1), ("a", 2)
+    table.put(first, 1)
+    table.put(second, 2)
+    assert len(entries_of(table, "a")) == 2
+    table.absorb([first, second], [1, 2], marked=False)
+    table.forget_dirty([first, second])
+    table.put(("a", 3), 3)
+    table.put(second, "again")
+    assert entries_of(table, "a") == {first: 1, second: "again", ("a", 3): 3}
