@@ -73,7 +73,9 @@ def test_a_quiet_loop_without_hooks_is_closed() -> None:
     assert handle(w, StatusReported("b", 1, status())) == [TerminateLoop(0)]
 
 
-@pytest.mark.parametrize("busy", [{"outside_ended": False}, {"log_records": 1}], ids=str)
+@pytest.mark.parametrize(
+    "busy", [{"outside_ended": False}, {"log_records": 1}, {"pending_timers": True}], ids=str
+)
 def test_a_loop_is_not_closed_while_one_task_has_something_left(busy: dict[str, Any]) -> None:
     w = watch()
     assert say(w, 1, status(), status(**busy)) == []

@@ -27,6 +27,7 @@ from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.serialization.type_registry import TypeRegistry
 from penstock.snapshot.state import KeyedBackend
+from tests.snapshot.state.backends import Maker
 
 CODEC = Codec(TypeRegistry())
 SIDE = OutputTag("side")
@@ -35,10 +36,15 @@ SIDE = OutputTag("side")
 class Bench:
     """One operator with a clock and watermarks of the test."""
 
-    def __init__(self, function: Any, kind: OperatorKind = OperatorKind.KEYED_PROCESS) -> None:
+    def __init__(
+        self,
+        function: Any,
+        kind: OperatorKind = OperatorKind.KEYED_PROCESS,
+        backend: KeyedBackend | None = None,
+    ) -> None:
         self.now = 1_000
-        self.backend = None
-        if kind.keyed:
+        self.backend = backend
+        if kind.keyed and backend is None:
             self.backend = KeyedBackend(
                 folder=Path("/nowhere"),
                 codec=CODEC,
@@ -267,3 +273,27 @@ def test_rich_functions_on_keyed_streams_have_state_of_the_current_key():
         ("a",),
     ]
     assert Bench(Filter(), OperatorKind.KEYED_FILTER).process(*records) == [("a",)]
+
+
+def test_timers_that_were_due_while_the_job_was_down_fire_once_after_the_restore(tmp_path):
+    maker = Maker(tmp_path)
+    bench = Bench(Timers(), backend=maker(inline_threshold=0))
+    bench.process(("a", CLOCK_TIMER, 1_010), ("b", CLOCK_TIMER, 90_000), ("a", EVENT_TIMER, 70))
+    handle = maker.snapshot(bench.backend, 1)
+    assert len(bench.clock(1_020)) == 1  # which the failure undoes
+    restored = Bench(Timers(), backend=maker.restored(handle, inline_threshold=0))
+    assert restored.operator.next_processing_time() == 1_011
+    assert [fired for (fired, *_), _ in restored.clock(50_000)] == ["a"]
+    assert restored.clock(60_000) == []
+    assert [fired for (fired, *_), _ in restored.clock(90_001)] == ["b"]
+    assert restored.watermark(80) == [(("a", 70, TimeDomain.EVENT_TIME), 70)]
+    for backend in maker.made:
+        backend.close()
+
+
+def test_timers_left_at_the_end_of_the_input_are_dropped():
+    bench = Bench(Timers())
+    bench.process(("a", CLOCK_TIMER, 1_010), ("a", EVENT_TIMER, 70))
+    bench.operator.drop_timers()
+    assert not bench.operator.has_pending_timers()
+    assert not [*bench.backend.scan(EVENT), *bench.backend.scan(PROCESSING)]
