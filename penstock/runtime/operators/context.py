@@ -73,6 +73,8 @@ class OperatorContext(RuntimeContext):
         self.key: Any = NO_KEY
         #: The event time of that record, in milliseconds since the epoch.
         self.timestamp = NO_TIMESTAMP
+        #: The time of the timer that fires, in milliseconds since the epoch.
+        self.timer_time = NO_TIMESTAMP
         #: The current watermark of the operator, in milliseconds since the epoch.
         self.watermark = MIN_WATERMARK
         self.now_ms = now_ms

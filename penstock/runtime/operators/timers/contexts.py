@@ -65,15 +65,10 @@ class TimerContext(KeyedElementContext, KeyedProcessFunction.OnTimerContext):
     def __init__(self, context: OperatorContext, domain: TimeDomain) -> None:
         super().__init__(context)
         self._domain = domain
-        self._time = NO_TIMESTAMP
-
-    def begin(self, time: int) -> None:
-        """Show a timer with this time, in milliseconds, from now on."""
-        self._time = time
 
     def timestamp(self) -> int:
         """Return the time of the timer."""
-        return self._time
+        return self._context.timer_time
 
     def time_domain(self) -> TimeDomain:
         """Return whether the timer fires by event time or by processing time."""

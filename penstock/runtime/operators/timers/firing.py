@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
 from typing import Any
 
-from penstock.dataflow.object_reuse import copy_if_shared
+from penstock.dataflow.object_reuse import copy_local_if_shared
 from penstock.dataflow.time import NO_TIMESTAMP, TimeDomain
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.timers.contexts import TimerContext
@@ -41,6 +40,7 @@ class TimerFiring:
         self._context, self._on_timer = context, on_timer
         self._shown = shown
         self._timers = context.timers
+        self._probe: Any = context.mutability_probe()
 
     def advance_watermark(self, timestamp: int) -> Iterator[RecordBatch]:
         """Fire the event-time timers up to a watermark; see `RunningOperator`."""
@@ -66,22 +66,26 @@ class TimerFiring:
         A timer that `due` has yielded is no longer part of the state. So a piece ends only between
         two timers.
         """
-        context, on_timer = self._context, self._on_timer
+        context, on_timer, probe = self._context, self._on_timer, self._probe
         by_event_time = shown.time_domain() is TimeDomain.EVENT_TIME
         context.timestamp = NO_TIMESTAMP
         out: list[Any] = []
-        times: list[int] | None = [] if by_event_time else None
+        times: list[int] = []
         fired = 0
         for context.key, time, _ in due:
-            shown.begin(time)
-            if times is not None:
+            context.timer_time = time
+            if by_event_time:
                 context.timestamp = time
-            out.extend(map(copy_if_shared, on_timer(time, shown) or ()))
-            if times is not None:
-                times.extend(repeat(time, len(out) - len(times)))
+            for emitted in on_timer(time, shown) or ():
+                try:
+                    emitted in probe  # noqa: B015 - see `record_loops`
+                except TypeError:
+                    emitted = copy_local_if_shared(emitted)
+                out.append(emitted)
+                times.append(time)
             fired += 1
             if fired >= PIECE or len(out) >= PIECE:
-                yield RecordBatch(out, None, times)
-                out, times, fired = [], [] if by_event_time else None, 0
+                yield RecordBatch(out, None, times if by_event_time else None)
+                out, times, fired = [], [], 0
         if fired:
-            yield RecordBatch(out, None, times)
+            yield RecordBatch(out, None, times if by_event_time else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 
 from penstock.runtime.operators.timers.timer_queue import TimerQueue, TimerRow
 from penstock.snapshot.metadata.state_kind import StateKind
@@ -31,8 +31,6 @@ class OperatorTimers:
     def __init__(self, backend: KeyedBackend) -> None:
         self._backend = backend
         self._restored = False
-        self._event: TimerQueue | None = None
-        self._processing: TimerQueue | None = None
 
     def restore(self) -> None:
         """Read the timers of the restored state. Only the first call has an effect."""
@@ -45,19 +43,25 @@ class OperatorTimers:
         if PROCESSING in names:
             self.processing.restore()
 
-    @property
+    @cached_property
     def event(self) -> TimerQueue:
         """The timers that are due by event time."""
-        if self._event is None:
-            self._event = self._queue(EVENT)
-        return self._event
+        return self._queue(EVENT)
 
-    @property
+    @cached_property
     def processing(self) -> TimerQueue:
         """The timers that are due by processing time."""
-        if self._processing is None:
-            self._processing = self._queue(PROCESSING)
-        return self._processing
+        return self._queue(PROCESSING)
+
+    @property
+    def _event(self) -> TimerQueue | None:
+        """The queue of `event` if it has been made."""
+        return self.__dict__.get("event")
+
+    @property
+    def _processing(self) -> TimerQueue | None:
+        """The queue of `processing` if it has been made."""
+        return self.__dict__.get("processing")
 
     def due_by_watermark(self, watermark: int) -> Iterator[TimerRow]:
         """Remove and yield the event-time timers up to a watermark, in the order of their times."""

@@ -3,8 +3,9 @@
 Each timer is a row of a composite table, `(key, time, namespace)`. So timers are keyed state: they
 belong to the key group of their key, and snapshots, restores and rescaling treat them as such.
 
-In memory, a heap orders the distinct times, and a dict for each time holds the rows. A row is
-registered once, deleted in constant time, and shared with the table.
+In memory, a heap orders the distinct times. For each time, there is the row itself, or a dict of
+rows if there are several. A row is registered once, deleted in constant time, and shared with the
+table.
 
 If there are very many timers, only those before a *horizon* are in memory. The others are rows of
 the table, which the state backend may evict. When the time reaches the horizon, the queue reads the
@@ -13,10 +14,11 @@ next timers from the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from penstock.snapshot.state import TOMBSTONE, KeyedTable
 
@@ -58,8 +60,9 @@ class TimerQueue:
         self._max_in_memory = max_in_memory
         #: A heap of times. It contains all keys of `_rows`, and may contain obsolete times.
         self._times: list[int] = []
-        #: The timers in memory, by time. No dict is empty, except that of the time that fires.
-        self._rows: dict[int, dict[TimerRow, None]] = {}
+        #: The timers in memory, by time: the timer, or a dict if there are several of this time.
+        #: No dict is empty, except that of the time that fires.
+        self._rows: dict[int, TimerRow | dict[TimerRow, None]] = {}
         #: The number of timers in memory.
         self._count = 0
         self._shrink_at = max_in_memory
@@ -78,50 +81,59 @@ class TimerQueue:
             namespace: distinguishes timers of the same key and time.
             time: the time at which the timer fires, in milliseconds.
         """
-        row = (key, time, namespace)
-        horizon = self._horizon
-        if horizon is not None and time >= horizon:
-            if row not in self._rows.get(time, ()):
+        row, by_time = (key, time, namespace), self._rows
+        rows = by_time.get(time)
+        if self._horizon is not None and time >= self._horizon:
+            if rows is None or row not in _listed(rows):
                 self._write(row, _KEPT)
             return
-        rows = self._rows.get(time)
+        # This runs for each record, so it computes the hash of the row as seldom as possible.
         if rows is None:
-            self._rows[time] = {row: None}
+            by_time[time] = row
             heappush(self._times, time)
-        elif row in rows:
+        elif type(rows) is dict:
+            before = len(rows)
+            rows[row] = None
+            if len(rows) == before:
+                return
+        elif rows == row:
             return
         else:
-            rows[row] = None
+            by_time[time] = dict.fromkeys((*_listed(rows), row))
         self._count += 1
         table = self._table
-        if not table.captured and row not in table.dirty:
-            table.dirty[row] = _FRESH
-        else:
+        if table.captured:
             self._write(row, _FRESH)
+        elif table.dirty.setdefault(row, _FRESH) is TOMBSTONE:
+            table.dirty[row] = _KEPT
         if self._count > self._shrink_at:
             self._shrink()
 
     def delete(self, key: Any, namespace: Any, time: int) -> None:
         """Delete a timer, if it is registered. Arguments are as for `register`."""
-        row = (key, time, namespace)
-        rows = self._rows.get(time)
-        if rows is not None and row in rows:
-            self._forget(row, rows)
-            if not rows:
-                del self._rows[time]
-                if len(self._times) - len(self._rows) > _MANY_OBSOLETE + len(self._rows):
-                    self._drop_obsolete_times()
-        elif self._horizon is not None and time >= self._horizon:
-            self._erase(row)
+        row, by_time = (key, time, namespace), self._rows
+        rows = by_time.get(time)
+        if rows is None or row not in _listed(rows):
+            if self._horizon is not None and time >= self._horizon:
+                self._erase(row)
+            return
+        if type(rows) is dict:
+            del rows[row]
+        if type(rows) is tuple or not rows:
+            del by_time[time]
+            if len(self._times) - len(by_time) > _MANY_OBSOLETE + len(by_time):
+                self._drop_obsolete_times()
+        self._count -= 1
+        self._erase(row)
 
     def next_time(self) -> int | None:
         """Return the time of the first timer, or None if there is none.
 
         If no timer is in memory, return a time that no timer of the table precedes.
         """
-        times, rows = self._times, self._rows
-        while times and not rows.get(times[0]):
-            rows.pop(heappop(times), None)
+        times, by_time = self._times, self._rows
+        while times and not by_time.get(times[0]):
+            by_time.pop(heappop(times), None)
         return times[0] if times else self._horizon
 
     def advance(self, time: int) -> Iterator[TimerRow]:
@@ -132,21 +144,39 @@ class TimerQueue:
         Arguments:
             time: the current time, in milliseconds.
         """
-        while True:
-            first = self.next_time()
-            if first is None or first > time:
-                return
-            rows = self._rows.get(first)
-            if rows is None:
+        table = self._table
+        while (first := self.next_time()) is not None and first <= time:
+            times, by_time = self._times, self._rows
+            if first not in by_time:
                 self._load(self._entries())
                 continue
-            times = self._times
-            for row in tuple(rows):
-                if row in rows:  # else it was deleted meanwhile
-                    self._forget(row, rows)
-                    yield row
-                    if self._times is not times or not times or times[0] != first:
-                        break  # another time may be the first now
+            while times and (first := times[0]) <= time:
+                rows = by_time.get(first)
+                if type(rows) is dict and rows:
+                    yield from self._advance_within(first, rows)
+                else:
+                    heappop(times)
+                    by_time.pop(first, None)
+                    if type(rows) is tuple:
+                        self._count -= 1
+                        if table.dirty.pop(rows, 0) != _FRESH:
+                            table.dirty[rows] = TOMBSTONE
+                        yield rows
+                if self._times is not times:
+                    break  # the queue was reorganised meanwhile
+
+    def _advance_within(self, time: int, rows: dict[TimerRow, None]) -> Iterator[TimerRow]:
+        """Remove and yield timers of one time, while this is the first time of the queue."""
+        table, times = self._table, self._times
+        for row in tuple(rows):
+            if row in rows:  # else it was deleted meanwhile
+                del rows[row]
+                self._count -= 1
+                if table.dirty.pop(row, 0) != _FRESH:
+                    table.dirty[row] = TOMBSTONE
+                yield row
+                if self._times is not times or not times or times[0] != time:
+                    return
 
     def clear(self) -> None:
         """Remove all timers."""
@@ -156,11 +186,6 @@ class TimerQueue:
             self._erase(row)
 
     # ---- rows of the table
-
-    def _forget(self, row: TimerRow, rows: dict[TimerRow, None]) -> None:
-        del rows[row]
-        self._count -= 1
-        self._erase(row)
 
     def _write(self, row: TimerRow, value: int) -> None:
         """Write the row of a timer that older levels of the table may contain."""
@@ -174,9 +199,7 @@ class TimerQueue:
     def _erase(self, row: TimerRow) -> None:
         """Delete the row of a timer from the table, if it is there."""
         dirty = self._table.dirty
-        if dirty.get(row) == _FRESH:
-            del dirty[row]
-        else:
+        if dirty.pop(row, 0) != _FRESH:
             dirty[row] = TOMBSTONE
 
     # ---- the horizon
@@ -198,10 +221,10 @@ class TimerQueue:
                     del found[most:]
                     horizon = found[-1][1]
         self._rows = {}
-        for row in found:
-            self._rows.setdefault(row[1], {})[row] = None
-        self._times = list(self._rows)
-        heapify(self._times)
+        for time, rows in groupby(sorted(found, key=_time_of), _time_of):
+            first, *others = rows
+            self._rows[time] = dict.fromkeys((first, *others)) if others else first
+        self._times = list(self._rows)  # which is sorted, and so is a heap
         self._count = len(found)
         self._horizon = horizon
         self._shrink_at = max(self._max_in_memory, 2 * self._count)
@@ -211,7 +234,7 @@ class TimerQueue:
         self._drop_obsolete_times()
         times, kept = sorted(self._times), 0
         for index, time in enumerate(times):
-            kept += len(self._rows[time])
+            kept += len(_listed(self._rows[time]))
             if kept > self._max_in_memory // 2 and index + 1 < len(times):
                 self._horizon = times[index + 1]
                 for later in times[index + 1 :]:
@@ -225,3 +248,8 @@ class TimerQueue:
         self._rows = {time: rows for time, rows in self._rows.items() if rows}
         self._times = list(self._rows)
         heapify(self._times)
+
+
+def _listed(rows: TimerRow | dict[TimerRow, None]) -> Collection[TimerRow]:
+    """Return the timers of one time as a collection."""
+    return (rows,) if type(rows) is tuple else cast(dict[TimerRow, None], rows)
