@@ -121,7 +121,7 @@ def show_state(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Show the keyed state in a snapshot in the checkpoint folder DIR.
+    """Show the state in a snapshot in the checkpoint folder DIR.
 
     There is a line for each value, each entry of a map and each element of a list. A key is given
     as JSON: a number, a text in quotes, or a list for a tuple. Without NUMBER, the newest snapshot
@@ -203,7 +203,7 @@ def _print_list(name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _details(manifest: Manifest) -> dict[str, Any]:
-    from penstock.cli.state_entries import entry_counts, state_kinds
+    from penstock.cli.state_entries import entry_counts, operator_states, state_kinds
 
     operators = []
     for entry in manifest.operators:
@@ -211,6 +211,7 @@ def _details(manifest: Manifest) -> dict[str, Any]:
         keyed = [handle.keyed for handle in handles if handle.keyed is not None]
         logs = [log for handle in handles for log in handle.logs]
         inline = [part.inline or b"" for part in keyed] + [log.inline or b"" for log in logs]
+        inline += [h.operator_state.inline or b"" for h in handles if h.operator_state is not None]
         files = [file for handle in handles for file in handle.files]
         operators.append(
             {
@@ -221,6 +222,7 @@ def _details(manifest: Manifest) -> dict[str, Any]:
                 "states": sorted({state for handle in keyed for state in handle.states}),
                 "kinds": state_kinds(keyed),
                 "entries": entry_counts(manifest, entry.uid),
+                "operator_states": operator_states(manifest, entry.uid),
                 "log_records": sum(log.records for log in logs),
                 "log_bytes": sum(log.size for log in logs),
                 "inline_bytes": sum(map(len, inline)),
@@ -252,8 +254,20 @@ def _details(manifest: Manifest) -> dict[str, Any]:
 
 def _state_text(operator: dict[str, Any], state: str) -> str:
     kind, entries = operator["kinds"][state], operator["entries"].get(state)
-    count = "" if entries is None else f", {entries:,} {'entry' if entries == 1 else 'entries'}"
+    count = "" if entries is None else f", {_entries_text(entries)}"
     return f"{state} ({kind}{count})"
+
+
+def _operator_texts(operator: dict[str, Any]) -> list[str]:
+    """Return a text for each operator state of an operator."""
+    return [
+        f"{state['name']} ({state['kind']}, {_entries_text(state['elements'])})"
+        for state in operator["operator_states"]
+    ]
+
+
+def _entries_text(count: int) -> str:
+    return f"{count:,} {'entry' if count == 1 else 'entries'}"
 
 
 def _print_details(details: dict[str, Any]) -> None:
@@ -287,7 +301,7 @@ def _print_details(details: dict[str, Any]) -> None:
             row["name"],
             row["kind"],
             str(row["parallelism"]),
-            ", ".join(map(partial(_state_text, row), row["states"])),
+            ", ".join([*map(partial(_state_text, row), row["states"]), *_operator_texts(row)]),
             in_flight,
             size_text(row["inline_bytes"]) if row["inline_bytes"] else "",
             files,

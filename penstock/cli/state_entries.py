@@ -1,4 +1,4 @@
-"""Reads the entries of keyed state in a snapshot, for `penstock snapshots show` and `state`."""
+"""Reads the entries of state in a snapshot, for `penstock snapshots show` and `state`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 
 from penstock.connectors.spark.json_values import as_json as json_text
 from penstock.connectors.spark.saved_state import (
+    OPERATOR_KINDS,
     StateEntry,
     StatePart,
     find_state,
@@ -20,10 +21,10 @@ from penstock.connectors.spark.saved_state import (
     read_part,
 )
 from penstock.dataflow.errors import GraphError, StoreError
-from penstock.snapshot.metadata.handles import KeyedHandle
+from penstock.snapshot.metadata.handles import KeyedHandle, StateMode
 from penstock.snapshot.metadata.manifest import Manifest
 
-__all__ = ["entry_counts", "print_entries", "select_entries", "state_kinds"]
+__all__ = ["entry_counts", "operator_states", "print_entries", "select_entries", "state_kinds"]
 
 
 def state_kinds(handles: Iterable[KeyedHandle]) -> dict[str, str]:
@@ -34,6 +35,24 @@ def state_kinds(handles: Iterable[KeyedHandle]) -> dict[str, str]:
             expires = ", expires" if state_id in handle.expiring else ""
             kinds[state] = handle.kind(state_id).value + expires
     return kinds
+
+
+def operator_states(manifest: Manifest, operator: str) -> list[dict[str, Any]]:
+    """Return the name, the kind and the number of elements of each operator state.
+
+    The number is that of all subtasks. Of a broadcast state it is that of one copy.
+    """
+    states: dict[str, dict[str, Any]] = {}
+    for handle in manifest.handles:
+        if handle.uid != operator or handle.operator_state is None:
+            continue
+        for entry in handle.operator_state.states:
+            kind = OPERATOR_KINDS[entry.mode]
+            found = states.setdefault(entry.name, {"name": entry.name, "kind": kind, "elements": 0})
+            copies = entry.mode is StateMode.BROADCAST
+            count = found["elements"]
+            found["elements"] = max(count, entry.elements) if copies else count + entry.elements
+    return [states[name] for name in sorted(states)]
 
 
 def entry_counts(manifest: Manifest, operator: str) -> dict[str, int]:

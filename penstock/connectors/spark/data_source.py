@@ -45,7 +45,7 @@ _STATE = StructType(
         StructField("operator", StringType(), nullable=False),
         StructField("state", StringType(), nullable=False),
         StructField("kind", StringType(), nullable=False),
-        StructField("key_group", IntegerType(), nullable=False),
+        StructField("key_group", IntegerType()),
         StructField("key", StringType()),
         StructField("part", StringType()),
         StructField("value", StringType()),
@@ -69,7 +69,7 @@ _BATCH_RECORDS = 4096
 
 
 class PenstockDataSource(DataSource):
-    """Reads the keyed state of a snapshot, or the committed output of a `FileSink`.
+    """Reads the state of a snapshot, or the committed output of a `FileSink`.
 
     The kind of the folder decides which of the two is read. A job's checkpoint folder and the
     folder of one snapshot contain state. Any other folder is read as the folder of a sink. The

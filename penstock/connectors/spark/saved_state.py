@@ -1,4 +1,4 @@
-"""Read the keyed state in a snapshot from outside the job that wrote it.
+"""Read the state in a snapshot from outside the job that wrote it: keyed and operator state.
 
 The job's code is not needed. Instances of record classes are returned as tuples of their fields,
 and no class that the data names is imported. RocksDB would write into the folder that it opens.
@@ -22,10 +22,16 @@ from penstock.dataflow.graph.keys import canonical
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_serializers import RecordSerializer
 from penstock.runtime.serialization.type_registry import TypeRegistry
-from penstock.snapshot.metadata.handles import KeyedHandle, OperatorHandle
+from penstock.snapshot.metadata.handles import (
+    KeyedHandle,
+    OperatorHandle,
+    OperatorStateHandle,
+    StateMode,
+)
 from penstock.snapshot.metadata.manifest import Manifest
 from penstock.snapshot.metadata.schema import RecordKind, RecordSchema
 from penstock.snapshot.metadata.state_kind import StateKind
+from penstock.snapshot.state.operator_state import PackedState, read_operator_state
 from penstock.snapshot.state.rocksdb.blocks import BLOCKS, newest_entries, read_block
 from penstock.snapshot.state.rocksdb.checkpoint import CheckpointFiles
 from penstock.snapshot.state.rocksdb.rows import ROW_PREFIX, original_key, value_offset
@@ -33,12 +39,19 @@ from penstock.snapshot.storage.filesystem.temporary_folder import TemporaryFolde
 from penstock.snapshot.storage.job_paths import JobPaths
 from penstock.snapshot.storage.store import Store
 
-__all__ = ["StateEntry", "StatePart", "find_state", "part_of", "read_part"]
+__all__ = ["OPERATOR_KINDS", "StateEntry", "StatePart", "find_state", "part_of", "read_part"]
+
+#: The kinds of operator state, by the mode of redistribution.
+OPERATOR_KINDS = {
+    StateMode.SPLIT: "operator list",
+    StateMode.UNION: "union list",
+    StateMode.BROADCAST: "broadcast",
+}
 
 
 @dataclass(frozen=True)
 class StatePart:
-    """The keyed state of one subtask of one operator.
+    """The state of one subtask of one operator.
 
     Arguments:
         folder: the folder of the snapshot.
@@ -46,9 +59,11 @@ class StatePart:
         operator: the uid of the operator.
         subtask: the index of the subtask.
         max_parallelism: the number of key groups.
-        handle: the handle of the state, as `KeyedHandle.to_wire` returns it.
+        handle: the handle of the keyed state, as `KeyedHandle.to_wire` returns it, or None.
         state: the name of the only state to read; None reads all states.
         types: the record classes of the snapshot.
+        operator_state: the handle of the operator state, as `OperatorStateHandle.to_wire` returns
+            it, or None.
     """
 
     folder: str
@@ -56,20 +71,22 @@ class StatePart:
     operator: str
     subtask: int
     max_parallelism: int
-    handle: list[Any]
+    handle: list[Any] | None
     state: str | None
     types: tuple[RecordSchema, ...] = ()
+    operator_state: list[Any] | None = None
 
 
 @dataclass(frozen=True)
 class StateEntry:
-    """An entry of keyed state.
+    """An entry of keyed state or operator state.
 
     Arguments:
         state: the name of the state.
-        kind: the kind of the state.
-        group: the key group of the key.
-        key: the key.
+        kind: the kind of the state. Operator state is of the kind `operator list`, `union list` or
+            `broadcast`.
+        group: the key group of the key; None for operator state.
+        key: the key; None for operator state.
         part: what identifies the entry among those of the key: the key of an entry of a map, the
             index of an element of a list, or a list of the parts of a window or timer. None if a
             key has only one entry.
@@ -80,7 +97,7 @@ class StateEntry:
 
     state: str
     kind: str
-    group: int
+    group: int | None
     key: Any
     part: Any
     value: Any
@@ -90,7 +107,7 @@ class StateEntry:
 def find_state(
     path: Path, number: int | None = None, operator: str | None = None, state: str | None = None
 ) -> list[StatePart]:
-    """Return the keyed state of a snapshot, as one part for each subtask.
+    """Return the state of a snapshot, as one part for each subtask.
 
     Arguments:
         path: a job's checkpoint folder, or the folder of one of its snapshots.
@@ -115,24 +132,31 @@ def find_state(
     return [
         part_of(manifest, handle, paths.snapshot(manifest.number), state)
         for handle in manifest.handles
-        if handle.keyed is not None
-        and operator in (None, handle.uid)
-        and (state is None or state in handle.keyed.states)
+        if operator in (None, handle.uid)
+        and (names := _names_of(handle))
+        and (state is None or state in names)
     ]
+
+
+def _names_of(handle: OperatorHandle) -> set[str]:
+    """Return the names of all states of a subtask."""
+    names = set() if handle.keyed is None else set(handle.keyed.states)
+    if handle.operator_state is not None:
+        names.update(entry.name for entry in handle.operator_state.states)
+    return names
 
 
 def part_of(
     manifest: Manifest, handle: OperatorHandle, folder: Path, state: str | None
 ) -> StatePart:
-    """Return the keyed state of one subtask.
+    """Return the state of one subtask.
 
     Arguments:
         manifest: the manifest of the snapshot.
-        handle: the handle of the subtask, which has keyed state.
+        handle: the handle of the subtask.
         folder: the folder of the snapshot.
         state: the name of the only state to read; None reads all states.
     """
-    assert handle.keyed is not None
     groups = {entry.uid: entry.max_parallelism for entry in manifest.operators}
     return StatePart(
         str(folder),
@@ -140,21 +164,23 @@ def part_of(
         handle.uid,
         handle.subtask,
         groups[handle.uid],
-        handle.keyed.to_wire(),
+        None if handle.keyed is None else handle.keyed.to_wire(),
         state,
         manifest.types,
+        None if handle.operator_state is None else handle.operator_state.to_wire(),
     )
 
 
 def _require(manifest: Manifest, operator: str | None, state: str | None) -> None:
     states: dict[str, set[str]] = {}
     for handle in manifest.handles:
-        if handle.keyed is not None:
-            states.setdefault(handle.uid, set()).update(handle.keyed.states)
+        names = _names_of(handle)
+        if names:
+            states.setdefault(handle.uid, set()).update(names)
     there = "; ".join(f"{uid}: {', '.join(sorted(names))}" for uid, names in sorted(states.items()))
     problem = None
     if operator is not None and operator not in states:
-        problem = f"no keyed state of an operator with the uid {operator!r}"
+        problem = f"no state of an operator with the uid {operator!r}"
     elif state is not None and not any(
         state in names for uid, names in states.items() if operator in (None, uid)
     ):
@@ -166,7 +192,7 @@ def _require(manifest: Manifest, operator: str | None, state: str | None) -> Non
 
 
 def read_part(part: StatePart) -> Iterator[StateEntry]:
-    """Yield the entries of the keyed state of one subtask.
+    """Yield the entries of the state of one subtask, keyed state first.
 
     Entries that are read from files come in the order of their key groups. Entries that are stored
     in the manifest come in the order of their states.
@@ -174,8 +200,26 @@ def read_part(part: StatePart) -> Iterator[StateEntry]:
     Raises:
         StoreError: if a file is missing or damaged.
     """
-    handle = KeyedHandle.from_wire(part.handle)
     codec = Codec(_Nameless(part.types))
+    if part.handle is not None:
+        yield from _read_keyed(part, KeyedHandle.from_wire(part.handle), codec)
+    if part.operator_state is not None:
+        operator_state = OperatorStateHandle.from_wire(part.operator_state)
+        for packed in read_operator_state(operator_state, Path(part.folder)):
+            if part.state in (None, packed.name):
+                yield from _operator_entries(packed, codec)
+
+
+def _operator_entries(packed: PackedState, codec: Codec) -> Iterator[StateEntry]:
+    kind = OPERATOR_KINDS[packed.mode]
+    for index, data in enumerate(packed.elements):
+        inner, value = index, codec.decode_value(data)
+        if packed.mode is StateMode.BROADCAST:
+            inner, value = value
+        yield StateEntry(packed.name, kind, None, None, inner, value, None)
+
+
+def _read_keyed(part: StatePart, handle: KeyedHandle, codec: Codec) -> Iterator[StateEntry]:
     if handle.inline is not None:
         yield from _read_inline(part, handle, codec, handle.inline)
     elif handle.folder is not None:
