@@ -42,7 +42,7 @@ from penstock.dataflow.windows import (
     WindowFunction,
     WindowOperation,
 )
-from penstock.runtime.operators.windowing.window_operator import WindowOperator
+from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
 from tests.runtime.operators.windowing.harness import Windows
 
 LATE = OutputTag("late")

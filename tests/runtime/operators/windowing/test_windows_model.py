@@ -22,7 +22,7 @@ from penstock.dataflow.windows import (
     WindowOperation,
 )
 from penstock.runtime.operators.windowing.choice import make_window_operator
-from penstock.runtime.operators.windowing.window_operator import WindowOperator
+from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
 from tests.runtime.operators.windowing.harness import Windows
 from tests.runtime.operators.windowing.naive_windows import (
     NaiveWindows,

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.dataflow.functions import method_of
 from penstock.dataflow.object_reuse import can_change
 from penstock.dataflow.windows import TimeWindow
-from penstock.runtime.operators.windowing.pane_operator import PaneOperator
+from penstock.runtime.operators.windowing.panes.pane_operator import PaneOperator
 from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_contents import remove_entry
 from penstock.snapshot.state import MISSING

@@ -1,0 +1,1 @@
+"""The general operator of windows. Start reading at `window_operator.py`."""

@@ -1,0 +1,1 @@
+"""The operators of tumbling and sliding windows. Start reading at `panes.py`."""

@@ -1,0 +1,1 @@
+"""The operator of sessions. Start reading at `session_loops.py`."""
