@@ -8,9 +8,10 @@ from itertools import repeat
 from typing import Any
 
 from penstock.dataflow.time import MAX_WATERMARK, NO_TIMESTAMP
-from penstock.dataflow.windows import WindowOperation
+from penstock.dataflow.windows import TimeWindow, WindowOperation
 from penstock.runtime.operators.base import HOOK_BATCH, RecordLoopOperator
 from penstock.runtime.operators.context import OperatorContext
+from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_caller import WindowCaller
 from penstock.runtime.operators.windowing.window_output import WindowOutput
 from penstock.runtime.operators.windowing.window_services import WindowServices
@@ -48,6 +49,11 @@ class BaseWindowOperator(RecordLoopOperator):
         self._timers = self.services.timers(is_event=self.is_event_time)
         self._output = WindowOutput(self.context.mutability_probe())
         self._caller = WindowCaller(self.operation, self.services, self.side_outputs.routed)
+        #: Returns the only result of a window, given its contents; None if there is a window
+        #: function or no aggregator.
+        self._result_of: Callable[[Any], Any] | None = None
+        if self.operation.window_function is None and self.operation.aggregator is not None:
+            self._result_of = Aggregation.of(self.operation.aggregator).result
         for function in self.operation.functions:
             function.open(self.context)
 
@@ -111,7 +117,16 @@ class BaseWindowOperator(RecordLoopOperator):
 
     def _emit(self, key: Any, window: Any, contents: Any) -> None:
         """Emit the results of a window, with the last timestamp of the window."""
-        self._output.emit(self._caller.call(key, window, contents), window.max_timestamp())
+        # Records for side outputs have this timestamp, too.
+        self.context.timestamp = timestamp = window.max_timestamp()
+        self._output.emit(self._caller.call(key, window, contents), timestamp)
+
+    def _emit_span(self, key: Any, start: int, end: int, contents: Any) -> None:
+        """Emit the results of a window of time."""
+        if self._result_of is None:
+            self._emit(key, TimeWindow(start, end), contents)
+        else:
+            self._output.append(self._result_of(contents), end - 1)
 
     def _skip(self, record: Any, timestamp: int) -> None:
         """Emit a record to the side output of late data, if it is late, since no window took it."""

@@ -9,9 +9,7 @@ from typing import Any
 from penstock.dataflow.windows import (
     AggregateFunction,
     EventTimeSessionWindows,
-    ProcessAllWindowFunction,
     ProcessingTimeSessionWindows,
-    ProcessWindowFunction,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
@@ -24,6 +22,7 @@ from penstock.runtime.operators.windowing.general.window_operator import WindowO
 from penstock.runtime.operators.windowing.panes.inverse_operator import InversePaneOperator
 from penstock.runtime.operators.windowing.panes.pane_operator import PaneOperator
 from penstock.runtime.operators.windowing.sessions.session_operator import SessionOperator
+from penstock.runtime.operators.windowing.window_caller import has_clear
 
 __all__ = ["make_window_operator"]
 
@@ -48,7 +47,7 @@ def _operator_class(operation: WindowOperation) -> type[BaseWindowOperator]:
     kind = type(assigner)
     if operation.evictor is not None or not operation.has_default_trigger:
         return WindowOperator
-    if operation.allowed_lateness and _has_clear(operation.window_function):
+    if operation.allowed_lateness and has_clear(operation.window_function):
         return WindowOperator  # it calls `clear` for each window, and panes do not know windows
     if kind in _TUMBLING:
         return PaneOperator
@@ -59,12 +58,6 @@ def _operator_class(operation: WindowOperation) -> type[BaseWindowOperator]:
     if kind in _SESSIONS and operation.aggregator is not None and not operation.allowed_lateness:
         return SessionOperator
     return WindowOperator
-
-
-def _has_clear(function: Any) -> bool:
-    """Return whether a window function has a `clear` of its own."""
-    own = getattr(type(function), "clear", None)
-    return own not in (None, ProcessWindowFunction.clear, ProcessAllWindowFunction.clear)
 
 
 def _can_merge(aggregator: Any) -> bool:

@@ -21,14 +21,14 @@ class Aggregation:
         first: returns the accumulator for the first record.
         add: returns an accumulator, given the accumulator and one more record.
         merge: returns an accumulator, given two accumulators, of which the first is the earlier.
-        result: returns the result of an accumulator; None if the accumulator is the result.
+        result: returns the result of an accumulator.
         aggregate: the aggregate function; None for a reduce function.
     """
 
     first: Callable[[Any], Any]
     add: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
-    result: Callable[[Any], Any] | None = None
+    result: Callable[[Any], Any]
     aggregate: AggregateFunction | None = None
 
     @classmethod
@@ -36,7 +36,7 @@ class Aggregation:
         """Return the aggregation of an aggregate function or a reduce function."""
         if not isinstance(function, AggregateFunction):
             combine = method_of(function, "reduce")
-            return cls(_same, combine, combine)
+            return cls(_same, combine, combine, _same)
         create, add = function.create_accumulator, function.add
         return cls(
             lambda record: add(record, create()),
@@ -46,20 +46,16 @@ class Aggregation:
             function,
         )
 
-    def result_of(self, accumulator: Any) -> Any:
-        """Return the result of an accumulator."""
-        return accumulator if self.result is None else self.result(accumulator)
-
     def results_of(self, records: Sequence[Any]) -> list[Any]:
         """Return the result of records, in a list.
 
         Without records, a reduce function has no result.
         """
         if records:
-            return [self.result_of(reduce(self.add, records[1:], self.first(records[0])))]
+            return [self.result(reduce(self.add, records[1:], self.first(records[0])))]
         aggregate = self.aggregate
-        return [] if aggregate is None else [self.result_of(aggregate.create_accumulator())]
+        return [] if aggregate is None else [self.result(aggregate.create_accumulator())]
 
 
-def _same(record: Any) -> Any:
-    return record
+def _same(value: Any) -> Any:
+    return value

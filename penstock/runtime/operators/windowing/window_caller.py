@@ -18,7 +18,7 @@ from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_parts import part_of
 from penstock.runtime.operators.windowing.window_services import WindowServices
 
-__all__ = ["WindowCaller"]
+__all__ = ["WindowCaller", "has_clear"]
 
 Results = Iterable[Any] | None
 
@@ -77,6 +77,8 @@ class WindowCaller:
         if operation.aggregator is not None:
             self._aggregation = Aggregation.of(operation.aggregator)
         self._keyed, self._route = operation.keyed, route
+        #: Whether the function has a method `clear` of its own.
+        self.has_clear = has_clear(operation.window_function)
         self._call = self._calling()
 
     def call(self, key: Any, window: Any, contents: Any) -> Results:
@@ -88,7 +90,7 @@ class WindowCaller:
             contents: an accumulator if the operation has an aggregator, else a list of records.
         """
         aggregation = self._aggregation
-        elements = contents if aggregation is None else (aggregation.result_of(contents),)
+        elements = contents if aggregation is None else (aggregation.result(contents),)
         return self._call(key, window, elements)
 
     def call_with_records(self, key: Any, window: Any, records: list[Any]) -> Results:
@@ -98,8 +100,8 @@ class WindowCaller:
         return self._call(key, window, elements) if elements or aggregation is None else ()
 
     def clear(self, window: Any) -> None:
-        """Let the function remove the state of a window."""
-        if isinstance(self._function, ProcessWindowFunction | ProcessAllWindowFunction):
+        """Let the function remove the state of a window, if it has a method for that."""
+        if self.has_clear:
             self._context.enter(window)
             self._function.clear(self._context)
 
@@ -132,6 +134,12 @@ class WindowCaller:
         if self._keyed:
             return apply
         return lambda _, window, elements: apply(window, elements)
+
+
+def has_clear(function: Any) -> bool:
+    """Return whether a window function has a method `clear` of its own."""
+    own = getattr(type(function), "clear", None)
+    return own not in (None, ProcessWindowFunction.clear, ProcessAllWindowFunction.clear)
 
 
 def _elements(key: Any, window: Any, elements: Any) -> Results:

@@ -41,6 +41,15 @@ class WindowOutput:
             records.append(result)
         self.timestamps += [timestamp] * (len(records) - before)
 
+    def append(self, result: Any, timestamp: int) -> None:
+        """Add the only result of a window; otherwise the same as `emit`."""
+        try:
+            result in self._probe  # noqa: B015 - see `emit`
+        except TypeError:
+            result = copy_local_if_shared(result)
+        self.records.append(result)
+        self.timestamps.append(timestamp)
+
     def take(self) -> RecordBatch:
         """Remove all records, and return them as a batch."""
         batch = RecordBatch(self.records, None, self.timestamps)

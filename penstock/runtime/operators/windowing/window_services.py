@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import KeyedStateStore, StateDescriptor
+from penstock.dataflow.time import MIN_WATERMARK
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.state.scope import NamespaceScope
 from penstock.runtime.operators.state.state_store import StateStore, merge_namespaces
@@ -26,6 +27,7 @@ class WindowServices:
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
+        self._latest = MIN_WATERMARK
         self._trigger_scope, self._window_scope = NamespaceScope(context), NamespaceScope(context)
         self._trigger_states = self._states(self._trigger_scope, "trigger/")
         self._window_states = self._states(self._window_scope, "window/")
@@ -41,8 +43,13 @@ class WindowServices:
         return self._context.watermark
 
     def processing_time(self) -> int:
-        """Return the time of the clock, in milliseconds since the epoch."""
-        return self._context.now_ms()
+        """Return the time of the clock, in milliseconds since the epoch.
+
+        If the clock was set back, return the latest time so far: windows that have fired before it
+        stay closed.
+        """
+        self._latest = max(self._latest, self._context.now_ms())
+        return self._latest
 
     def timers(self, *, is_event: bool) -> TimerQueue:
         """Return the timers of event time or of processing time."""
@@ -52,7 +59,10 @@ class WindowServices:
     def due(self, time: int, *, is_event: bool) -> Iterator[TimerRow]:
         """Remove and yield the timers that are due at a time."""
         timers = self._context.timers
-        return timers.due_by_watermark(time) if is_event else timers.due_by_clock(time)
+        if is_event:
+            return timers.due_by_watermark(time)
+        self._latest = max(self._latest, time)
+        return timers.due_by_clock(time)
 
     def register(self, namespace: Any, time: int, *, is_event: bool) -> None:
         """Register a timer of the current key."""

@@ -142,11 +142,11 @@ class Windows:
         return emitted
 
     def tick(self, now: int) -> list[Emitted]:
-        """Advance the clock, and return what the windows emit."""
-        self.now = now
+        """Let the clock pass a time, and return what the windows emit."""
+        self.now = now + 1
         emitted: list[Emitted] = []
         for operator in self.subtasks:
-            emitted += self._taken(operator, operator.advance_processing_time(now + 1))
+            emitted += self._taken(operator, operator.advance_processing_time(self.now))
         return emitted
 
     def _taken(self, operator: BaseWindowOperator, batches: Iterable[RecordBatch]) -> list[Emitted]:

@@ -514,7 +514,18 @@ def test_sessions_by_processing_time(run, general):
     windows.add(a(1, 0))
     assert windows.tick(20) == []
     windows.add(a(2, 0))
-    assert windows.tick(28) == []
+    assert windows.tick(29) == []
     windows.restart(2)
-    assert results(windows.tick(29)) == [("a", (13, 30), [3])]
+    assert results(windows.tick(30)) == [("a", (13, 31), [3])]
     assert windows.size() == 0
+
+
+def test_a_clock_that_is_set_back_opens_no_window_again(run):
+    windows = run(TumblingProcessingTimeWindows.of(10))
+    windows.now = 13
+    windows.add(a(1, 0))
+    assert results(windows.tick(19)) == [("a", (10, 20), [1])]
+    windows.now = 15
+    windows.add(a(2, 0))
+    assert windows.tick(28) == []
+    assert results(windows.tick(29)) == [("a", (20, 30), [2])]

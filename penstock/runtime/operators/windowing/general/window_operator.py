@@ -174,8 +174,8 @@ class WindowOperator(BaseWindowOperator):
         elements = [TimestampedValue(*each) for each in contents]
         evictor.evict_before(elements, len(elements), window, context)
         records = [element.value for element in elements]
-        results = self._caller.call_with_records(key, window, records)
-        self._output.emit(results, window.max_timestamp())
+        self.context.timestamp = timestamp = window.max_timestamp()
+        self._output.emit(self._caller.call_with_records(key, window, records), timestamp)
         evictor.evict_after(elements, len(elements), window, context)
         self._contents.set(key, part, list(map(tuple, elements)))
 

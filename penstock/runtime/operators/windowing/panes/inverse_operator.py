@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.functions import method_of
-from penstock.dataflow.object_reuse import can_change
-from penstock.dataflow.windows import TimeWindow
 from penstock.runtime.operators.windowing.panes.pane_operator import PaneOperator
-from penstock.runtime.operators.windowing.window_aggregation import Aggregation
 from penstock.runtime.operators.windowing.window_contents import remove_entry
 from penstock.snapshot.state import MISSING
 
@@ -30,7 +27,8 @@ class InversePaneOperator(PaneOperator):
         """Open the functions, and get the tables and timers, which are already restored."""
         super().open()
         self._running = self.backend.table(self.RUNNING)
-        self._aggregation = Aggregation.of(self.operation.aggregator)
+        self._probe: Any = self.context.mutability_probe()
+        self._combine = method_of(self.operation.aggregator, "reduce")
         self._inverse = method_of(self.operation.inverse, "reduce")
 
     def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
@@ -38,38 +36,36 @@ class InversePaneOperator(PaneOperator):
         if namespace is not None:
             super().on_timer(time, namespace, is_event=is_event)
             return
-        key, panes, get = self.context.key, self.panes, self._contents.get
+        key, panes, get = self.context.key, self.panes, self._table.get
         window = time + 1 - panes.size
+        value, count, new_panes = None, 0, panes.panes_of(window)
         running = self._running.get(key, None)
-        if running is None or running[0] != window - panes.slide:
-            value, count, new_panes = MISSING, 0, panes.panes_of(window)
-        else:
+        if running is not None and running[0] == window - panes.slide:
             _, value, count = running
             new_panes = panes.panes_entering(window)
         for pane in new_panes:
-            added = get(key, pane)
+            added = get((key, pane))
             if added is not MISSING:
-                value = self._contents.combine([added] if value is MISSING else [value, added])
+                added = self._copied(added)
+                value = self._combine(value, added) if count else added
                 count += 1
         if not count:
             return
-        end = window + panes.size
-        value = self._copied(value)
-        self._emit(key, TimeWindow(window, end), value)
+        self._emit_span(key, window, window + panes.size, value)
+        left = []
         for pane in panes.panes_leaving(window):
-            leaving = get(key, pane)
+            leaving = get((key, pane))
             if leaving is not MISSING:
-                value = self._inverse(value, leaving)
-                count -= 1
-                if not self._lateness:
-                    self._contents.clear(key, pane)
+                left.append(pane)
+                value = self._inverse(value, self._copied(leaving))
+        count -= len(left)
         if count:
-            self._running.put(key, (window, value, count))
+            self._running.dirty[key] = window, value, count
             self._timers.register(key, None, time + panes.slide)
         else:
             remove_entry(self._running, key)
         if not self._lateness:
-            self._caller.clear(TimeWindow(window, end))
+            self._remove_leaving(key, window, left)
 
     def _add_to_pane(self, key: Any, pane: int, record: Any) -> None:
         """Add a late record to its pane, and to the running value if that contains the pane."""
@@ -77,10 +73,14 @@ class InversePaneOperator(PaneOperator):
         running = self._running.get(key, None)
         if running is not None and pane in self.panes.panes_staying(running[0]):
             window, value, count = running
-            value = self._aggregation.add(value, self._copied(record))
+            value = self._combine(value, self._copied(record))
             self._running.put(key, (window, value, count + is_new))
         super()._add_to_pane(key, pane, record)
 
     def _copied(self, value: Any) -> Any:
-        """Return a value, or a copy of it if it can change, since panes keep the value."""
-        return self.context.codec.copy_mutable([value])[0] if can_change((value,)) else value
+        """Return a value, or a copy of it if it can change, since a pane keeps the value."""
+        try:
+            value in self._probe  # noqa: B015 - raises for mutable values, see `record_loops`
+        except TypeError:
+            return self.context.codec.copy_mutable([value])[0]
+        return value

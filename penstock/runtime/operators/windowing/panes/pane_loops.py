@@ -6,7 +6,7 @@ belong to the same windows, and each record is added to one pane only.
 `penstock.runtime.codegen` compiles the loops again with the user's expressions inlined; see
 `record_loops`. A record whose time is not after the watermark may belong to windows that have
 fired, so the loops call `add_late` for it. They call `add_first` for the first record of a key and
-a pane.
+a pane. A pane of a later time was never removed, so the loops meet no `TOMBSTONE`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from penstock.snapshot.state import MISSING, TOMBSTONE
+from penstock.snapshot.state import MISSING
 
 __all__ = ["aggregate_into_panes", "collect_into_panes", "reduce_into_panes"]
 
@@ -40,31 +40,31 @@ def reduce_into_panes(
         iterator: the records.
         timestamps: the event time of each record.
         dirty: the changed entries of the table of panes.
-        find: returns the value of an entry that is not in `dirty`.
+        find: returns the value of an entry for which `dirty.get` returned None, or `MISSING`.
         watermark: the current watermark.
         size: the size of a pane, in milliseconds.
         offset: the begin of some pane, in milliseconds.
         add_first: adds the first record of a key and pane, and registers its timers.
         add_late: adds a record that is not after the watermark.
     """
-    missing, tombstone, get = MISSING, TOMBSTONE, dirty.get
-    begin = end = 0
+    missing, get, least = MISSING, dirty.get, watermark + 1
+    low = begin = end = 0
     for record, timestamp in zip(iterator, timestamps):  # noqa: B905 - one side may be endless
-        if timestamp <= watermark:
-            add_late(record, timestamp)
-            continue
-        if not begin <= timestamp < end:
+        if not low <= timestamp < end:
+            if timestamp < least:
+                add_late(record, timestamp)
+                continue
             begin = timestamp - (timestamp - offset) % size
-            end = begin + size
+            low, end = begin if begin > least else least, begin + size
         key = key_of(record)
         entry = key, begin
         value = get(entry)
         if value is None:
             value = find(entry)
-        if value is missing or value is tombstone:
-            add_first(key, begin, record)
-        else:
-            dirty[entry] = combine(value, record)
+            if value is missing:
+                add_first(key, begin, record)
+                continue
+        dirty[entry] = combine(value, record)
 
 
 def aggregate_into_panes(
@@ -84,24 +84,24 @@ def aggregate_into_panes(
 
     This is `reduce_into_panes` with a function `add` that takes a record and an accumulator.
     """
-    missing, tombstone, get = MISSING, TOMBSTONE, dirty.get
-    begin = end = 0
+    missing, get, least = MISSING, dirty.get, watermark + 1
+    low = begin = end = 0
     for record, timestamp in zip(iterator, timestamps):  # noqa: B905 - one side may be endless
-        if timestamp <= watermark:
-            add_late(record, timestamp)
-            continue
-        if not begin <= timestamp < end:
+        if not low <= timestamp < end:
+            if timestamp < least:
+                add_late(record, timestamp)
+                continue
             begin = timestamp - (timestamp - offset) % size
-            end = begin + size
+            low, end = begin if begin > least else least, begin + size
         key = key_of(record)
         entry = key, begin
         value = get(entry)
         if value is None:
             value = find(entry)
-        if value is missing or value is tombstone:
-            add_first(key, begin, record)
-        else:
-            dirty[entry] = add(record, value)
+            if value is missing:
+                add_first(key, begin, record)
+                continue
+        dirty[entry] = add(record, value)
 
 
 def collect_into_panes(
@@ -123,21 +123,21 @@ def collect_into_panes(
     This is `reduce_into_panes` for lists; see `ListedContents`. `group` is the greatest number of
     records in a list. `add_to_full` adds a record to a list that has so many.
     """
-    missing, tombstone, get = MISSING, TOMBSTONE, dirty.get
-    begin = end = 0
+    missing, get, least = MISSING, dirty.get, watermark + 1
+    low = begin = end = 0
     for record, timestamp in zip(iterator, timestamps):  # noqa: B905 - one side may be endless
-        if timestamp <= watermark:
-            add_late(record, timestamp)
-            continue
-        if not begin <= timestamp < end:
+        if not low <= timestamp < end:
+            if timestamp < least:
+                add_late(record, timestamp)
+                continue
             begin = timestamp - (timestamp - offset) % size
-            end = begin + size
+            low, end = begin if begin > least else least, begin + size
         key = key_of(record)
         entry = key, begin
         value = get(entry)
         if value is None:
             value = find(entry)
-        if value is missing or value is tombstone:
+        if value is missing:
             add_first(key, begin, record)
         elif len(value) <= group:
             value.append(record)

@@ -46,6 +46,9 @@ class PaneOperator(BaseWindowOperator):
         slide = getattr(assigner, "slide", assigner.size)
         self.panes = Panes(assigner.size, slide, assigner.offset)
         self._table = self.backend.composite_table(self.STATE, StateKind.WINDOW)
+        #: The newest pane to which a first record was added, and when its first window fires.
+        self._newest_pane, self._first_fire = MIN_WATERMARK - 1, 0
+        #: Further arguments of the loop.
         self._more: tuple[Any, ...] = ()
         self._contents = self._open_contents()
 
@@ -72,7 +75,7 @@ class PaneOperator(BaseWindowOperator):
             batch,
             self._times_of(batch),
             table.dirty,
-            table.lookup,
+            table.get,
             self.context.watermark if self.is_event_time else MIN_WATERMARK - 1,
             panes.length,
             panes.offset,
@@ -92,10 +95,7 @@ class PaneOperator(BaseWindowOperator):
         window = time + 1 - panes.size
         found = self._fire_window(key, window)
         if not self._lateness:
-            for pane in panes.panes_leaving(window):
-                if pane in found:
-                    self._contents.clear(key, pane)
-            self._caller.clear(TimeWindow(window, window + panes.size))
+            self._remove_leaving(key, window, found)
         if found and found[-1] >= window + panes.slide:
             self._timers.register(key, None, time + panes.slide)
 
@@ -108,21 +108,39 @@ class PaneOperator(BaseWindowOperator):
                 found.append(pane)
                 contents.append(value)
         if contents:
-            time_window = TimeWindow(window, window + self.panes.size)
-            self._emit(key, time_window, self._contents.combine(contents))
+            end = window + self.panes.size
+            self._emit_span(key, window, end, self._contents.combine(contents))
         return found
 
+    def _remove_leaving(self, key: Any, window: int, found: list[int]) -> None:
+        """Remove the panes of a window that has fired, unless the next window has them, too."""
+        leaving = self.panes.panes_leaving(window)
+        for pane in found:
+            if pane not in leaving:
+                break
+            self._contents.clear(key, pane)
+        if self._caller.has_clear:
+            self._caller.clear(TimeWindow(window, window + self.panes.size))
+
     def _add_first(self, key: Any, pane: int, record: Any) -> None:
-        """Add the first record of a pane, and register the timers of the pane."""
+        """Add the first record of a pane, and register the timers of the pane.
+
+        The record is after the watermark, so none of the pane's windows has fired.
+        """
         self._contents.add(key, pane, record)
-        panes = self.panes
-        after = self.context.watermark if self.is_event_time else MIN_WATERMARK
-        window = panes.first_window_of(pane, after)
-        if window is not None:
-            self._timers.register(key, None, window + panes.size - 1)
+        if pane != self._newest_pane:
+            # Most keys have the first record of a pane at about the same time.
+            window = self.panes.first_window_of(pane, MIN_WATERMARK)
+            assert window is not None
+            self._newest_pane, self._first_fire = pane, window + self.panes.size - 1
+        self._timers.register(key, None, self._first_fire)
         if self._lateness:
-            last = TimeWindow(panes.last_window_at(pane), panes.last_window_at(pane) + panes.size)
-            self._timers.register(key, pane, self._cleanup_time(last))
+            self._register_removal(key, pane)
+
+    def _register_removal(self, key: Any, pane: int) -> None:
+        last = self.panes.last_window_at(pane)
+        window = TimeWindow(last, last + self.panes.size)
+        self._timers.register(key, pane, self._cleanup_time(window))
 
     def _add_late(self, record: Any, timestamp: int) -> None:
         """Add a record whose time is not after the watermark, unless it is too late."""
@@ -145,7 +163,13 @@ class PaneOperator(BaseWindowOperator):
                 self._fire_window(key, window)
 
     def _add_to_pane(self, key: Any, pane: int, record: Any) -> None:
-        if self._contents.get(key, pane) is MISSING:
-            self._add_first(key, pane, record)
-        else:
-            self._contents.add(key, pane, record)
+        """Add a record to a pane of which some windows may have fired."""
+        is_new = self._contents.get(key, pane) is MISSING
+        self._contents.add(key, pane, record)
+        if not is_new:
+            return
+        window = self.panes.first_window_of(pane, self.context.watermark)
+        if window is not None:
+            self._timers.register(key, None, window + self.panes.size - 1)
+        if self._lateness:
+            self._register_removal(key, pane)

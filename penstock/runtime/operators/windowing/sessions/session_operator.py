@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dataflow.time import NO_TIMESTAMP
-from penstock.dataflow.windows import TimeWindow
 from penstock.dataflow.windows.time_windows import without_timestamp
 from penstock.runtime.operators.windowing.base import BaseWindowOperator
 from penstock.runtime.operators.windowing.sessions import session_loops as loops
@@ -59,7 +58,7 @@ class SessionOperator(BaseWindowOperator):
                 # The timer may have been the one of this session, which has grown since.
                 self._timers.register(key, None, end - 1)
             else:
-                self._emit(key, TimeWindow(start, end), accumulator)
+                self._emit_span(key, start, end, accumulator)
         if not left:
             remove_entry(self._table, key)
         elif len(left) < len(sessions):
