@@ -124,6 +124,7 @@ if TYPE_CHECKING:
         Time,
         TimeCharacteristic,
         TimeDomain,
+        TimerService,
         TimestampAssigner,
         Watermark,
         WatermarkGenerator,
@@ -221,8 +222,8 @@ _WHERE = {
     "penstock.dataflow.time": (
         "AscendingTimestampsWatermarks BoundedOutOfOrdernessWatermarks Duration Instant "
         "MAX_WATERMARK MIN_WATERMARK NO_TIMESTAMP NoWatermarks Time TimeCharacteristic "
-        "TimeDomain TimestampAssigner Watermark WatermarkGenerator WatermarkOutput "
-        "WatermarkStrategy"
+        "TimeDomain TimerService TimestampAssigner Watermark WatermarkGenerator "
+        "WatermarkOutput WatermarkStrategy"
     ),
     "penstock.dataflow.types": "Row RowKind TypeInformation Types",
     "penstock.dataflow.windows": (
@@ -355,6 +356,7 @@ __all__ = [
     "TimeDomain",
     "TimeEvictor",
     "TimeWindow",
+    "TimerService",
     "TimestampAssigner",
     "TimestampedValue",
     "Trigger",

@@ -12,7 +12,7 @@ from penstock.dataflow.arguments.durations import DurationLike, seconds_of
 from penstock.dataflow.config.checks import MAX_PARALLELISM, check_parallelism
 from penstock.dataflow.config.configuration import Configuration
 from penstock.dataflow.config.flink_keys import apply_configuration
-from penstock.dataflow.config.job_config import JobConfig
+from penstock.dataflow.config.job_config import CheckpointingMode, JobConfig
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.time.time_domain import TimeCharacteristic
 
@@ -111,6 +111,22 @@ class ExecutionSettings:
             raise GraphError(f"configure takes a Configuration, not {configuration!r}")
         apply_configuration(configuration, self._config)
         return self
+
+    def get_buffer_timeout(self) -> int:
+        """Return the longest time for which a record waits in an output batch, in milliseconds."""
+        return round(self._config.buffer_timeout_seconds * 1000)
+
+    def get_checkpoint_interval(self) -> int:
+        """Return the time between two checkpoints, in milliseconds; -1 if there are none."""
+        seconds = self._config.checkpoint_interval_seconds
+        return -1 if seconds is None else round(seconds * 1000)
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return the mode in which snapshots are taken."""
+        return self._config.checkpointing_mode
+
+    def close(self) -> None:
+        """Do nothing: an environment holds no resources."""
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
         """Check the mode in which the program is to run. Penstock has the mode STREAMING only.

@@ -7,6 +7,7 @@ As in Flink, `sum`, `min` and `max` keep the first record of a key, and replace 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import ReduceFunction
 from penstock.dataflow.types import Row
 
-__all__ = ["FieldAggregation", "FieldChoice"]
+__all__ = ["FieldAggregation", "FieldChoice", "projection"]
 
 Field = int | str | None
 
@@ -98,3 +99,11 @@ class FieldChoice(ReduceFunction):
     def reduce(self, value1: Any, value2: Any) -> Any:
         """Return the record to keep, which is `value1` or `value2`."""
         return value2 if self.better(_get(value2, self.field), _get(value1, self.field)) else value1
+
+
+def projection(fields: list[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns some items of a record as a tuple."""
+    if len(fields) == 1:
+        [field] = fields
+        return lambda record: (record[field],)
+    return operator.itemgetter(*fields)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.dataflow.arguments.durations import whole_number
 from penstock.dataflow.arguments.pyflink_names import KEYED_STREAM, STREAM, PyFlinkNames
 from penstock.dataflow.base_environment import BaseEnvironment
 from penstock.dataflow.errors import GraphError
@@ -33,6 +34,7 @@ from penstock.dataflow.graph.job_graph import (
     Partitioning,
 )
 from penstock.dataflow.output_tag import OutputTag
+from penstock.dataflow.streams.aggregations import projection
 from penstock.dataflow.streams.connecting import StreamConnecting
 from penstock.dataflow.streams.feedback import Feedback, names_of
 from penstock.dataflow.streams.key_selectors import check_key_selector
@@ -103,6 +105,21 @@ class DataStream(
         """Add an operator that keeps only the records for which `func` returns a true value."""
         function = check_function(func, FilterFunction, "filter")
         return self._transform(OperatorKind.FILTER, "Filter", function)
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """Add an operator that emits tuples of some fields of each record, which is a tuple.
+
+        Arguments:
+            field_indexes: the positions of the fields.
+
+        Raises:
+            GraphError: if a position is not a whole number of at least 0, or if there is none.
+        """
+        fields = [whole_number("the position of a field", index) for index in field_indexes]
+        if not fields:
+            raise GraphError("project takes the positions of fields: project(0, 2)")
+        function = projection(fields)
+        return self._transform(OperatorKind.MAP, "Projection", function)
 
     def process(self, func: ProcessFunction, output_type: Any = None) -> DataStream:
         """Add an operator that runs a `ProcessFunction`.

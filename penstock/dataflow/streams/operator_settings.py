@@ -69,6 +69,12 @@ class OperatorSettings:
         operator.parallelism = parallelism
         return self
 
+    def force_non_parallel(self) -> Self:
+        """Run the operator with one subtask, whatever the parallelism of the job is."""
+        operator = self._operator("force_non_parallel()")
+        operator.parallelism, operator.non_parallel_reason = 1, "force_non_parallel() was called"
+        return self
+
     def disable_chaining(self) -> Self:
         """Run the operator in a separate task, without chaining it to other operators."""
         self._operator("chaining").chaining = Chaining.NEVER

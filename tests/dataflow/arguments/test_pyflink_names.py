@@ -94,3 +94,29 @@ def test_a_result_is_one_line() -> None:
 def test_the_errors_of_types_and_keys_can_be_imported() -> None:
     assert issubclass(penstock.UnsupportedTypeError, penstock.JobError)
     assert issubclass(penstock.KeyRefusedError, penstock.JobError)
+
+
+def test_fields_are_projected(stream: Any) -> None:
+    env = stream.get_execution_environment()
+    records = env.from_collection([(1, "a", True), (2, "b", False)])
+    for fields, expected in (((2, 0), [(True, 1), (False, 2)]), ((1,), [("a",), ("b",)])):
+        with records.project(*fields).execute_and_collect(in_process=True) as found:
+            assert list(found) == expected
+    for wrong in ((), (-1,), ("a",)):
+        with pytest.raises(GraphError):
+            records.project(*wrong)
+
+
+def test_an_operator_can_be_kept_from_running_in_parallel(env: Any) -> None:
+    mapped = env.set_parallelism(4).from_collection([1]).map(str).force_non_parallel()
+    with pytest.raises(GraphError, match=r"force_non_parallel\(\) was called"):
+        mapped.set_parallelism(2)
+
+
+def test_settings_can_be_read(env: Any) -> None:
+    assert env.get_buffer_timeout() == 5
+    assert env.get_checkpoint_interval() == -1
+    env.enable_checkpointing(500)
+    assert env.get_checkpoint_interval() == 500
+    assert env.get_checkpointing_mode() is penstock.CheckpointingMode.EXACTLY_ONCE
+    env.close()
