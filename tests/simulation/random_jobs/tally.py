@@ -12,7 +12,7 @@ __all__ = ["Tally", "describe"]
 
 #: What must have happened in a hundred programs at least, or they were not worth much.
 WORTH = {
-    "workers killed": 40,
+    "workers killed": 30,
     "jobmanagers killed": 4,
     "stops": 12,
     "resumes": 20,
