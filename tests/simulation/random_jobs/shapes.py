@@ -24,6 +24,7 @@ from tests.simulation.random_jobs.functions import (
     Split,
     visits,
 )
+from tests.simulation.random_jobs.state_functions import CountInStates, CountInStatesToTheEnd
 from tests.simulation.random_jobs.two_input_functions import (
     SEEN,
     CoCount,
@@ -103,6 +104,12 @@ def _process(env: StreamExecutionEnvironment, stream: DataStream, choices: Choic
     keys = choices.keys
     kind = CountToTheEnd if choices.hook else Count
     return stream.key_by(lambda i: i % keys).process(kind(choices.mutable)).uid("process")
+
+
+def _states(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    keys = choices.keys
+    kind = CountInStatesToTheEnd if choices.hook else CountInStates
+    return stream.key_by(lambda i: i % keys).process(kind(choices.mutable)).uid("states")
 
 
 def _broadcast(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
@@ -322,6 +329,7 @@ SHAPES = {
     "count": Shape(_count, _counts),
     "reduce": Shape(_reduce, _counts),
     "process": Shape(_process, _counts_to_the_end),
+    "states": Shape(_states, _counts_to_the_end, weight=3),
     "diamond": Shape(_diamond, _both_ways),
     "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True, weight=1),
     "timers": Shape(_timers, _each_later, weight=3),
