@@ -141,13 +141,16 @@ class RunningOperator(ABC):
 
     def has_pending_timers(self) -> bool:
         """Return whether timers of the operator wait for processing time."""
-        return False
+        context = self.context
+        return context.backend is not None and context.timers.next_processing_time() is not None
 
     def drop_timers(self) -> None:
         """Remove the timers that have not fired when the operator's input has ended.
 
         They do not fire any more, as in Flink, not even after a restore.
         """
+        if self.context.backend is not None:
+            self.context.timers.drop()
 
     def advance_processing_time(self, now: int) -> Iterator[RecordBatch | TimeElement]:
         """Do what is due by processing time, and yield what it emits, as `advance_watermark`.

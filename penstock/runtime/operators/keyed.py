@@ -131,14 +131,6 @@ class KeyedProcessOperator(KeyedOperator):
         """Return the time at which the first processing-time timer is due, or None."""
         return self._firing.next_processing_time()
 
-    def has_pending_timers(self) -> bool:
-        """Return whether timers of the function wait for processing time."""
-        return self.next_processing_time() is not None
-
-    def drop_timers(self) -> None:
-        """Remove the timers that have not fired when the input has ended."""
-        self._firing.drop()
-
     def advance_processing_time(self, now: int) -> Iterator[RecordBatch]:
         """Call `on_timer` for the processing-time timers that are due."""
         return self._firing.advance_processing_time(now)

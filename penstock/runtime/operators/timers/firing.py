@@ -56,10 +56,6 @@ class TimerFiring:
         shown = self._shown(self._context, TimeDomain.PROCESSING_TIME)
         return self._fire(self._timers.due_by_clock(now), shown)
 
-    def drop(self) -> None:
-        """Remove all timers, because the input has ended and they do not fire any more."""
-        self._timers.drop()
-
     def _fire(self, due: Iterator[TimerRow], shown: TimerContext) -> Iterator[RecordBatch]:
         """Call `on_timer` for each timer, and yield the emitted records in pieces.
 

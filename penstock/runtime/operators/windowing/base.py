@@ -70,10 +70,6 @@ class BaseWindowOperator(RecordLoopOperator):
         """Return the time at which the first processing-time timer is due, or None."""
         return self.context.timers.next_processing_time()
 
-    def has_pending_timers(self) -> bool:
-        """Return whether timers of windows wait for processing time."""
-        return self.next_processing_time() is not None
-
     def advance_processing_time(self, now: int) -> Iterator[RecordBatch]:
         """Fire the processing-time timers that are due, and yield what the windows emit."""
         return self._fire(now, is_event=False)
