@@ -207,7 +207,7 @@ def _task(task: Recording) -> Any:
         tuple(record for _, rest in task.slices.unprocessed() for record in rest.rows()),
         (frozenset(end._awaited), end.rounds, end.emitted, end.running),
         tuple((*map(shown, o.sealed), "|", *o.buffer) for o in task.outputs.channels),
-        tuple(getattr(r, "_next", 0) for node in task.root.walk() for r in node.partitioners),
+        tuple(getattr(r, "_next", 0) for node in task.chain.root.walk() for r in node.partitioners),
         tuple(channel.id for channel in gate._ready),
         tuple(channel.id for channel in gate._ready_back),
         (gate._turns, gate._waiting_barriers),

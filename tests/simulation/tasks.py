@@ -369,7 +369,7 @@ class Cluster:
 
     def _open(self, id: Id, task: Recording, restore: Snapshot | None) -> None:
         """As a TaskManager does it."""
-        root = task.root.operator.context.uid
+        root = task.chain.root.operator.context.uid
         handles = {} if restore is None else restore.handles
         folder = JobPaths(self.root).snapshot(0 if restore is None else restore.number)
         own = handles.get((root, id[1]))
@@ -598,7 +598,7 @@ class Cluster:
             # What lies in outputs to the outside is none of the loop's business.
             inner = [
                 record
-                for node in _walk(task.root)
+                for node in _walk(task.chain.root)
                 for partitioner in node.inner
                 for output in partitioner.outputs
                 for record in (*output.buffer, *filter(_is_batch, output.sealed))

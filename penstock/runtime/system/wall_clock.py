@@ -1,4 +1,4 @@
-"""The time of day."""
+"""The time of day, as the clock of the machine shows it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 `Task.step` takes an element from the gate, reads the source, processes a slice of a batch, or
 handles a message. It is synchronous and never waits, so that tests can try every order of steps.
-`Task.run` calls `step` until there is nothing to do, then waits, and yields between slices.
+`run_task` (`task_loop.py`) calls `step` until there is nothing to do, then waits, and yields
+between slices.
 
 A task has these parts: `mailbox` (messages of the JobManager), `slice_runner` and `chain_runner`
 (user code), `task_outputs`, `snapshot_driver`, and `end_of_input`.
@@ -10,7 +11,6 @@ A task has these parts: `mailbox` (messages of the JobManager), `slice_runner` a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from penstock.dataflow.errors import ProtocolError
@@ -29,7 +29,6 @@ from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.source_input import SourceInput
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.runtime.task.batch_sizing import SLICE_SECONDS
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.mailbox import (
@@ -41,7 +40,7 @@ from penstock.runtime.task.mailbox import (
     NoMoreSplitsMail,
     SplitMail,
 )
-from penstock.runtime.task.operator_chain import ChainNode, close_all
+from penstock.runtime.task.operator_chain import close_all
 from penstock.runtime.task.processing_time import ProcessingTime
 from penstock.runtime.task.slice_runner import SliceRunner
 from penstock.runtime.task.snapshots.checkpoint_writer import CheckpointWriter
@@ -148,11 +147,6 @@ class Task:
         self.waiting = False
 
     @property
-    def root(self) -> ChainNode:
-        """Return the first node of the chain."""
-        return self.chain.root
-
-    @property
     def operators(self) -> list[RunningOperator]:
         """Return the chain's operators. Each operator comes after its parent."""
         return self.chain.operators
@@ -161,16 +155,6 @@ class Task:
     def last_snapshot(self) -> int:
         """Return the number of the newest snapshot whose state is captured."""
         return self.snapshots.last_snapshot
-
-    @property
-    def busy_seconds(self) -> float:
-        """Return the time for which user code has run, in seconds."""
-        return self.slices.busy_seconds
-
-    @property
-    def blocked_seconds(self) -> float:
-        """Return the total time for which output has waited for credits, in seconds."""
-        return self.outputs.blocked_seconds
 
     # ---- methods for the messages of the JobManager
 
@@ -219,7 +203,7 @@ class Task:
 
         Raise the first of the errors at the end.
         """
-        root = self.root.operator
+        root = self.chain.root.operator
         closers = [(operator, operator.close) for operator in self.operators]
         if self.source_input is not None:
             closers.append((root, self.source_input.close))
@@ -331,7 +315,7 @@ class Task:
         if source_input.ended:
             self._input_over()
             return True
-        operator = self.root.operator
+        operator = self.chain.root.operator
         operator_at_work.set(operator.context)
         began = self._timer()
         try:
@@ -415,36 +399,12 @@ class Task:
         self.outputs.broadcast(EndOfInput())
         self._listener.input_ended(self)
 
-    # ---- methods that run the task
+    # ---- methods that the loop of the task calls
 
-    async def run(
-        self,
-        wait: Callable[[float | None], Awaitable[None]],
-        pause: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Run steps until the caller cancels this method at the end of the job.
-
-        Arguments:
-            wait: a function that waits until the task is woken, or until a time on the task's
-                clock.
-            pause: a function that lets other tasks of the event loop run once.
-        """
-        yielded = self._timer()
-        while True:
-            if self.step():
-                now = self._timer()
-                if now - yielded >= SLICE_SECONDS or self.checkpoint_writer.pending:
-                    await pause()
-                    yielded = self._timer()
-                continue
-            if self.flush() and self._has_work():
-                continue
-            self.waiting = True
-            self.checkpoint_writer.set_idle(not self.gate.ready)
-            await wait(self.wake_at())
-            self.waiting = False
-            self.checkpoint_writer.set_idle(False)
-            yielded = self._timer()
+    def set_waiting(self, waiting: bool) -> None:
+        """Note whether the task waits because it has nothing to do."""
+        self.waiting = waiting
+        self.checkpoint_writer.set_idle(waiting and not self.gate.ready)
 
     def wake_at(self) -> float | None:
         """Return the time at which the task must be woken, in seconds, or None.
@@ -471,7 +431,7 @@ class Task:
             times.append(snapshots.timer[0])
         return min(times, default=None)
 
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
         """Return whether the task can work again after a flush, because output was sent."""
         for backend in self._backends:
             if backend.over_memory_limit:

@@ -105,7 +105,12 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
             counts = [operator.records_in, operator.records_out]
             operators.append([operator.context.uid, task.id[1], *counts])
         queued = sum(len(channel) for channel in task.gate.channels.values())
-        figures = [task.busy_seconds, task.blocked_seconds, queued, task.last_snapshot]
+        figures = [
+            task.slices.busy_seconds,
+            task.outputs.blocked_seconds,
+            queued,
+            task.last_snapshot,
+        ]
         tasks.append([*task.id, *figures])
         for id, edge in task.gate.back_edges.items():
             on_disk = [edge.queued_records, edge.spilled_bytes, edge.spilled_peak]

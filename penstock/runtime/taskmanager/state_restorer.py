@@ -45,7 +45,7 @@ class StateRestorer:
 
         Must be called before the task is opened.
         """
-        root = task.root.operator.context.uid
+        root = task.chain.root.operator.context.uid
         handles: dict[str, list[tuple[Path, OperatorHandle]]] = {}
         logs: list[RestoredLog] = []
         for folder, wire, rescaled in self._handles.get(f"{task.id[0]}:{task.id[1]}", []):
@@ -94,7 +94,7 @@ class StateRestorer:
     ) -> None:
         # When the snapshot was taken, the first operator and the operators with a hook may have
         # been in different tasks. So the handles of all these operators are needed.
-        uids = (task.root.operator.context.uid, *task.end_of_input.hooked)
+        uids = (task.chain.root.operator.context.uid, *task.end_of_input.hooked)
         ended = [handle for uid in uids for _, handle in handles.get(uid, []) if handle.ended]
         if ended:
             task.end_of_input.restore(

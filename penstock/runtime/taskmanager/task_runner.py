@@ -7,6 +7,7 @@ import trio
 from penstock.runtime.system.system import System
 from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.task.task import Task
+from penstock.runtime.task.task_loop import run_task
 from penstock.runtime.taskmanager.task_signals import TaskSignals
 from penstock.runtime.user_code.current_operator import operator_at_work
 
@@ -86,7 +87,7 @@ class TaskRunner:
             await trio.lowlevel.checkpoint()
             await priority.yield_to_others(self)
 
-        await self.task.run(wait, pause)
+        await run_task(self.task, self._system.timer, wait, pause)
 
     async def write_snapshots(self) -> None:
         """Write the snapshots of the task until cancelled."""
@@ -102,7 +103,7 @@ class TaskRunner:
         source = self.task.source_input
         assert source is not None
         # The threads that read the source inherit this context variable.
-        operator_at_work.set(self.task.root.operator.context)
+        operator_at_work.set(self.task.chain.root.operator.context)
         await source.pump(self._system.read or self._system.offload, self._signals.reader.wait_for)
 
     def _wake_writer(self) -> None:

@@ -172,13 +172,13 @@ def test_what_is_held_back_is_blocked_and_what_is_paced_is_idle(tmp_path: Path) 
     with Flow(env, tmp_path / "a") as flow:
         flow.run(2)
         source = flow.tasks[0]
-        assert source.blocked_seconds > 0.9 * flow.now
+        assert source.outputs.blocked_seconds > 0.9 * flow.now
     env = environment(1)
     stream = paced(env, tmp_path)
     stream.key_by(lambda record: record % 7).map(same).name("quick").add_sink(ignore)
     with Flow(env, tmp_path / "b") as flow:
         flow.run(2)
-        assert flow.tasks[0].blocked_seconds < 0.1 * flow.now
+        assert flow.tasks[0].outputs.blocked_seconds < 0.1 * flow.now
 
 
 def test_a_task_that_is_blocked_for_long_reports_it_while_it_is(tmp_path: Path) -> None:
@@ -190,4 +190,4 @@ def test_a_task_that_is_blocked_for_long_reports_it_while_it_is(tmp_path: Path) 
         flow.processes[0].tasks = [source]
         flow.run(5)
         flow.processes[0].tasks += rest
-        assert source.blocked_seconds > 4.9
+        assert source.outputs.blocked_seconds > 4.9
