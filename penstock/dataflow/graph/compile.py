@@ -21,6 +21,7 @@ from penstock.dataflow.config import JobConfig, check_parallelism
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import has_end_input
 from penstock.dataflow.graph.cycles import back_edges, cyclic_components, has_cycle, unreached
+from penstock.dataflow.graph.event_time import check_event_time
 from penstock.dataflow.graph.execution_graph import (
     Chain,
     ChainedOperator,
@@ -56,6 +57,7 @@ def compile_graph(
         GraphError: if the program cannot run. The message says what to change.
     """
     config.validate()
+    check_event_time(graph)
     infos = _operators(graph, config)
     connections = graph.connections()
     loop_at = _operator_loops(infos, connections)

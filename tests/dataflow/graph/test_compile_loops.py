@@ -463,7 +463,7 @@ def test_a_function_has_an_end_of_input_if_its_class_defines_one():
     assert has_end_input(Inherited())
     assert not has_end_input(Plain())
     assert not has_end_input(str)
-    assert Plain().end_input(ProcessFunction.Context()) is None
+    assert Plain().end_input(None) is None
 
 
 def test_a_loop_knows_whether_a_function_of_it_has_an_end_of_input():
