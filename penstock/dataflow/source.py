@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.dataflow.errors import JobError
+
 __all__ = [
     "ListEnumerator",
     "Preparation",
@@ -27,6 +29,7 @@ __all__ = [
     "SourceReader",
     "Split",
     "SplitEnumerator",
+    "TimedRead",
 ]
 
 
@@ -60,6 +63,31 @@ class Read(NamedTuple):
     position: Any
     finished: bool = False
     wait_seconds: float = 0.0
+
+
+class TimedRead(Read):
+    """The result of a read of a source that knows the event times of its records.
+
+    A watermark strategy without a timestamp assigner uses them.
+
+    Arguments:
+        read: the records, and where the next ones begin.
+        timestamps: the event time of each record, in milliseconds since the epoch.
+    """
+
+    #: The event time of each record, in milliseconds since the epoch.
+    timestamps: list[int]
+
+    def __new__(cls, read: Read, timestamps: list[int]) -> TimedRead:
+        """Return a read with event times."""
+        if len(timestamps) != len(read.records):
+            raise JobError(
+                f"a source returned {len(read.records)} records with {len(timestamps)} timestamps: "
+                f"each record needs one"
+            )
+        made = super().__new__(cls, *read)
+        made.timestamps = timestamps
+        return made
 
 
 @dataclass(frozen=True)

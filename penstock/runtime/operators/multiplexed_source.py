@@ -17,8 +17,15 @@ from typing import Any
 import trio
 
 from penstock.dataflow.source import SourceReader, Split
+from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
 from penstock.runtime.operators.source_input import SourceInput
-from penstock.runtime.operators.split_reader import OffloadRead, SplitReader, Wait
+from penstock.runtime.operators.split_reader import (
+    OffloadRead,
+    SplitReader,
+    Wait,
+    make_split_reader,
+)
+from penstock.runtime.serialization.record_batch import EMPTY, RecordBatch
 from penstock.runtime.system.signal import Signal
 
 __all__ = ["MultiplexedSourceInput"]
@@ -59,8 +66,9 @@ class MultiplexedSourceInput(SourceInput):
         clock: Callable[[], float],
         request: Callable[[], None],
         wake: Callable[[], None],
+        watermarks: SourceWatermarks | None = None,
     ) -> None:
-        super().__init__(request)
+        super().__init__(request, watermarks)
         self._create_reader = create_reader
         self._clock = clock
         self._wake = wake
@@ -93,9 +101,12 @@ class MultiplexedSourceInput(SourceInput):
 
         The position is behind the last batch that the task has emitted.
         """
-        return [[open.split.id, open.split.payload, open.reader.position] for open in self._splits]
+        return [
+            [open.split.id, open.split.payload, open.reader.snapshot_position()]
+            for open in self._splits
+        ]
 
-    def read(self, max_records: int) -> list[Any] | None:
+    def read(self, max_records: int) -> RecordBatch | None:
         """Read the next split that has records, and return the records.
 
         Returns:
@@ -107,13 +118,13 @@ class MultiplexedSourceInput(SourceInput):
         for _ in range(len(self._splits)):
             split = self._splits.popleft()
             self._splits.append(split)
-            records = split.reader.read(max_records)
+            batch = split.reader.read(max_records)
             if split.reader.split is None:
                 self._splits.pop().close()
-            if records:
-                return records
-            empty = empty or records is not None
-        return [] if empty else None
+            if batch:
+                return batch
+            empty = empty or batch is not None
+        return EMPTY if empty else None
 
     def _add(self, split: Split, position: Any) -> None:
         reader, self._spare = self._spare or self._create_reader(), None
@@ -123,7 +134,9 @@ class MultiplexedSourceInput(SourceInput):
             signal.set()
             self._wake()
 
-        opened = _OpenSplit(split, SplitReader(reader, self._clock, wake), signal)
+        opened = _OpenSplit(
+            split, make_split_reader(reader, self._clock, wake, self.watermarks), signal
+        )
         opened.reader.open(split, position)
         self._splits.append(opened)
         if self.pumping:

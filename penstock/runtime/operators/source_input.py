@@ -13,7 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.dataflow.source import SourceReader, Split
-from penstock.runtime.operators.split_reader import OffloadRead, SplitReader, Wait
+from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
+from penstock.runtime.operators.split_reader import (
+    OffloadRead,
+    Wait,
+    make_split_reader,
+)
+from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["SequentialSourceInput", "SourceInput"]
 
@@ -29,8 +35,12 @@ class SourceInput(ABC):
     #: Whether `pump` must run, because readers may block.
     pumping: bool
 
-    def __init__(self, request: Callable[[], None]) -> None:
+    def __init__(
+        self, request: Callable[[], None], watermarks: SourceWatermarks | None = None
+    ) -> None:
         self._request = request
+        #: The event time of the source; None if it has no watermark strategy.
+        self.watermarks = watermarks
         self._requested = False
         self._no_more = False
 
@@ -69,7 +79,7 @@ class SourceInput(ABC):
         self._no_more = self._requested = True
 
     @abstractmethod
-    def read(self, max_records: int) -> list[Any] | None:
+    def read(self, max_records: int) -> RecordBatch | None:
         """Return at most `max_records` records, or None if there are none now.
 
         The list is empty if a reader was called and returned no records.
@@ -118,9 +128,10 @@ class SequentialSourceInput(SourceInput):
         clock: Callable[[], float],
         request: Callable[[], None],
         wake: Callable[[], None],
+        watermarks: SourceWatermarks | None = None,
     ) -> None:
-        super().__init__(request)
-        self._current = SplitReader(reader, clock, wake)
+        super().__init__(request, watermarks)
+        self._current = make_split_reader(reader, clock, wake, watermarks)
         self.pumping = self._current.pumping
         self._queue: deque[tuple[Split, Any]] = deque()
 
@@ -142,10 +153,10 @@ class SequentialSourceInput(SourceInput):
         splits = [[split.id, split.payload, position] for split, position in self._queue]
         current = self._current
         if current.split is not None:
-            splits.insert(0, [current.split.id, current.split.payload, current.position])
+            splits.insert(0, [current.split.id, current.split.payload, current.snapshot_position()])
         return splits
 
-    def read(self, max_records: int) -> list[Any] | None:
+    def read(self, max_records: int) -> RecordBatch | None:
         """Return at most `max_records` records, or None if no records are ready."""
         current = self._current
         if current.split is None or not self._requested:

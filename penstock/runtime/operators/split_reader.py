@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.dataflow.source import Read, SourceReader, Split
+from penstock.dataflow.source import Read, SourceReader, Split, TimedRead
+from penstock.runtime.operators.event_time.source_watermarks import (
+    SourceWatermarks,
+    join_position,
+    split_position,
+)
+from penstock.runtime.serialization.record_batch import RecordBatch
 
-__all__ = ["OffloadRead", "SplitReader", "Wait"]
+__all__ = ["OffloadRead", "SplitReader", "TimedSplitReader", "Wait", "make_split_reader"]
 
-ReadOrError = Read | BaseException
+ReadOrError = Read | TimedRead | BaseException
 #: A function that runs a blocking read off the event loop, and abandons it when the job ends.
 OffloadRead = Callable[[Callable[[], ReadOrError]], Awaitable[ReadOrError]]
 #: A function that waits until a condition holds, or until a time if that is not None. It checks the
@@ -65,12 +71,17 @@ class SplitReader:
 
     def open(self, split: Split, position: Any) -> None:
         """Begin to read a split at `position`, or at its start if `position` is None."""
-        self.split, self.position, self._due = split, position, 0.0
+        # The snapshot may be of a program in which the source had a watermark strategy.
+        self.split, self.position, self._due = split, split_position(position)[0], 0.0
         self._opened = False
         if self.pumping:
             self._wake()  # The pump may be waiting for a split.
 
-    def read(self, max_records: int) -> list[Any] | None:
+    def snapshot_position(self) -> Any:
+        """Return the position for a snapshot."""
+        return self.position
+
+    def read(self, max_records: int) -> RecordBatch | None:
         """Return the next records of the open split, or None if there are none now.
 
         The position advances at once, because the task emits the records before it takes a barrier.
@@ -91,7 +102,8 @@ class SplitReader:
         self._due = self._clock() + read.wait_seconds if read.wait_seconds > 0 else 0.0
         if read.finished:
             self.split = None
-        return read.records
+        times = read.timestamps if type(read) is TimedRead else None
+        return RecordBatch(read.records, None, times)
 
     async def pump(self, offload: OffloadRead, wait: Wait) -> None:
         """Read the split in a thread, one batch ahead of the task, until cancelled."""
@@ -119,3 +131,68 @@ class SplitReader:
     def close(self) -> None:
         """Close the reader, even while a thread is blocked in one of its methods."""
         self._reader.close()
+
+
+class TimedSplitReader(SplitReader):
+    """A split reader that gives the records event times.
+
+    It does not read while the split is ahead of the other sources of its watermark group.
+
+    Arguments:
+        reader: the source's reader.
+        clock: returns the time in seconds.
+        wake: wakes the task and the pump.
+        watermarks: the event time of the source task.
+    """
+
+    def __init__(
+        self,
+        reader: SourceReader,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        watermarks: SourceWatermarks,
+    ) -> None:
+        super().__init__(reader, clock, wake)
+        self._watermarks = watermarks
+
+    @property
+    def wake_at(self) -> float | None:
+        """Return the time at which the reader has records again; see `SplitReader`."""
+        if self.split is None or self._watermarks.is_paused(self.split.id):
+            return None
+        return super().wake_at
+
+    def open(self, split: Split, position: Any) -> None:
+        """Begin to read a split, with the watermark that belongs to the position."""
+        self._watermarks.open(split.id, split_position(position)[1])
+        super().open(split, position)
+
+    def snapshot_position(self) -> Any:
+        """Return the position for a snapshot, with the state of the split's watermarks."""
+        if self.split is None:
+            return self.position
+        return join_position(self.position, self._watermarks.snapshot(self.split.id))
+
+    def read(self, max_records: int) -> RecordBatch | None:
+        """Return the next records with their event times, or None if there are none now."""
+        split = self.split
+        if split is None or self._watermarks.is_paused(split.id):
+            return None
+        batch = super().read(max_records)
+        if batch is not None and batch.count:
+            batch = self._watermarks.process(split.id, batch)
+        if self.split is None:
+            self._watermarks.close(split.id)
+        return batch
+
+
+def make_split_reader(
+    reader: SourceReader,
+    clock: Callable[[], float],
+    wake: Callable[[], None],
+    watermarks: SourceWatermarks | None,
+) -> SplitReader:
+    """Return a split reader for a source with or without a watermark strategy."""
+    if watermarks is None:
+        return SplitReader(reader, clock, wake)
+    return TimedSplitReader(reader, clock, wake, watermarks)

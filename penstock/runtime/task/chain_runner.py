@@ -9,6 +9,7 @@ from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.elements import TimeElement, WatermarkStatus
 from penstock.runtime.operators.base import RunningOperator
 from penstock.runtime.operators.endpoints import SinkOperator
+from penstock.runtime.operators.event_time.watermark_operators import TimestampsOperator
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.end_of_input import EndOfInputTracker
@@ -48,6 +49,9 @@ class ChainRunner:
         #: The sinks among the operators.
         self.sinks = [one for one in self.operators if isinstance(one, SinkOperator)]
         self._nodes = {node.operator: node for node in root.walk()}
+        for operator in self.operators:
+            if isinstance(operator, TimestampsOperator):
+                operator.connect(self)
 
     @property
     def uid(self) -> str:
@@ -68,10 +72,6 @@ class ChainRunner:
     def select_input(self, link: int) -> None:
         """Set the link from which the next batches come, if the first operator has two inputs."""
         self.root.operator.select_input(1 if link in self.second_input else 0)
-
-    def run(self, batch: RecordBatch, count: int) -> None:
-        """Process a batch of `count` records with the whole chain."""
-        self.process(self.root, batch, count)
 
     def emit_from(self, operator: RunningOperator, out: RecordBatch) -> None:
         """Pass records that an operator has emitted, without any input, to its consumers."""
@@ -144,6 +144,8 @@ class ChainRunner:
 
     def emit_time_from(self, operator: RunningOperator, element: TimeElement) -> None:
         """Pass a watermark or status that an operator has emitted to its consumers."""
+        if isinstance(element, Watermark):
+            operator.context.set_watermark(element.timestamp)
         self._emit_time(self._nodes[operator], element)
 
     def _emit_time(self, node: ChainNode, element: TimeElement) -> None:

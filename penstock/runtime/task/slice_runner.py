@@ -30,7 +30,7 @@ class SliceRunner:
         timer: Callable[[], float],
         target_seconds: float,
     ) -> None:
-        self._chain = chain
+        self._chain, self._root = chain, chain.root
         self._gate = gate
         self._timer = timer
         self.sizer = BatchSizer(target_seconds)
@@ -78,7 +78,7 @@ class SliceRunner:
             self._position = position + size
         if began is None:
             began = self._timer()
-        self._chain.run(part, count)
+        self._chain.process(self._root, part, count)
         seconds = self._timer() - began
         self.busy_seconds += seconds
         if self.sizer.took(count, seconds):

@@ -142,6 +142,8 @@ class Task:
         self.processing_time = processing_time if processing_time.used else None
         #: The tasks of a loop have no event time yet.
         self.event_time = WatermarkTracker(chain, () if end_of_input.in_loop else gate.channels)
+        if source_input is not None and source_input.watermarks is not None:
+            source_input.watermarks.connect(self.event_time.add)
         self.ended = False
         #: Whether the task is waiting because it has nothing to do.
         self.waiting = False
@@ -241,7 +243,10 @@ class Task:
             self._run_hooks()
             return True
         if self.event_time.running:
-            if self.event_time.step():
+            element = self.event_time.step()
+            if isinstance(element, RecordBatch):
+                self.slices.start(element, None)
+            elif element is not None:
                 self._run_end_of_input()
             self._send_due()
             return True
@@ -319,13 +324,13 @@ class Task:
         operator_at_work.set(operator.context)
         began = self._timer()
         try:
-            records = source_input.read(self.slices.sizer.slice)
+            batch = source_input.read(self.slices.sizer.slice)
         except BaseException as error:
             raise to_job_error(error, operator, []) from error
-        if records is None:
+        if batch is None:
             return source_input.ended
-        if records:
-            self.slices.start(RecordBatch(records), None, began)
+        if batch.count:
+            self.slices.start(batch, None, began)
             self._send_due()
             return True
         # The source has no records now. If it has returned no time to wait for, for example after

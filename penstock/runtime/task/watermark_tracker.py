@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
 from penstock.runtime.network.elements import EndOfInput, TimeElement, WatermarkStatus
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.watermark_valve import WatermarkValve
 
@@ -30,7 +31,7 @@ class WatermarkTracker:
         self._chain = chain
         self.valve = WatermarkValve(channels)
         #: The elements that the operators have not handled yet, in order.
-        self._queue: deque[TimeElement | EndOfInput] = deque()
+        self._queue: deque[RecordBatch | TimeElement | EndOfInput] = deque()
         self._firing: Iterator[None] | None = None
         #: Whether elements of event time are being handled. The task checks it in each step.
         self.running = False
@@ -46,18 +47,19 @@ class WatermarkTracker:
         """Handle that a channel has ended: it holds no watermark back any more."""
         self.receive(channel, Watermark(MAX_WATERMARK))
 
-    def add(self, element: TimeElement | EndOfInput) -> None:
+    def add(self, element: RecordBatch | TimeElement | EndOfInput) -> None:
         """Handle an element for the operators, after those that are being handled."""
         self._queue.append(element)
         self.running = True
 
-    def step(self) -> bool:
+    def step(self) -> RecordBatch | EndOfInput | None:
         """Run the next piece of work.
 
         Returns:
-            Whether all elements up to an `EndOfInput` are handled now.
+            A batch that the task must process now, or `EndOfInput` once all elements before it are
+            handled; else None.
         """
-        over = False
+        due: RecordBatch | EndOfInput | None = None
         if self._firing is not None:
             if next(self._firing, self) is self:
                 self._firing = None
@@ -67,6 +69,6 @@ class WatermarkTracker:
         elif isinstance(element, WatermarkStatus):
             self._chain.set_status(element)
         else:
-            over = True
+            due = element
         self.running = self._firing is not None or bool(self._queue)
-        return over
+        return due

@@ -24,6 +24,11 @@ from penstock.runtime.operators.collect_sink import CollectWriter
 from penstock.runtime.operators.columnar_fusion import fused
 from penstock.runtime.operators.context import OperatorContext
 from penstock.runtime.operators.endpoints import SinkOperator
+from penstock.runtime.operators.event_time.source_watermarks import SourceWatermarks
+from penstock.runtime.operators.event_time.watermark_operators import (
+    TimedSourceOperator,
+    TimestampsOperator,
+)
 from penstock.runtime.operators.factory import make_operator
 from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
 from penstock.runtime.operators.source_input import SequentialSourceInput, SourceInput
@@ -65,12 +70,18 @@ class _TaskParts:
         senders: the sending halves of connections to other workers, by channel.
         backends: the keyed state of the task's operators, by uid.
         outputs: the output channels of all links of the task.
+        watermarks: the event time of the task's source; None if it has no watermark strategy.
     """
 
     signals: TaskSignals
     senders: dict[ChannelId, Sender]
     backends: dict[str, KeyedBackend] = field(default_factory=dict)
     outputs: list[OutputChannel] = field(default_factory=list)
+    watermarks: SourceWatermarks | None = None
+
+    def add_watermarks(self, watermarks: SourceWatermarks) -> None:
+        """Set the event time of the task's source."""
+        self.watermarks = watermarks
 
 
 class TaskFactory:
@@ -154,14 +165,14 @@ class TaskFactory:
                 keep_state=self._descriptor.keep,
                 wall_clock=self._system.wall_clock,
             ),
-            source_input=self._source_input(chain, signals, request_split),
+            source_input=self._source_input(chain, parts, request_split),
             in_flight=self._in_flight(chain.root.operator),
         )
         self._tasks.append(task)
         return TaskRunner(task, signals, self._system)
 
     def _source_input(
-        self, chain: Chain, signals: TaskSignals, request_split: Callable[[int], None]
+        self, chain: Chain, parts: _TaskParts, request_split: Callable[[int], None]
     ) -> SourceInput | None:
         if not chain.is_source:
             return None
@@ -175,9 +186,10 @@ class TaskFactory:
             return reader
 
         clock, request = self._system.clock, partial(request_split, chain.id)
+        wake, watermarks = parts.signals.wake_source, parts.watermarks
         if source.bounded:
-            return SequentialSourceInput(create_reader(), clock, request, signals.wake_source)
-        return MultiplexedSourceInput(create_reader, clock, request, signals.wake_source)
+            return SequentialSourceInput(create_reader(), clock, request, wake, watermarks)
+        return MultiplexedSourceInput(create_reader, clock, request, wake, watermarks)
 
     def _checkpoint_writer(
         self, backends: dict[str, KeyedBackend], responder: CheckpointResponder
@@ -307,6 +319,14 @@ class TaskFactory:
         operator = self._functions[info.id]
         if info.kind.has_two_inputs:
             return make_two_input_operator(operator, context)
+        strategy = operator.watermark_strategy
+        interval_ms = round(self._config.auto_watermark_interval_seconds * 1000)
+        if info.kind is OperatorKind.TIMESTAMPS_AND_WATERMARKS:
+            return TimestampsOperator(operator.function, context, interval_ms)
+        if strategy is not None:
+            watermarks = SourceWatermarks(strategy, info.name, interval_ms, context.now_ms)
+            parts.add_watermarks(watermarks)
+            return TimedSourceOperator(operator.function, context, watermarks)
         return make_operator(info.kind, operator.function, operator.key_selector, context)
 
     def _sink_writer(self, info: OperatorInfo) -> SinkWriter:

@@ -35,6 +35,7 @@ from penstock.runtime.jobmanager.job_settings import JobSettings
 from penstock.runtime.jobmanager.jobmanager import JobManager
 from penstock.runtime.minicluster.worker_launcher import InProcessLauncher
 from penstock.runtime.operators.multiplexed_source import MultiplexedSourceInput
+from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.system.signal import Signal
 from penstock.runtime.system.system import real_system
 from penstock.runtime.user_code.process_logging import LogAttributes
@@ -42,6 +43,11 @@ from tests.simulation.job import LEDGERS, Ledger, LedgerSink
 from tests.simulation.run_program import Ran, program, run_program
 
 LEDGER = -77
+
+
+def rows(batch: RecordBatch | None) -> list[Any]:
+    assert batch is not None
+    return batch.rows()
 
 
 @dataclass
@@ -141,18 +147,18 @@ def test_a_task_reads_all_its_endless_splits_in_turn() -> None:
     assert fed.asked == 1
     for number in range(3):
         source_input.assign(Split(str(number), number), None)
-    assert [source_input.read(10) for _ in range(3)] == [[(0, 0)], [(1, 0)], [(2, 0)]]
+    assert [rows(source_input.read(10)) for _ in range(3)] == [[(0, 0)], [(1, 0)], [(2, 0)]]
     assert fed.asked == 2  # one question at a time
     assert source_input.read(10) is None
     assert source_input.wake_at == 0.01
     fed.now = 0.01
-    assert source_input.read(10) == [(0, 1)]
+    assert rows(source_input.read(10)) == [(0, 1)]
     assert source_input.snapshot() == [["1", 1, 1], ["2", 2, 1], ["0", 0, 2]]
     source_input.no_more()
     assert not source_input.ended
     again = Fed(Endless(3)).input
     again.restore(source_input.snapshot())
-    assert [again.read(10) for _ in range(3)] == [[(1, 1)], [(2, 1)], [(0, 2)]]
+    assert [rows(again.read(10)) for _ in range(3)] == [[(1, 1)], [(2, 1)], [(0, 2)]]
     source_input.close()
     assert [reader.closed for reader in fed.readers] == [True] * 3
 
@@ -163,7 +169,7 @@ def test_a_split_that_ends_after_all_is_closed() -> None:
     source_input.assign(Split("0", 0), None)
     source_input.assign(Split("1", 1), None)
     source_input.no_more()
-    assert source_input.read(10) == [(0, 0)]
+    assert rows(source_input.read(10)) == [(0, 0)]
     assert [reader.closed for reader in fed.readers] == [True, False]
     assert [entry[0] for entry in source_input.snapshot()] == ["1"]
     assert not source_input.ended
@@ -254,7 +260,8 @@ def test_a_thread_that_waits_for_one_endless_split_does_not_hold_up_another() ->
             source_input.assign(Split("1", 1), None)
             records = []
             while len(records) < 3:
-                records += source_input.read(10) or []
+                batch = source_input.read(10)
+                records += rows(batch) if batch is not None else []
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
         assert records == [(1, 0), (1, 1), (1, 2)]

@@ -1,0 +1,154 @@
+"""Combine the watermarks of the splits that a source task reads.
+
+Each split has its own watermark generator, because records of different splits come in any order.
+The watermark of the task is the minimum over its splits. (Flink: `WatermarkOutputMultiplexer`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from penstock.dataflow.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.network.elements import TimeElement, WatermarkStatus
+from penstock.runtime.operators.event_time.timestamped_stream import TimestampedStream
+from penstock.runtime.serialization.record_batch import RecordBatch
+
+__all__ = ["SourceWatermarks", "join_position", "split_position"]
+
+#: The keys of a position in a snapshot that also has the state of the split's watermarks.
+_POSITION, _EVENT_TIME = "position", "penstock.event_time"
+
+
+def join_position(position: Any, state: Any) -> Any:
+    """Return a position for a snapshot that also has the state of the split's watermarks."""
+    return {_POSITION: position, _EVENT_TIME: state}
+
+
+def split_position(joined: Any) -> tuple[Any, Any]:
+    """Return a position, and the state of the watermarks or None if the position has none."""
+    if isinstance(joined, dict) and joined.keys() == {_POSITION, _EVENT_TIME}:
+        return joined[_POSITION], joined[_EVENT_TIME]
+    return joined, None
+
+
+class SourceWatermarks:
+    """The event time of one source task.
+
+    Arguments:
+        strategy: the watermark strategy of the source.
+        operator: the name of the source in errors.
+        interval_ms: the period of watermarks, in milliseconds; 0 for none.
+        wall_clock: returns the time of the machine's clock, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        strategy: WatermarkStrategy,
+        operator: str,
+        interval_ms: int,
+        wall_clock: Callable[[], int],
+    ) -> None:
+        self.alignment = strategy.alignment
+        self._strategy, self._operator = strategy, operator
+        self._interval, self._wall_clock = interval_ms, wall_clock
+        self._splits: dict[str, TimestampedStream] = {}
+        #: Stands for the task while it has no split, so that it can be idle.
+        self._no_split = TimestampedStream(strategy, operator, wall_clock())
+        #: The combined watermark, in milliseconds since the epoch.
+        self.watermark = MIN_WATERMARK
+        self.idle = False
+        #: The highest watermark up to which splits are read, in milliseconds since the epoch.
+        self._limit = MAX_WATERMARK
+        self.next_emission = wall_clock() + interval_ms if interval_ms else None
+        self._add_behind: Callable[[RecordBatch | TimeElement], None] | None = None
+
+    def connect(self, add_behind: Callable[[RecordBatch | TimeElement], None]) -> None:
+        """Set a function that takes what comes behind the batch that `process` returns."""
+        self._add_behind = add_behind
+
+    # ---- splits
+
+    def open(self, split: str, state: Any) -> None:
+        """Add a split, with the state of its watermarks from a snapshot or None."""
+        stream = TimestampedStream(self._strategy, self._operator, self._wall_clock())
+        if state is not None:
+            stream.restore(state)
+        self._splits[split] = stream
+
+    def close(self, split: str) -> None:
+        """Remove a split, which is read to its end."""
+        self._splits.pop(split, None)
+
+    def snapshot(self, split: str) -> Any:
+        """Return the state of a split's watermarks."""
+        return self._splits[split].snapshot()
+
+    def restore(self, watermark: int) -> None:
+        """Restore the combined watermark, which is never lower from then on."""
+        self.watermark = max(self.watermark, watermark)
+
+    # ---- records
+
+    def process(self, split: str, batch: RecordBatch) -> RecordBatch:
+        """Give the records of a split event times.
+
+        Returns:
+            The records up to the first watermark among them. The function that was passed to
+            `connect` gets what comes behind them.
+        """
+        first: RecordBatch | None = None
+        for piece, changed in self._splits[split].process(batch):
+            if first is None:
+                first = piece
+            else:
+                self._put(piece)
+            if changed:
+                for element in self._combine():
+                    self._put(element)
+        assert first is not None
+        return first
+
+    def _put(self, element: RecordBatch | TimeElement) -> None:
+        assert self._add_behind is not None
+        self._add_behind(element)
+
+    def emit_periodically(self, now: int) -> list[TimeElement]:
+        """Let the generators of all splits emit, and return what has changed for the task."""
+        if not self._interval:
+            return []
+        self.next_emission = now + self._interval
+        for split, stream in self._splits.items():
+            stream.emit_periodically(now, self.is_paused(split))
+        if not self._splits:
+            self._no_split.emit_periodically(now)
+        return self._combine()
+
+    def _combine(self) -> list[TimeElement]:
+        streams = self._splits.values() or [self._no_split]
+        active = [stream.watermark for stream in streams if not stream.idle]
+        if not active:
+            if self.idle:
+                return []
+            self.idle = True
+            return [WatermarkStatus(idle=True)]
+        out: list[TimeElement] = []
+        if self.idle:
+            self.idle = False
+            out.append(WatermarkStatus(idle=False))
+        if (lowest := min(active)) > self.watermark:
+            self.watermark = lowest
+            out.append(Watermark(lowest))
+        return out
+
+    # ---- alignment
+
+    def set_limit(self, watermark: int) -> None:
+        """Set the watermark up to which splits are read; see `WatermarkAlignment`."""
+        self._limit = watermark
+
+    def is_paused(self, split: str) -> bool:
+        """Return whether a split is not read now, because it is ahead of other sources."""
+        stream = self._splits.get(split)
+        return stream is not None and stream.watermark > self._limit
