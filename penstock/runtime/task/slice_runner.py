@@ -66,7 +66,7 @@ class SliceRunner:
         """
         batch, position, size = self.batch, self._position, self.sizer.slice
         assert batch is not None
-        count = len(batch) - position
+        count = batch.count - position
         # A short rest is processed in the same slice. A separate slice for it would cost as much
         # as a full slice.
         if count <= size + size // 2:
