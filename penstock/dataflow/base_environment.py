@@ -28,6 +28,7 @@ from penstock.dataflow.config import (
     log_level_number,
 )
 from penstock.dataflow.errors import GraphError
+from penstock.dataflow.functions import check_methods
 from penstock.dataflow.graph.compile import compile_graph
 from penstock.dataflow.graph.job_graph import JobGraph, Operator, OperatorKind, OperatorOutput
 from penstock.dataflow.graph.plan import render
@@ -328,6 +329,7 @@ class BaseEnvironment(PyFlinkNames, ExecutionSettings):
     ) -> Operator:
         if inspect.iscoroutinefunction(function):
             raise GraphError(f"{name} was given an async function; functions here are plain ones")
+        check_methods(function)
         return self._graph.add(kind, name, function, key_selector)
 
     def _add_feedback(self, name: str) -> OperatorOutput:

@@ -28,7 +28,12 @@ from penstock.dataflow.functions.co_functions import (
     TwoInputProcessFunction,
 )
 from penstock.dataflow.functions.end_of_input import has_end_input
-from penstock.dataflow.functions.function import Function, check_function, method_of
+from penstock.dataflow.functions.function import (
+    Function,
+    check_function,
+    check_methods,
+    method_of,
+)
 from penstock.dataflow.functions.process_functions import KeyedProcessFunction, ProcessFunction
 from penstock.dataflow.state import RuntimeContext
 
@@ -52,6 +57,7 @@ __all__ = [
     "SinkFunction",
     "TwoInputProcessFunction",
     "check_function",
+    "check_methods",
     "has_end_input",
     "method_of",
 ]

@@ -10,7 +10,7 @@ from penstock.dataflow.arguments.callables import check_argument_count
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.state import RuntimeContext
 
-__all__ = ["Function", "check_function", "method_of"]
+__all__ = ["Function", "check_function", "check_methods", "method_of"]
 
 
 class Function:
@@ -67,3 +67,31 @@ def _arguments_of(base: type[Function]) -> list[str]:
     """Return the arguments of the one method that a class of rich functions must define."""
     (method,) = base.__abstractmethods__  # type: ignore[attr-defined]
     return list(inspect.signature(getattr(base, method)).parameters)[1:]
+
+
+def check_methods(function: Any) -> None:
+    """Check that the methods of a rich function take the arguments that the engine passes.
+
+    Arguments:
+        function: the function of an operator. Plain functions and sinks pass.
+
+    Raises:
+        GraphError: if a method takes another number of arguments.
+    """
+    if not isinstance(function, Function):
+        return
+    checked: set[str] = set()
+    for base in type(function).__mro__:
+        if not base.__module__.startswith("penstock.dataflow."):
+            continue
+        for name, defined in vars(base).items():
+            own = getattr(type(function), name, None)
+            overridden = inspect.isfunction(defined) and own is not defined
+            if name.startswith("_") or name in checked or not overridden:
+                continue
+            checked.add(name)
+            arguments = list(inspect.signature(defined).parameters)[1:]
+            method = f"{base.__name__}.{name}"
+            check_argument_count(
+                method, getattr(function, name), len(arguments), f"({', '.join(arguments)})"
+            )

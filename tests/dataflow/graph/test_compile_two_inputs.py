@@ -245,6 +245,42 @@ def test_wrong_functions_are_refused_with_a_hint() -> None:
     )
 
 
+def test_methods_with_other_arguments_are_refused() -> None:
+    class NoContext(CoProcessFunction):
+        def process_element1(self, value: Any, ctx: Any) -> Any:
+            return []
+
+        def process_element2(self, value: Any) -> Any:  # type: ignore[override]
+            return []
+
+    class TooMany(KeyedCo):
+        def on_timer(self, timestamp: int, ctx: Any, out: Any) -> Any:  # type: ignore[override]
+            return []
+
+    class NoStateContext(Counted):
+        def snapshot_state(self) -> None:  # type: ignore[override]
+            pass
+
+    class Flexible(Co):
+        def process_element1(self, *arguments: Any, **further: Any) -> Any:
+            return []
+
+        def helper(self) -> None:
+            pass
+
+    refused(
+        lambda a, b: a.connect(b).process(NoContext()),
+        r"process_element2 calls its function as \(value, ctx\), and .* takes \(value",
+    )
+    refused(
+        lambda a, b: a.connect(b).key_by(len, len).process(TooMany()),
+        r"KeyedCoProcessFunction.on_timer calls its function as \(timestamp, ctx\)",
+    )
+    refused(lambda a, b: a.map(NoStateContext()), "CheckpointedFunction.snapshot_state calls its")
+    one, other = streams(environment())
+    one.connect(other).process(Flexible())
+
+
 def test_a_keyed_function_needs_two_keyed_streams() -> None:
     keyed = "KeyedCo is a KeyedCoProcessFunction, which needs two keyed streams, and "
     refused(lambda a, b: a.connect(b).process(KeyedCo()), keyed + "the streams are not keyed")
