@@ -22,7 +22,9 @@ from penstock import (
     ProcessFunction,
     RestartStrategies,
     StreamExecutionEnvironment,
+    TimeDomain,
     ValueStateDescriptor,
+    WatermarkStrategy,
 )
 
 RULES = MapStateDescriptor("rules")
@@ -312,3 +314,74 @@ def test_records_in_flight_keep_their_input_in_an_unaligned_snapshot(tmp_path: P
     found = sorted(one.connect(other).map(Fail()).execute_and_collect())
     assert found == [(side, n) for side in (1, 2) for n in range(1, 4_001)]
     assert failed.exists()
+
+
+class Expire(KeyedCoProcessFunction):
+    """Joins an order with its payment; a timer reports an order that is not paid in time."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.order = runtime_context.get_state(ValueStateDescriptor("order"))
+
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        self.order.update(value)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() + 10)
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        if self.order.value() is not None:
+            self.order.clear()
+            yield "paid", value[0], ctx.timestamp()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        assert ctx.time_domain() is TimeDomain.EVENT_TIME
+        if self.order.value() is not None:
+            yield "expired", ctx.get_current_key(), timestamp
+
+
+def timed(env: StreamExecutionEnvironment, records: list[Any]) -> DataStream:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda record, _: record[1]
+    )
+    return env.from_collection(records).assign_timestamps_and_watermarks(strategy)
+
+
+def test_timers_of_two_keyed_inputs_fire_when_both_watermarks_have_passed() -> None:
+    env = environment(1)
+    orders = timed(env, [("a", 100), ("b", 105), ("c", 110)])
+    # The payments come later than all orders, which must not expire while payments may come.
+    payments = timed(env, [("a", 105), ("c", 119), ("b", 200)])
+    joined = orders.connect(payments).key_by(lambda r: r[0], lambda r: r[0]).process(Expire())
+    found = list(joined.execute_and_collect())
+    kinds = {(kind, key) for kind, key, _ in found}
+    # Whichever stream was read first: a payment that finds its order pays it.
+    assert {key for _, key in kinds} == {"a", "b", "c"}
+    for kind, key, time in found:
+        assert kind == "paid" or time == {"a": 110, "b": 115, "c": 120}[key]
+    assert ("paid", "b") not in kinds or ("expired", "b") not in kinds
+
+
+class Remind(KeyedBroadcastProcessFunction):
+    """Sets a timer for each record; a timer emits the newest broadcast word."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(value[1] + 1)
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        assert ctx.timestamp() == value[1]
+        with pytest.raises(GraphError, match="used a timer"):
+            ctx.timer_service().register_event_time_timer(1)
+        ctx.get_broadcast_state(RULES).put("word", value[0])
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        state = ctx.get_broadcast_state(RULES)
+        assert not hasattr(state, "put")
+        yield ctx.get_current_key(), timestamp, state.get("word")
+
+
+def test_timers_read_broadcast_state_when_both_watermarks_have_passed() -> None:
+    env = environment(1)
+    keyed = timed(env, [("a", 1), ("b", 2), ("a", 3)]).key_by(lambda r: r[0])
+    words = timed(env, [("first", 1_000), ("last", 2_000)]).broadcast(RULES)
+    found = sorted(keyed.connect(words).process(Remind()).execute_and_collect())
+    # The words are all there at the end; a timer waits at least for the watermark of the first.
+    assert [(key, time) for key, time, _ in found] == [("a", 2), ("a", 4), ("b", 3)]
+    assert all(word in ("first", "last") for _, _, word in found)
