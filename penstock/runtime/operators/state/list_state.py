@@ -13,10 +13,10 @@ from typing import Any
 
 from penstock.dataflow.state import ListState
 from penstock.runtime.operators.state.cells import Cells
-from penstock.runtime.operators.state.scope import Scope
+from penstock.runtime.operators.state.scope import CurrentKey, Scope
 from penstock.snapshot.state import MISSING, TOMBSTONE, CompositeTable
 
-__all__ = ["CellListState"]
+__all__ = ["CellListState", "TableListState"]
 
 _EMPTY = (0, 0)
 
@@ -103,6 +103,34 @@ class CellListState(ListState):
     def put_merged(self, parts: Sequence[list[Any]]) -> None:
         """Set the elements of the current key to those of lists that `take` returned."""
         self.update([element for part in parts for element in part])
+
+
+class TableListState(CellListState):
+    """A list state without namespace and expiry, as most are.
+
+    Arguments:
+        cells: the cells of its table.
+        table: its table.
+        scope: returns the composite keys of its elements.
+        current: knows the current key.
+    """
+
+    def __init__(
+        self, cells: Cells, table: CompositeTable, scope: Scope, current: CurrentKey
+    ) -> None:
+        super().__init__(cells, table, scope)
+        self._current = current
+
+    def add(self, value: Any) -> None:
+        """Add an element to the end of the list of the current key."""
+        key, table = self._current.key, self._table
+        ends = (key, None)
+        bounds = table.dirty.get(ends)
+        if bounds is None or bounds is TOMBSTONE:
+            bounds = table.get(ends, _EMPTY)
+        begin, end = bounds
+        table.dirty[key, end] = value
+        table.dirty[ends] = (begin, end + 1)
 
 
 def _checked(values: Iterable[Any]) -> Iterable[Any]:

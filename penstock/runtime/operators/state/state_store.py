@@ -24,7 +24,7 @@ from penstock.dataflow.state import (
 )
 from penstock.runtime.operators.state.cells import Cells, ExpiringCells, PlainCells
 from penstock.runtime.operators.state.expiry_cleanup import ExpiryCleanup
-from penstock.runtime.operators.state.list_state import CellListState
+from penstock.runtime.operators.state.list_state import CellListState, TableListState
 from penstock.runtime.operators.state.map_state import CellMapState, TableMapState
 from penstock.runtime.operators.state.scope import KeyScope, NamespaceScope
 from penstock.runtime.operators.state.value_states import (
@@ -165,6 +165,8 @@ class StateStore(KeyedStateStore):
     def _list_state(self, descriptor: ListStateDescriptor) -> ListState:
         table, cells = self._table(descriptor, StateKind.LIST)
         assert isinstance(table, CompositeTable)
+        if isinstance(cells, PlainCells) and isinstance(self._scope, KeyScope):
+            return TableListState(cells, table, self._scope, self._scope.current)
         return CellListState(cells, table, self._scope)
 
     def _map_state(self, descriptor: MapStateDescriptor) -> MapState:
