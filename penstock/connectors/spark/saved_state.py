@@ -244,9 +244,9 @@ def _entries(
     kind, inner, last_used = handle.kind(state_id), None, None
     if kind.is_composite:
         key, *parts = key
-        inner = parts[0] if kind in (StateKind.MAP, StateKind.LIST) else parts
-        if kind is StateKind.LIST and inner is None:
+        if kind.is_list and parts[-1] is None:
             return  # These are the bounds of a list.
+        inner = parts[0] if kind in (StateKind.MAP, StateKind.LIST) else parts
     if state_id in handle.expiring:
         value, last_used = value
     group = key_group(canonical(key), part.max_parallelism)

@@ -4,25 +4,43 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["COMPOSITE_KINDS", "StateKind"]
+__all__ = ["StateKind"]
 
 
 class StateKind(Enum):
-    """The kind of a named state. The values are written to disk, so never change them."""
+    """The kind of a named state. The values are written to disk, so never change them.
+
+    WINDOW is what windows contain. The kinds after it are states of window functions and triggers,
+    which belong to a key and a window.
+    """
 
     VALUE = "value"
     LIST = "list"
     MAP = "map"
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
-    WINDOW = "window"
     TIMER = "timer"
+    WINDOW = "window"
+    WINDOW_VALUE = "window value"
+    WINDOW_LIST = "window list"
+    WINDOW_MAP = "window map"
+    WINDOW_REDUCING = "window reducing"
+    WINDOW_AGGREGATING = "window aggregating"
 
     @property
     def is_composite(self) -> bool:
         """Whether a key may have many entries, each with a composite key."""
-        return self in COMPOSITE_KINDS
+        return self not in _SINGLE
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the state is a list. An entry whose last part is None has its bounds."""
+        return self in (StateKind.LIST, StateKind.WINDOW_LIST)
+
+    def of_windows(self) -> StateKind:
+        """Return the kind of a state of this kind that belongs to a key and a window."""
+        return StateKind(f"window {self.value}")
 
 
-#: The kinds of states that are stored in composite tables.
-COMPOSITE_KINDS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.WINDOW, StateKind.TIMER})
+#: The kinds of states that have at most one entry for each key.
+_SINGLE = frozenset({StateKind.VALUE, StateKind.REDUCING, StateKind.AGGREGATING})

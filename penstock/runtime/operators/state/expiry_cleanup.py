@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.dataflow.state import StateTtlConfig
-from penstock.snapshot.state import MARKS, MISSING, TOMBSTONE, KeyedBackend, KeyedTable, StateKind
+from penstock.snapshot.state import MARKS, MISSING, TOMBSTONE, KeyedBackend, KeyedTable
 
 __all__ = ["ACCESSES_PER_STEP", "ExpiryCleanup"]
 
@@ -106,7 +106,7 @@ class ExpiryCleanup:
         """
         if stored is MISSING or type(stored) in MARKS:
             return False
-        if self._table.kind is StateKind.LIST and key[-1] is None:
+        if self._table.kind.is_list and key[-1] is None:
             return False  # the bounds of a list, which never expire
         return bool(stored[1] + self._ttl <= self._now())
 
@@ -114,7 +114,7 @@ class ExpiryCleanup:
         """Delete an entry if its value has expired."""
         if self.has_expired(key, stored):
             self._table.dirty[key] = TOMBSTONE
-            if self._table.kind is StateKind.LIST:
+            if self._table.kind.is_list:
                 self._shrink(key)
 
     def _shrink(self, key: Any) -> None:

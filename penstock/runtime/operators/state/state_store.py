@@ -183,7 +183,7 @@ class StateStore(KeyedStateStore):
                 f"exists only on a keyed stream: use key_by(...).process(...)"
             )
         if isinstance(self._scope, NamespaceScope):
-            kind = StateKind.WINDOW
+            kind = kind.of_windows()
         table = self._backend.table(self._prefix + descriptor.name, kind)
         # The user's function may store mutable values, and may delete values.
         table.allow_mutable()
@@ -208,7 +208,7 @@ class StateStore(KeyedStateStore):
         assert self._backend is not None
         now = self._now_ms()
         for key, value in self._backend.scan(table.name):
-            if table.kind is not StateKind.LIST or key[-1] is not None:
+            if not table.kind.is_list or key[-1] is not None:
                 table.put(key, (value, now) if expires else value[0])
         table.expires = expires
 

@@ -15,6 +15,7 @@ from penstock import (
     Time,
     ValueStateDescriptor,
 )
+from penstock.runtime.operators.state import NamespaceScope, StateStore
 from tests.runtime.operators.state.states import Clock, context_of, with_key
 from tests.runtime.operators.state.test_states import Mean
 from tests.snapshot.state.backends import as_rows, contents, drive
@@ -262,6 +263,31 @@ def test_what_is_not_accessed_any_more_is_removed_in_the_background(make, clock,
         add(0)
     kept = {key if kind is ValueStateDescriptor else key[0] for key in contents(backend, "s")}
     assert kept == {*range(1001, 2000), "x"}
+
+
+def test_the_elements_of_a_list_of_a_window_expire_too(make, clock):
+    context = with_key(context_of(make(), clock), "a")
+    scope = NamespaceScope(context)
+    store = StateStore("Sum", context.backend, scope, clock, "window.")
+    scope.set_namespace((0, 5))
+    descriptor = ListStateDescriptor("l")
+    descriptor.enable_time_to_live(builder().build())
+    state = store.get_list_state(descriptor)
+    state.add_all([1, 2])
+    clock.now += 500
+    state.add(3)
+    for _ in range(200):
+        state.get()
+    assert state.get() == [1, 2, 3]
+    clock.now += 500
+    for _ in range(200):
+        assert state.get() == [3]
+    clock.now += 500
+    scope.set_namespace((5, 9))
+    for _ in range(200):
+        state.add(4)
+        state.clear()
+    assert contents(context.backend, "window.l") == {}
 
 
 def test_a_state_is_cleaned_up_with_every_record_if_it_is_told_so(context, clock):
