@@ -52,6 +52,11 @@ examples: $(STAMP)
 	$(BIN)/python examples/shortest_paths.py --kill-worker-after 0
 	$(BIN)/python examples/connected_components.py --kill-worker-after 0
 	$(BIN)/python examples/page_rank.py --kill-worker-after 0
+	$(BIN)/python examples/time/web_sessions.py
+	$(BIN)/python examples/time/hourly_counts.py
+	$(BIN)/python examples/time/deduplication.py
+	$(BIN)/python examples/time/fraud_rule.py
+	$(BIN)/python examples/time/broadcast_rules.py
 
 # Half an hour. With PAPER= the paper's evaluation is at all intervals, which alone takes an hour.
 PAPER ?= --quick --part figure6 --part figure7 --part cyclic

@@ -18,7 +18,7 @@ from bench.latency import shuffle as latency
 from bench.latency.paced_source import PacedSource
 from bench.snapshots import checkpoint, recovery
 from bench.throughput import wordcount
-from bench.time import state
+from bench.time import state, windows
 from penstock.dataflow.source import ReaderContext, Split
 from tests.processes.harness import PATIENCE
 
@@ -255,3 +255,12 @@ def test_updates_timers_and_entries_of_maps_are_all_counted(tmp_path):
         assert figures[f"{name}_per_second"] > 0
     assert figures["large_map_cost_ratio"] > 0
     assert figures["spilled_state_mb"] > 0
+
+
+def test_each_record_is_in_its_windows_and_compared_with_the_word_count(tmp_path):
+    figures = windows.measure(20_000, 1, 100, str(tmp_path), quiet)
+    for shape in windows.SHAPES:
+        assert figures[f"{shape}_records_per_second"] > 0
+        assert figures[f"{shape}_results"] > 0
+    assert figures["tumbling_ratio_to_wordcount"] > 0
+    assert figures["sliding_inverse_ratio_to_tumbling"] > 0
