@@ -136,8 +136,10 @@ def checkpointed_function(function: Any) -> CheckpointedFunction | None:
 
     Arguments:
         function: the function of the operator. A sink may hold a function in its attribute
-            `function`.
+            `function`, and a window operation in `window_function`.
     """
     if isinstance(function, Sink):
         function = getattr(function, "function", None)
+    elif not callable(function):
+        function = getattr(function, "window_function", function)
     return function if isinstance(function, CheckpointedFunction) else None

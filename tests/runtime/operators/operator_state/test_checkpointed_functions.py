@@ -16,6 +16,7 @@ from penstock import (
     MapFunction,
     MapStateDescriptor,
     ProcessFunction,
+    ProcessWindowFunction,
     RestartStrategies,
     SinkFunction,
     StreamExecutionEnvironment,
@@ -160,3 +161,39 @@ def test_a_sink_function_has_operator_state(tmp_path: Path) -> None:
     lines = Counter(int(line) for line in (tmp_path / "lines").read_text().split())
     # The function writes at once, so lines may come twice, but none is lost.
     assert sorted(lines) == list(range(2_010))
+
+
+class SumOfWindows(ProcessWindowFunction, CheckpointedFunction):
+    """Sums up the records of a window; the number of windows so far is operator state."""
+
+    def initialize_state(self, context: Any) -> None:
+        store = context.get_operator_state_store()
+        self.saved = store.get_list_state(ListStateDescriptor("windows"))
+        self.windows = sum(self.saved.get())
+        self.restored = context.is_restored()
+        self.snapshots = 0
+
+    def snapshot_state(self, context: Any) -> None:
+        if self.snapshots > 2 and not self.restored and self.windows:
+            let_all_go(Path(GATE[0]))
+            raise ValueError("once")
+        self.saved.update([self.windows])
+        self.snapshots += 1
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        self.windows += 1
+        yield self.windows, sum(elements)
+
+
+GATE: list[str] = []
+
+
+def test_a_window_function_has_operator_state(tmp_path: Path) -> None:
+    GATE[:] = [str(tmp_path / "gate")]
+    env = environment(tmp_path)
+    source = PartedSource(tmp_path / "gate", 2, lambda i: i, 1_000, 20_000)
+    windows = env.from_source(source, None, "numbers").key_by(lambda i: i % 3).count_window(4)
+    found = list(windows.process(SumOfWindows()).execute_and_collect())
+    assert sorted(number for number, _ in found) == list(range(1, 250))
+    # Each of the three keys has 83 whole windows. The last records fill none.
+    assert sum(total for _, total in found) == sum(range(996))
