@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, NoReturn
 
 from penstock.dataflow.errors import GraphError
 from penstock.dataflow.functions import KeyedProcessFunction, ProcessFunction
-from penstock.dataflow.time import NO_TIMESTAMP, TimeDomain, TimerService
+from penstock.dataflow.time import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    NO_TIMESTAMP,
+    TimeDomain,
+    TimerService,
+)
 from penstock.runtime.operators.context import OperatorContext
 
 __all__ = ["ElementContext", "KeyedElementContext", "TimerContext"]
@@ -109,35 +116,46 @@ class _KeyedTimerService(_OperatorTimerService):
         super().__init__(context)
         self._timers = context.timers
 
-    # These methods run once per record, so each checks its argument in place.
+    # These methods run once per record, so each checks the type of its argument in place.
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        if type(timestamp) is not int:
-            self._refuse(timestamp)
+        if type(timestamp) is not int or not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+            timestamp = _checked(timestamp)
         self._timers.processing.register(self._context.key, None, timestamp)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        if type(timestamp) is not int:
-            self._refuse(timestamp)
+        if type(timestamp) is not int or not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+            timestamp = _checked(timestamp)
         self._timers.event.register(self._context.key, None, timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        if type(timestamp) is not int:
-            self._refuse(timestamp)
+        if type(timestamp) is not int or not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+            timestamp = _checked(timestamp)
         self._timers.processing.delete(self._context.key, None, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        if type(timestamp) is not int:
-            self._refuse(timestamp)
+        if type(timestamp) is not int or not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+            timestamp = _checked(timestamp)
         self._timers.event.delete(self._context.key, None, timestamp)
 
-    def _refuse(self, timestamp: Any) -> None:
-        hint = ""
-        if timestamp is None:
-            hint = (
-                "; the record has no event time, unless the stream has a WatermarkStrategy "
-                "(assign_timestamps_and_watermarks)"
-            )
-        raise GraphError(
-            f"the time of a timer is a whole number of milliseconds, not {timestamp!r}{hint}"
+
+def _checked(timestamp: Any) -> int:
+    """Return the time of a timer as an `int`, such as a number of numpy.
+
+    Raises:
+        GraphError: if it is not a whole number, or has more than 64 bits.
+    """
+    if not isinstance(timestamp, bool) and hasattr(timestamp, "__index__"):
+        time = index(timestamp)
+        if MIN_WATERMARK <= time <= MAX_WATERMARK:
+            return time
+    hint = ""
+    if timestamp is None:
+        hint = (
+            "; the record has no event time, unless the stream has a WatermarkStrategy "
+            "(assign_timestamps_and_watermarks)"
         )
+    raise GraphError(
+        f"the time of a timer is a whole number of milliseconds of at most 64 bits, not "
+        f"{timestamp!r}{hint}"
+    )

@@ -231,11 +231,22 @@ def test_a_timer_on_a_stream_without_keys_is_refused():
             Bench(Unkeyed(), OperatorKind.PROCESS).process(("a", method))
 
 
-@pytest.mark.parametrize("time", [None, 1.5, "7", True])
+@pytest.mark.parametrize("time", [None, 1.5, "7", True, 2**63])
 def test_the_time_of_a_timer_is_a_whole_number(time):
     for method in EVENT_TIMER, CLOCK_TIMER, DELETE_EVENT, DELETE_CLOCK:
-        with pytest.raises(GraphError, match="whole number of milliseconds, not"):
+        with pytest.raises(GraphError, match="is a whole number of milliseconds"):
             Bench(Timers()).process(("a", method, time))
+
+
+def test_the_time_of_a_timer_may_be_a_whole_number_of_another_type():
+    class Seven:
+        def __index__(self):
+            return 7
+
+    bench = Bench(Timers())
+    bench.process(("a", EVENT_TIMER, Seven()), ("a", EVENT_TIMER, 2**63 - 1))
+    bench.process(("a", DELETE_EVENT, 7))
+    assert [timestamp for _, timestamp in bench.watermark(2**63 - 1)] == [2**63 - 1]
 
 
 class _Counting:
