@@ -93,7 +93,7 @@ def _job(settings: Settings, function: KeyedProcessFunction) -> StreamExecutionE
 
 
 @pytest.mark.parametrize("inline_threshold", [0, 64 * 1024])
-@pytest.mark.parametrize("function", [ByClock])
+@pytest.mark.parametrize("function", [ByClock, ByWatermark])
 def test_each_timer_fires_once_whoever_is_killed(
     tmp_path: Path, function: type[KeyedProcessFunction], inline_threshold: int
 ) -> None:

@@ -4,7 +4,8 @@ An operator says when it has something to do next: a timer to fire, or a periodi
 The task is woken at that time. What is due is done in pieces, between which the task handles
 barriers. The task processes no records meanwhile.
 
-After a restore, the timers that were due while the job was down are due at once.
+After a restore, the timers that were due while the job was down are due at once. Timers that are
+not due at the end of the input do not fire any more, as in Flink.
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ class ProcessingTime:
         self._operators = [o for o in chain.operators if type(o).next_processing_time is not never]
         self._running: Iterator[None] | None = None
 
-    @property
-    def used(self) -> bool:
-        """Return whether an operator of the task may have something to do by processing time."""
-        return bool(self._operators)
+    @classmethod
+    def of(
+        cls, chain: ChainRunner, clock: Callable[[], float], wall_clock: Callable[[], int]
+    ) -> ProcessingTime | None:
+        """Return an object for a chain; None if its operators do nothing by processing time."""
+        made = cls(chain, clock, wall_clock)
+        return made if made._operators else None
 
     def is_due(self) -> bool:
         """Return whether there is something to do now."""

@@ -137,9 +137,8 @@ class Task:
         )
         #: Whether barriers overtake records, and therefore are sent even if there is no credit.
         self._barriers_overtake = in_flight is not None
-        processing_time = ProcessingTime(chain, clock, settings.wall_clock)
         #: Runs timers by processing time; None if no operator of the task may have some.
-        self.processing_time = processing_time if processing_time.used else None
+        self.processing_time = ProcessingTime.of(chain, clock, settings.wall_clock)
         #: The tasks of a loop have no event time yet.
         self.event_time = WatermarkTracker(chain, () if end_of_input.in_loop else gate.channels)
         if source_input is not None and source_input.watermarks is not None:
@@ -264,10 +263,7 @@ class Task:
         return True
 
     def _may_fire(self) -> bool:
-        """Return whether timers may fire by processing time: not after the end, or a last barrier.
-
-        As in Flink, timers that are not due at the end of the input do not fire any more.
-        """
+        """Return whether timers may fire by processing time: not after the end of the input."""
         snapshots = self.snapshots
         return not (self.ended or snapshots.final_barrier_passed or snapshots.halted)
 

@@ -18,6 +18,7 @@ __all__ = [
     "HopLater",
     "HopToTheEnd",
     "Later",
+    "LaterByWatermark",
     "Split",
     "visits",
 ]
@@ -111,6 +112,24 @@ class Later(KeyedProcessFunction):
         for _, value in self.waiting.value():
             yield from self.fire(value)
         self.waiting.clear()
+
+
+class LaterByWatermark(Later):
+    """Emits each number when a timer fires by event time; all fire before the end."""
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        service = ctx.timer_service()
+        due = ctx.timestamp() + _delay(value)
+        self.waiting.update([*(self.waiting.value() or []), (due, value)])
+        service.register_event_time_timer(due)
+        service.register_event_time_timer(due + NEVER)
+        service.delete_event_time_timer(due + NEVER)
+
+    def fire(self, value: Any) -> Iterator[Any]:
+        yield ("later", value)
+
+    def end_input(self, ctx: Any) -> Iterator[Any]:
+        raise AssertionError(f"timers of {ctx.get_current_key()} wait at the end of the input")
 
 
 class HopLater(Later):

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.streams import DataStream
+from penstock.dataflow.time import WatermarkStrategy
 from tests.simulation.random_jobs.functions import (
     LARGE,
     Count,
@@ -21,6 +22,7 @@ from tests.simulation.random_jobs.functions import (
     HopLater,
     HopToTheEnd,
     Later,
+    LaterByWatermark,
     Split,
     visits,
 )
@@ -162,6 +164,15 @@ def _timer_loop(
 def _timers(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
     keys = choices.keys
     return stream.key_by(lambda i: i % keys).process(Later()).uid("later")
+
+
+def _event_timers(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    keys, strategy = choices.keys, WatermarkStrategy.for_monotonous_timestamps()
+    strategy = strategy.with_timestamp_assigner(lambda i, _: i)
+    timed = stream.assign_timestamps_and_watermarks(strategy).uid("timed")
+    return timed.key_by(lambda i: i % keys).process(LaterByWatermark()).uid("later")
 
 
 def _sides(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
@@ -333,6 +344,7 @@ SHAPES = {
     "diamond": Shape(_diamond, _both_ways),
     "broadcast": Shape(_broadcast, _counts_of_copies, fixed=True, weight=1),
     "timers": Shape(_timers, _each_later, weight=3),
+    "event timers": Shape(_event_timers, _each_later, weight=3),
     "timer loop": Shape(_timer_loop, _visited_later, weight=3),
     "side outputs": Shape(_sides, _split),
     "two inputs": Shape(_two_inputs, _counts_of_both, weight=3),
