@@ -67,6 +67,8 @@ bench: $(STAMP)
 	$(BIN)/python -m bench checkpoint
 	$(BIN)/python -m bench recovery
 	$(BIN)/python -m bench cycles
+	$(BIN)/python -m bench windows
+	$(BIN)/python -m bench state
 	$(BIN)/python -m bench latency --loads --results bench/results
 	$(BIN)/python -m bench paper $(PAPER) --results bench/results
 

@@ -61,7 +61,7 @@ def measure(
     """
     jobs: dict[str, Callable[[Path], Figures]] = {
         "updates": lambda run: _values(records, KEYS, 0, None, run, interval_ms, say),
-        "spilled": lambda run: _spilled(records // 10, run, interval_ms, say),
+        "spilled": lambda run: _spilled(records // 6, run, interval_ms, say),
         "timers": lambda run: _timers(records // 3, run, interval_ms, say),
         "large_map": lambda run: _map(records // 30, LARGE_MAP, run, interval_ms, say),
         "small_map": lambda run: _map(records // 30, SMALL_MAP, run, interval_ms, say),
@@ -152,7 +152,7 @@ def _values(
 
 
 def _spilled(records: int, folder: Path, interval_ms: float, say: Say) -> Figures:
-    keys = max(10, min(records // 2, 10 * SMALL_MEMORY // VALUE_BYTES))
+    keys = max(10, min(records // 3, 10 * SMALL_MEMORY // VALUE_BYTES))
     figures = _values(records, keys, VALUE_BYTES, SMALL_MEMORY, folder, interval_ms, say)
     return {**figures, "state_mb": round(figures["results"] * VALUE_BYTES / 1e6, 1)}
 
