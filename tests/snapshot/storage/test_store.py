@@ -23,6 +23,7 @@ from penstock.snapshot.metadata.handles import (
     KeyedHandle,
     OperatorHandle,
     SnapshotBytes,
+    StateMode,
 )
 from penstock.snapshot.metadata.manifest import (
     Manifest,
@@ -31,6 +32,7 @@ from penstock.snapshot.metadata.manifest import (
     SnapshotNumber,
 )
 from penstock.snapshot.metadata.manifest_format import encode_manifest
+from penstock.snapshot.state.operator_state import read_operator_state
 from penstock.snapshot.storage.filesystem.disk import FileSystem
 from penstock.snapshot.storage.filesystem.memory import MemoryFileSystem
 from penstock.snapshot.storage.in_flight_log import (
@@ -514,6 +516,23 @@ def test_the_golden_logs_can_be_read_for_ever() -> None:
         [[1, 2, 3]],
         [[("lost", 3), ("found", 1)], [("in", 1), ("flight", 2)], [("äöü", 0)]],
     ]
+
+
+def test_the_golden_operator_state_can_be_read_for_ever() -> None:
+    store = Store(GOLDEN / "format-4")
+    manifest = store.load(12)
+    codec = Codec(TypeRegistry([]))
+    states = {
+        state.name: (state.mode, [codec.decode_value(element) for element in state.elements])
+        for handle in manifest.handles
+        if handle.operator_state is not None
+        for state in read_operator_state(handle.operator_state, store.paths.snapshot(12))
+    }
+    assert states == {
+        "rules": (StateMode.BROADCAST, [("a", 1), ("b", 2)]),
+        "pending": (StateMode.SPLIT, [1, 2]),
+        "offsets": (StateMode.UNION, ["a"]),
+    }
 
 
 # --- removing

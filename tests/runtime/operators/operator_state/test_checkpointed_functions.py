@@ -11,6 +11,7 @@ import pytest
 from penstock import (
     CheckpointedFunction,
     FlatMapFunction,
+    GraphError,
     JobError,
     ListStateDescriptor,
     MapFunction,
@@ -21,6 +22,7 @@ from penstock import (
     SinkFunction,
     StreamExecutionEnvironment,
 )
+from penstock.dataflow.program import RunOptions, run_options
 from tests.processes.parts import PartedSource, let_all_go
 
 
@@ -197,3 +199,31 @@ def test_a_window_function_has_operator_state(tmp_path: Path) -> None:
     assert sorted(number for number, _ in found) == list(range(1, 250))
     # Each of the three keys has 83 whole windows. The last records fill none.
     assert sum(total for _, total in found) == sum(range(996))
+
+
+def held(env: StreamExecutionEnvironment, uid: str | None) -> Any:
+    stream = env.from_sequence(1, 9).uid("numbers").flat_map(Pairs(Path())).name("hold")
+    return stream if uid is None else stream.uid(uid)
+
+
+def test_a_resumed_program_must_have_the_operators_with_operator_state(tmp_path: Path) -> None:
+    with run_options(RunOptions()):
+        env = environment(tmp_path)
+        held(env, "hold").print()
+        env.execute("holding")
+    for build, words in (
+        (lambda env: held(env, "other").print(), "'other' now, give that its former uid 'hold'"),
+        (lambda env: env.from_sequence(1, 9).uid("numbers").print(), "its state would be lost"),
+        (
+            lambda env: env.from_sequence(1, 9).uid("numbers").map(str).uid("hold").print(),
+            "it was a flat_map and is a map",
+        ),
+    ):
+        env = environment(tmp_path)
+        build(env)
+        with run_options(RunOptions(resume="newest")), pytest.raises(GraphError, match=words):
+            env.execute("holding")
+    env = environment(tmp_path)
+    held(env, "hold").print()
+    with run_options(RunOptions(resume="newest")):
+        env.execute("holding")

@@ -385,3 +385,45 @@ def test_timers_read_broadcast_state_when_both_watermarks_have_passed() -> None:
     # The words are all there at the end; a timer waits at least for the watermark of the first.
     assert [(key, time) for key, time, _ in found] == [("a", 2), ("a", 4), ("b", 3)]
     assert all(word in ("first", "last") for _, _, word in found)
+
+
+class Growing(CoFlatMapFunction):
+    """Emits the same list again and again, and changes it in between."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.seen: list[Any] = []
+
+    def flat_map1(self, value: int) -> Any:
+        self.seen.append(value)
+        yield self.seen
+
+    def flat_map2(self, value: str) -> Any:
+        self.seen.clear()
+        return [self.seen]
+
+
+class GrowingState(KeyedCoProcessFunction):
+    """Emits the list that it also keeps in its state."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen"))
+
+    def process_element1(self, value: int, ctx: Any) -> Any:
+        seen = self.seen.value() or []
+        seen.append(value)
+        self.seen.update(seen)
+        yield seen
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        return []
+
+
+def test_a_record_that_a_function_changes_later_is_copied() -> None:
+    env = environment(1)
+    numbers = env.from_sequence(1, 5)
+    none = env.from_collection(["x"]).filter(lambda text: False)
+    grown = numbers.connect(none).flat_map(Growing()).execute_and_collect()
+    assert sorted(grown) == [list(range(1, n + 1)) for n in range(1, 6)]
+    numbers, none = env.from_sequence(1, 5), env.from_collection([0]).filter(bool)
+    keyed = numbers.connect(none).key_by(lambda n: 0, lambda n: 0).process(GrowingState())
+    assert sorted(keyed.execute_and_collect()) == [list(range(1, n + 1)) for n in range(1, 6)]
