@@ -147,6 +147,7 @@ if TYPE_CHECKING:
         CountTrigger,
         CountTumblingWindowAssigner,
         CountWindow,
+        CountWindowSerializer,
         DeltaEvictor,
         DynamicEventTimeSessionWindows,
         DynamicProcessingTimeSessionWindows,
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
         Evictor,
         GlobalWindow,
         GlobalWindows,
+        GlobalWindowSerializer,
         MergingWindowAssigner,
         NeverTrigger,
         ProcessAllWindowFunction,
@@ -168,6 +170,7 @@ if TYPE_CHECKING:
         TimeEvictor,
         TimestampedValue,
         TimeWindow,
+        TimeWindowSerializer,
         Trigger,
         TriggerResult,
         TumblingEventTimeWindows,
@@ -229,12 +232,13 @@ _WHERE = {
     "penstock.dataflow.windows": (
         "AggregateFunction AllWindowFunction ContinuousEventTimeTrigger "
         "ContinuousProcessingTimeTrigger CountEvictor CountSlidingWindowAssigner CountTrigger "
-        "CountTumblingWindowAssigner CountWindow DeltaEvictor DynamicEventTimeSessionWindows "
-        "DynamicProcessingTimeSessionWindows EventTimeSessionWindows EventTimeTrigger Evictor "
-        "GlobalWindow GlobalWindows MergingWindowAssigner NeverTrigger "
-        "ProcessAllWindowFunction ProcessWindowFunction ProcessingTimeSessionWindows "
-        "ProcessingTimeTrigger PurgingTrigger SessionWindowTimeGapExtractor "
-        "SlidingEventTimeWindows SlidingProcessingTimeWindows TimeEvictor TimeWindow "
+        "CountTumblingWindowAssigner CountWindow CountWindowSerializer DeltaEvictor "
+        "DynamicEventTimeSessionWindows DynamicProcessingTimeSessionWindows "
+        "EventTimeSessionWindows EventTimeTrigger Evictor GlobalWindow GlobalWindowSerializer "
+        "GlobalWindows MergingWindowAssigner NeverTrigger ProcessAllWindowFunction "
+        "ProcessWindowFunction ProcessingTimeSessionWindows ProcessingTimeTrigger "
+        "PurgingTrigger SessionWindowTimeGapExtractor SlidingEventTimeWindows "
+        "SlidingProcessingTimeWindows TimeEvictor TimeWindow TimeWindowSerializer "
         "TimestampedValue Trigger TriggerResult TumblingEventTimeWindows "
         "TumblingProcessingTimeWindows Window WindowAssigner WindowFunction"
     ),
@@ -270,6 +274,7 @@ __all__ = [
     "CountTrigger",
     "CountTumblingWindowAssigner",
     "CountWindow",
+    "CountWindowSerializer",
     "CsvRows",
     "DataStream",
     "DataStreamSink",
@@ -292,6 +297,7 @@ __all__ = [
     "FunctionSnapshotContext",
     "GeneratorSource",
     "GlobalWindow",
+    "GlobalWindowSerializer",
     "GlobalWindows",
     "GraphError",
     "Instant",
@@ -356,6 +362,7 @@ __all__ = [
     "TimeDomain",
     "TimeEvictor",
     "TimeWindow",
+    "TimeWindowSerializer",
     "TimerService",
     "TimestampAssigner",
     "TimestampedValue",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,6 +16,7 @@ from penstock import (
     CountTrigger,
     DataStream,
     EventTimeSessionWindows,
+    EventTimeTrigger,
     GlobalWindows,
     OutputTag,
     ProcessAllWindowFunction,
@@ -23,11 +24,17 @@ from penstock import (
     PurgingTrigger,
     SlidingEventTimeWindows,
     StreamExecutionEnvironment,
+    TimeWindowSerializer,
+    Trigger,
+    TriggerResult,
     TumblingEventTimeWindows,
+    ValueStateDescriptor,
     Watermark,
     WatermarkGenerator,
     WatermarkOutput,
     WatermarkStrategy,
+    Window,
+    WindowAssigner,
     WindowFunction,
 )
 from penstock.dataflow.functions import ReduceFunction
@@ -258,3 +265,68 @@ def test_a_late_record_within_the_allowed_lateness_fires_again():
     stream = timed([("a", 10, 1), ("a", 100, 1), ("a", 11, 5)]).key_by(lambda record: record[0])
     found = run(stream.window(TUMBLING).allowed_lateness(60).sum(2))
     assert found == [("a", 10, 1), ("a", 10, 6), ("a", 100, 1)]
+
+
+class _Slot(NamedTuple):
+    name: str
+    begin: int
+
+
+class Slot(_Slot, Window):
+    """A window of the program: even and odd numbers of a period."""
+
+    def max_timestamp(self) -> int:
+        return self.begin + 29
+
+
+class Slots(WindowAssigner):
+    def assign_windows(self, element: Any, timestamp: int, context: Any) -> list[Slot]:
+        return [Slot("even" if element[2] % 2 == 0 else "odd", timestamp // 30 * 30)]
+
+    def get_default_trigger(self, env: Any = None) -> EventTimeTrigger:
+        return EventTimeTrigger.create()
+
+    def get_window_serializer(self) -> Any:
+        return TimeWindowSerializer()
+
+    def is_event_time(self) -> bool:
+        return True
+
+
+class FirstAndLast(Trigger):
+    """Fires with the second record of a window, and at its end, and keeps a count in state."""
+
+    COUNT = ValueStateDescriptor("count")
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp())
+        count = ctx.get_partitioned_state(self.COUNT)
+        count.update((count.value() or 0) + 1)
+        return TriggerResult.FIRE if count.value() == 2 else TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.get_partitioned_state(self.COUNT).clear()
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+def test_a_program_can_define_windows_assigners_and_triggers():
+    groups: dict[Any, list[Record]] = defaultdict(list)
+    for record in RECORDS:
+        slot = "even" if record[2] % 2 == 0 else "odd"
+        groups[record[0], slot, record[1] // 30 * 30].append(record)
+
+    def described(key: Any, window: Any, inputs: Any) -> list[Any]:
+        return [(key, window.name, window.begin, len(list(inputs)))]
+
+    assert run(keyed().window(Slots()).apply(described)) == sorted(
+        (*group, len(records)) for group, records in groups.items()
+    )
+    found = run(keyed().window(Slots()).trigger(FirstAndLast()).apply(described))
+    early = [(*group, 2) for group, records in groups.items() if len(records) >= 2]
+    assert found == sorted([*early, *((*g, len(records)) for g, records in groups.items())])

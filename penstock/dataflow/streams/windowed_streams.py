@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
@@ -19,6 +20,7 @@ from penstock.dataflow.windows import (
     AllWindowFunction,
     Evictor,
     MergingWindowAssigner,
+    NeverTrigger,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     SlidingEventTimeWindows,
@@ -32,6 +34,8 @@ from penstock.dataflow.windows import (
 )
 
 __all__ = ["AllWindowedStream", "WindowedStream"]
+
+_LOGGER = logging.getLogger("penstock")
 
 Stream = TypeVar("Stream")
 Field = int | str | None
@@ -281,6 +285,12 @@ class BaseWindowedStream(Generic[Stream]):
         if window_function is not None:
             window_function = self._checked_window_function("the window function", window_function)
         trigger = self._trigger or self._assigner.get_default_trigger(self._environment)
+        if isinstance(trigger, NeverTrigger):
+            _LOGGER.warning(
+                "a window of %s never emits a result, because its trigger never fires: set another "
+                "with trigger(...), such as PurgingTrigger.of(CountTrigger.of(100))",
+                type(self._assigner).__name__,
+            )
         return self._add(
             WindowOperation(
                 self._assigner,

@@ -40,7 +40,15 @@ from penstock.dataflow.windows.time_windows import (
     TumblingProcessingTimeWindows,
 )
 from penstock.dataflow.windows.trigger import Trigger, TriggerResult
-from penstock.dataflow.windows.window import CountWindow, GlobalWindow, TimeWindow, Window
+from penstock.dataflow.windows.window import (
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+    Window,
+)
 from penstock.dataflow.windows.window_assigner import MergingWindowAssigner, WindowAssigner
 from penstock.dataflow.windows.window_functions import (
     AggregateFunction,
@@ -62,6 +70,7 @@ __all__ = [
     "CountTrigger",
     "CountTumblingWindowAssigner",
     "CountWindow",
+    "CountWindowSerializer",
     "DeltaEvictor",
     "DynamicEventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",
@@ -69,6 +78,7 @@ __all__ = [
     "EventTimeTrigger",
     "Evictor",
     "GlobalWindow",
+    "GlobalWindowSerializer",
     "GlobalWindows",
     "MergingWindowAssigner",
     "NeverTrigger",
@@ -82,6 +92,7 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "TimeEvictor",
     "TimeWindow",
+    "TimeWindowSerializer",
     "TimestampedValue",
     "Trigger",
     "TriggerResult",

@@ -6,7 +6,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from penstock.dataflow.time.watermark import MAX_WATERMARK
 
-__all__ = ["CountWindow", "GlobalWindow", "TimeWindow", "Window"]
+__all__ = [
+    "CountWindow",
+    "CountWindowSerializer",
+    "GlobalWindow",
+    "GlobalWindowSerializer",
+    "TimeWindow",
+    "TimeWindowSerializer",
+    "Window",
+]
 
 
 class Window:
@@ -108,3 +116,18 @@ class GlobalWindow(tuple[()], Window):
 
     def __repr__(self) -> str:
         return "GlobalWindow()"
+
+
+class TimeWindowSerializer:
+    """Stands for the encoding of time windows. Window assigners of PyFlink programs return it.
+
+    Penstock encodes windows by itself, and does not use it. (PyFlink: `TimeWindowSerializer`.)
+    """
+
+
+class CountWindowSerializer:
+    """Stands for the encoding of count windows; see `TimeWindowSerializer`."""
+
+
+class GlobalWindowSerializer:
+    """Stands for the encoding of the global window; see `TimeWindowSerializer`."""

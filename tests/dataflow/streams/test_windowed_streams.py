@@ -179,7 +179,7 @@ def test_fields_of_a_window_are_combined(keyed: KeyedStream):
 
 
 def test_a_window_of_all_records_has_one_subtask(stream: DataStream):
-    result = stream.window_all(HOUR).reduce(Sum())
+    result = stream.window_all(TumblingProcessingTimeWindows.of(5)).reduce(Sum())
     operator = result._outputs[0].operator
     assert operator.parallelism == 1
     assert operator.key_selector("anything") is None
@@ -292,3 +292,11 @@ def test_a_window_can_be_emitted_and_kept(window: Any, keyed: KeyedStream):
     codec = ValueCodec(TypeRegistry(classes))
     copied = codec.decode(codec.encode((window, [window])))
     assert copied == (window, [window]) and type(copied[0]) is type(window)
+
+
+def test_a_window_that_never_fires_is_noted(keyed: KeyedStream, caplog: pytest.LogCaptureFixture):
+    keyed.window(GlobalWindows.create()).sum()
+    assert "a window of GlobalWindows never emits a result" in caplog.text
+    caplog.clear()
+    keyed.window(GlobalWindows.create()).trigger(CountTrigger.of(5)).sum()
+    assert not caplog.text
