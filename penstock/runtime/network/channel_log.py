@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.runtime.network.elements import EncodedBatch
+from penstock.runtime.network.elements import EncodedBatch, TimeElement
 from penstock.runtime.network.spill_queue import Hold
+from penstock.runtime.network.time_elements import to_marker
 from penstock.runtime.serialization.record_batch import RecordBatch
-from penstock.snapshot.storage.in_flight_log import LogPart
+from penstock.snapshot.storage.in_flight_log import LogPart, Marker
 
 __all__ = ["BatchLog", "ChannelLog", "EdgeIdentity", "Encode", "InFlightLog", "RecordedEntry"]
 
@@ -78,21 +79,26 @@ class BatchLog:
         edge: EdgeIdentity,
         source: int,
         target: int,
-        batches: Sequence[RecordBatch],
+        batches: Sequence[RecordBatch | TimeElement],
         encode: Encode,
         keep: bool,
     ) -> None:
         self.edge, self.source, self.target, self.keep = edge, source, target, keep
-        self.records = sum(map(len, batches))
-        self._batches = [encode(batch) for batch in batches] if keep else []
+        self.records = sum(batch.count for batch in batches if isinstance(batch, RecordBatch))
+        self._parts: list[LogPart] = []
+        if keep:
+            self._parts = [
+                encode(batch) if isinstance(batch, RecordBatch) else to_marker(batch)
+                for batch in batches
+            ]
 
     def parts(self) -> Iterator[LogPart | None]:
         """Yield the encoded batches."""
-        yield from self._batches
+        yield from self._parts
 
     def release(self) -> None:
         """Free the memory of the batches."""
-        self._batches = []
+        self._parts = []
 
 
 class RecordedEntry:
@@ -129,13 +135,13 @@ class ChannelLog:
         self.source, self.target = channel.source, channel.target
         self.records = 0
         self._encode_entry = encode_entry
-        self._parts: list[RecordedEntry | Hold] = []
+        self._parts: list[RecordedEntry | Marker | Hold] = []
 
     def count(self, records: int) -> None:
         """Add `records` to the number of records in the log."""
         self.records += records
 
-    def add(self, part: RecordedEntry | Hold) -> None:
+    def add(self, part: RecordedEntry | Marker | Hold) -> None:
         """Append a part to the log: a batch in memory, or a range of a queue on disk."""
         self._parts.append(part)
 
@@ -144,6 +150,9 @@ class ChannelLog:
         for part in self._parts:
             if isinstance(part, Hold):
                 yield from part.ranges()
+                continue
+            if isinstance(part, Marker):
+                yield part
                 continue
             if part.payload is None:
                 self._encode_entry(part)

@@ -21,17 +21,20 @@ from pathlib import Path
 
 from penstock.dataflow.errors import ProtocolError, StoreError
 from penstock.dataflow.graph.execution_graph import ChannelId
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity, Encode, RecordedEntry
 from penstock.runtime.network.elements import (
     Barrier,
     Element,
     EncodedBatch,
     EndOfInput,
+    WatermarkStatus,
     count_of,
 )
 from penstock.runtime.network.input_channel import ChannelListener
 from penstock.runtime.network.recorded_channel import RecordedChannel
 from penstock.runtime.network.spill_queue import Hold, Mark, SpillQueue
+from penstock.runtime.network.time_elements import to_marker, to_time_element
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.storage import in_flight_log as format
@@ -155,9 +158,9 @@ class FeedbackChannel(RecordedChannel):
             self._write(element)
         else:
             self._keep_in_memory(element, size)
-            if self._log is not None and isinstance(element, RecordBatch | EncodedBatch):
+            if self._log is not None and not isinstance(element, Barrier | EndOfInput):
                 self._end_hold()
-                self._add_to_log(self._log, element)
+                self._log_element(self._log, element)
 
     def _size(self, element: Element) -> int:
         if isinstance(element, EncodedBatch):
@@ -206,6 +209,9 @@ class FeedbackChannel(RecordedChannel):
             return format.BATCH, payload, len(element)
         if isinstance(element, Barrier):
             return format.BARRIER, f"{element.number} {element.kind.value}".encode(), 0
+        if isinstance(element, Watermark | WatermarkStatus):
+            marker = to_marker(element)
+            return marker.kind, marker.payload, 0
         return format.END, b"", 0
 
     def _learn_size(self, payload: bytes, count: int) -> None:
@@ -221,6 +227,8 @@ class FeedbackChannel(RecordedChannel):
                 number, _, name = payload.decode().partition(" ")
                 element = Barrier(int(number), SnapshotKind(name))
                 self._spilled_barriers.popleft()
+            elif kind in (format.WATERMARK, format.STATUS):
+                element = to_time_element(kind, payload)
             else:
                 element = EndOfInput()
             self._keep_in_memory(element, self._size(element))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from penstock.dataflow.graph.execution_graph import ChannelId
-from penstock.runtime.network.elements import Element
+from penstock.runtime.network.elements import Element, TimeElement
 from penstock.runtime.network.feedback_channel import FeedbackChannel
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.recorded_channel import RecordedChannel
@@ -76,7 +76,7 @@ class InputGate:
         self._ready_back: deque[InputChannel] = deque()
         #: The number of back-edge elements taken since the last element of a regular channel.
         self._turns = 0
-        self._replay: Iterator[tuple[InputChannel | None, RecordBatch]] | None = None
+        self._replay: Iterator[tuple[InputChannel | None, RecordBatch | TimeElement]] | None = None
 
     # ---- methods that add channels
 
@@ -100,7 +100,9 @@ class InputGate:
     # ---- methods for the replay
 
     def replay(
-        self, batches: Iterator[tuple[InputChannel | None, RecordBatch]], size: int = 0
+        self,
+        batches: Iterator[tuple[InputChannel | None, RecordBatch | TimeElement]],
+        size: int = 0,
     ) -> None:
         """Deliver the logs of a snapshot before all other elements.
 
@@ -111,7 +113,7 @@ class InputGate:
         """
         self._replay, self.replay_bytes = batches, size
 
-    def rest_of_replay(self) -> list[tuple[InputChannel | None, RecordBatch]]:
+    def rest_of_replay(self) -> list[tuple[InputChannel | None, RecordBatch | TimeElement]]:
         """Return the batches that are not replayed yet, each with its channel.
 
         The gate keeps them in memory from then on, because their iterator is used up.

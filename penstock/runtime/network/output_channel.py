@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from penstock.dataflow.errors import JobError
 from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.channel_log import EdgeIdentity
-from penstock.runtime.network.elements import Barrier, Element
+from penstock.runtime.network.elements import Barrier, Element, TimeElement, WatermarkStatus
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.serialization.record_batch import ColumnBuffer, RecordBatch, RecordBuffer
 
@@ -137,24 +137,25 @@ class OutputChannel(ABC):
             sealed.pop()  # no record is between the two watermarks, so the older has no meaning
         sealed.append(element)
 
-    def overtake(self, barrier: Barrier) -> list[RecordBatch]:
+    def overtake(self, barrier: Barrier) -> list[RecordBatch | TimeElement]:
         """Send a barrier ahead of all elements that wait in this channel.
 
         If the barrier already waits in the channel, it overtakes only the elements before it. If
         the barrier was sent before, the channel does nothing.
 
         Returns:
-            The batches that the barrier overtook, in order. They remain in the channel.
+            The batches and watermarks that the barrier overtook, in order. They remain in the
+            channel.
         """
         if barrier.number <= self._last_barrier:
             return []
         self.seal()
-        overtaken: list[RecordBatch] = []
+        overtaken: list[RecordBatch | TimeElement] = []
         for element in self.sealed:
             if isinstance(element, Barrier) and element.number == barrier.number:
                 self.sealed.remove(element)
                 break
-            if isinstance(element, RecordBatch):
+            if isinstance(element, RecordBatch | Watermark | WatermarkStatus):
                 overtaken.append(element)
         self._push_marker(barrier)
         return overtaken

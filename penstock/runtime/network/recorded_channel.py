@@ -14,9 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.dataflow.graph.execution_graph import ChannelId
+from penstock.dataflow.time.watermark import Watermark
 from penstock.runtime.network.channel_log import ChannelLog, EdgeIdentity, Encode, RecordedEntry
-from penstock.runtime.network.elements import Barrier, Element, EncodedBatch, count_of
+from penstock.runtime.network.elements import (
+    Barrier,
+    Element,
+    EncodedBatch,
+    WatermarkStatus,
+    count_of,
+)
 from penstock.runtime.network.input_channel import ChannelListener, InputChannel
+from penstock.runtime.network.time_elements import to_marker
 from penstock.runtime.serialization.record_batch import RecordBatch
 
 __all__ = ["BarrierListener", "RecordedChannel"]
@@ -65,8 +73,8 @@ class RecordedChannel(InputChannel):
 
     def put(self, element: Element) -> None:
         """Append an element to the channel, and to the open log if there is one."""
-        if self._log is not None and isinstance(element, RecordBatch | EncodedBatch):
-            self._add_to_log(self._log, element)
+        if self._log is not None:
+            self._log_element(self._log, element)
         super().put(element)
         if isinstance(element, Barrier):
             self._barrier_arrived(element)
@@ -106,9 +114,14 @@ class RecordedChannel(InputChannel):
             if isinstance(element, Barrier) and element.number >= log.number:
                 self._report_barrier(element)
                 return True
-            if isinstance(element, RecordBatch | EncodedBatch):
-                self._add_to_log(log, element)
+            self._log_element(log, element)
         return False
+
+    def _log_element(self, log: ChannelLog, element: Element) -> None:
+        if isinstance(element, RecordBatch | EncodedBatch):
+            self._add_to_log(log, element)
+        elif isinstance(element, Watermark | WatermarkStatus) and log.keep:
+            log.add(to_marker(element))
 
     def _add_to_log(self, log: ChannelLog, batch: RecordBatch | EncodedBatch) -> None:
         log.count(count_of(batch))

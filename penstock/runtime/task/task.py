@@ -121,6 +121,10 @@ class Task:
         self.outputs = TaskOutputs(
             outputs, clock, settings.buffer_timeout, self.slices.output_waited
         )
+        #: The tasks of a loop have no event time yet.
+        self.event_time = WatermarkTracker(
+            chain, () if end_of_input.in_loop else gate.channels, source_input is not None
+        )
         capture = StateCapture(
             chain,
             self.backends,
@@ -128,6 +132,7 @@ class Task:
             source_input,
             end_of_input,
             self.slices,
+            self.event_time,
             in_flight,
             settings.keep_state,
             settings.wall_clock,
@@ -139,8 +144,6 @@ class Task:
         self._barriers_overtake = in_flight is not None
         #: Runs timers by processing time; None if no operator of the task may have some.
         self.processing_time = ProcessingTime.of(chain, clock, settings.wall_clock)
-        #: The tasks of a loop have no event time yet.
-        self.event_time = WatermarkTracker(chain, () if end_of_input.in_loop else gate.channels)
         if source_input is not None and source_input.watermarks is not None:
             source_input.watermarks.connect(self.event_time.add)
         self.ended = False
@@ -298,12 +301,15 @@ class Task:
         elif isinstance(element, RecordBatch):
             self.slices.start(element, channel)
             self._send_due()
+        elif isinstance(element, Watermark | WatermarkStatus):
+            if channel is None:
+                self.event_time.add(element)
+            else:
+                self.event_time.receive(channel.id, element)
         elif channel is None:
             raise ProtocolError(f"{element} was replayed")
         elif isinstance(element, Barrier):
             self.snapshots.barrier_arrived(channel.id, element)
-        elif isinstance(element, Watermark | WatermarkStatus):
-            self.event_time.receive(channel.id, element)
         else:
             self.event_time.end_channel(channel.id)
             if self.end_of_input.channel_ended(channel.id):

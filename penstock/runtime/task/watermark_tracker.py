@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
 
-from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
+from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from penstock.runtime.network.elements import EndOfInput, TimeElement, WatermarkStatus
+from penstock.runtime.operators.base import RunningOperator
+from penstock.runtime.operators.event_time.watermark_operators import TimestampsOperator
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.runtime.task.chain_runner import ChainRunner
 from penstock.runtime.task.watermark_valve import WatermarkValve
+from penstock.snapshot.metadata.handles import EventTimeState
 
 __all__ = ["WatermarkTracker"]
+
+#: An element for all operators, or one that an operator emits.
+_Queued = RecordBatch | TimeElement | EndOfInput | tuple[RunningOperator, TimeElement]
 
 
 class WatermarkTracker:
@@ -25,18 +32,75 @@ class WatermarkTracker:
     Arguments:
         chain: the operators of the task.
         channels: the ids of the input channels that have watermarks.
+        is_source: whether the task reads a source.
     """
 
-    def __init__(self, chain: ChainRunner, channels: Iterable[Hashable]) -> None:
-        self._chain = chain
+    def __init__(
+        self, chain: ChainRunner, channels: Iterable[Hashable], is_source: bool = False
+    ) -> None:
+        self._chain, self._is_source = chain, is_source
+        self._generators = [o for o in chain.operators if isinstance(o, TimestampsOperator)]
         self.valve = WatermarkValve(channels)
         #: The elements that the operators have not handled yet, in order.
-        self._queue: deque[RecordBatch | TimeElement | EndOfInput] = deque()
+        self._queue: deque[_Queued] = deque()
         self._firing: Iterator[None] | None = None
         #: Whether elements of event time are being handled. The task checks it in each step.
         self.running = False
         #: Whether the last watermark has gone to all outputs.
         self.at_end = False
+
+    # ---- snapshots
+
+    def capture(self) -> dict[str, EventTimeState]:
+        """Return the event time of the operators for a snapshot, keyed by uid.
+
+        The last watermark is not part of it: after a restore, the inputs end again.
+        """
+        states: dict[str, EventTimeState] = {}
+        root = self._chain.root.operator
+        # What a source has read, but the operators have not processed, is logged.
+        watermark = root.context.watermark if self._is_source else self.valve.watermark
+        if MIN_WATERMARK < watermark < MAX_WATERMARK:
+            states[root.context.uid] = EventTimeState(watermark)
+        for operator in self._generators:
+            uid = operator.context.uid
+            before = states.get(uid, EventTimeState())
+            states[uid] = replace(before, generator=operator.snapshot_time())
+        return states
+
+    def restore(self, states: dict[str, list[EventTimeState]]) -> None:
+        """Restore the event time from the states of old subtasks, keyed by uid.
+
+        The lowest watermark of these subtasks counts, so that no record becomes late by a restart.
+        The operators then handle that watermark once more, because the snapshot may have been taken
+        while they did. So all tasks behind this one learn it, too.
+        """
+        root = self._chain.root.operator.context.uid
+        watermarks = [state.watermark for state in states.get(root, [])]
+        known = [watermark for watermark in watermarks if watermark is not None]
+        if known and len(known) == len(watermarks):
+            watermark = min(known)
+            self.valve.restore(watermark)
+            self._chain.root.operator.context.set_watermark(watermark)
+            self.add(Watermark(watermark))
+        for operator in self._generators:
+            found = [state.generator for state in states.get(operator.context.uid, [])]
+            generators = [generator for generator in found if generator is not None]
+            if generators and len(generators) == len(found):
+                operator.restore_time(generators)
+                if operator.watermark > MIN_WATERMARK:
+                    self.add((operator, Watermark(operator.watermark)))
+
+    def in_hand(self) -> list[RecordBatch | TimeElement]:
+        """Return what the source has read behind the current batch, for a log.
+
+        Watermarks that have come on channels belong to the state instead.
+        """
+        if not self._is_source:
+            return []
+        return [element for element in self._queue if not isinstance(element, EndOfInput | tuple)]
+
+    # ---- elements
 
     def receive(self, channel: Hashable, element: TimeElement) -> None:
         """Handle an element of an input channel."""
@@ -47,7 +111,7 @@ class WatermarkTracker:
         """Handle that a channel has ended: it holds no watermark back any more."""
         self.receive(channel, Watermark(MAX_WATERMARK))
 
-    def add(self, element: RecordBatch | TimeElement | EndOfInput) -> None:
+    def add(self, element: _Queued) -> None:
         """Handle an element for the operators, after those that are being handled."""
         self._queue.append(element)
         self.running = True
@@ -68,6 +132,8 @@ class WatermarkTracker:
             self._firing = self._chain.advance(element)
         elif isinstance(element, WatermarkStatus):
             self._chain.set_status(element)
+        elif isinstance(element, tuple):
+            self._chain.emit_time_from(*element)
         else:
             due = element
         self.running = self._firing is not None or bool(self._queue)

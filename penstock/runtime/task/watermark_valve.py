@@ -54,6 +54,11 @@ class WatermarkValve:
         #: Whether all channels that have not ended are idle.
         self.idle = False
 
+    def restore(self, watermark: int) -> None:
+        """Begin with the watermark of a snapshot, before any element."""
+        self.watermark = watermark
+        self._channels = {id: _Channel(watermark) for id in self._channels}
+
     def handle(self, channel: Hashable, element: TimeElement) -> list[TimeElement]:
         """Handle an element of a channel, and return the elements for the operators.
 

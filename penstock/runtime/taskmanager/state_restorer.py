@@ -13,7 +13,7 @@ from penstock.runtime.task.snapshots.background_work import drive
 from penstock.runtime.task.snapshots.log_replay import LogReplayer, RestoredLog
 from penstock.runtime.task.task import Task
 from penstock.runtime.taskmanager.deployment_descriptor import DeploymentDescriptor
-from penstock.snapshot.metadata.handles import OperatorHandle
+from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle
 from penstock.snapshot.state.operator_state import PackedState, read_operator_state, redistribute
 
 __all__ = ["StateRestorer"]
@@ -54,6 +54,12 @@ class StateRestorer:
             if handle.uid == root:
                 logs += [RestoredLog(log, Path(folder), rescaled) for log in handle.logs]
         self._restore_end_of_input(task, handles)
+        task.event_time.restore(
+            {
+                uid: [handle.event_time or EventTimeState() for _, handle in found]
+                for uid, found in handles.items()
+            }
+        )
         if logs:
             batches = self._logs.replay(task.id[0], task.gate, logs)
             task.gate.replay(batches, sum(restored.log.size for restored in logs))
@@ -66,6 +72,8 @@ class StateRestorer:
             for _, handle in handles.get(root, []):
                 if handle.small is not None:
                     task.source_input.restore(handle.small)
+            if (watermarks := task.source_input.watermarks) is not None:
+                watermarks.restore(task.event_time.valve.watermark)
 
     async def _restore_operator_state(
         self, task: Task, handles: dict[str, list[tuple[Path, OperatorHandle]]]

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.snapshot.metadata.state_kind import StateKind
 
 __all__ = [
+    "EventTimeState",
     "OWN_INPUT",
     "FileRecord",
     "KeyedHandle",
@@ -243,6 +244,20 @@ class OperatorStateHandle:
 
 
 @dataclass(frozen=True)
+class EventTimeState:
+    """The event time of one subtask of an operator in a snapshot.
+
+    Arguments:
+        watermark: the watermark of the task, in milliseconds since the epoch, if the operator is
+            the first of its task; else None.
+        generator: the state of the operator's watermark generator, or None.
+    """
+
+    watermark: int | None = None
+    generator: list[int] | None = None
+
+
+@dataclass(frozen=True)
 class OperatorHandle:
     """Describes the state of one subtask of one operator in a snapshot.
 
@@ -257,6 +272,7 @@ class OperatorHandle:
             operator is the first of its task, or has such a hook.
         emitted: whether the last of these rounds emitted a record into the task's loop.
         operator_state: the handle of the operator state, or None.
+        event_time: the watermark of the subtask and the state of its watermark generator, or None.
     """
 
     uid: str
@@ -267,6 +283,7 @@ class OperatorHandle:
     ended: int = 0
     emitted: bool = False
     operator_state: OperatorStateHandle | None = None
+    event_time: EventTimeState | None = None
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
@@ -283,6 +300,8 @@ class OperatorHandle:
         parts: dict[str, Any] = {}
         if self.operator_state is not None:
             parts["operator_state"] = self.operator_state.to_wire()
+        if self.event_time is not None:
+            parts["event_time"] = [self.event_time.watermark, self.event_time.generator]
         return [self.uid, self.subtask, keyed, self.small, logs, self.ended, self.emitted, parts]
 
     @classmethod
@@ -295,7 +314,7 @@ class OperatorHandle:
         uid, subtask, keyed, small, *rest = wire
         logs, ended, emitted, *further = rest or ([], 0, False)
         parts: dict[str, Any] = dict(further[0]) if further else {}
-        operator_state = parts.get("operator_state")
+        operator_state, event_time = parts.get("operator_state"), parts.get("event_time")
         return cls(
             uid,
             subtask,
@@ -305,4 +324,5 @@ class OperatorHandle:
             ended,
             emitted,
             None if operator_state is None else OperatorStateHandle.from_wire(operator_state),
+            None if event_time is None else EventTimeState(*event_time),
         )

@@ -31,17 +31,21 @@ __all__ = [
     "END",
     "FRAME_HEADER",
     "SEGMENT_BYTES",
+    "STATUS",
+    "WATERMARK",
     "LogPart",
+    "Marker",
     "Range",
     "Segment",
     "frame",
     "frames",
+    "read_elements",
     "read_log",
     "write_log",
 ]
 
 # The kinds of frames. They are written to disk, so never change these values.
-BATCH, BARRIER, END = 0, 1, 2
+BATCH, BARRIER, END, WATERMARK, STATUS = 0, 1, 2, 3, 4
 FRAME_HEADER = struct.Struct(">IB")  # length of the payload in bytes, kind
 
 #: The size at which a file of a log is closed, in bytes. `read_log` reads each file as a whole.
@@ -72,8 +76,22 @@ class Range:
     end: int
 
 
-#: A part of a log: the payload of one batch, or frames of a segment.
-LogPart = bytes | Range
+@dataclass(frozen=True)
+class Marker:
+    """A watermark or a status of a channel, between the batches of a log.
+
+    Arguments:
+        kind: `WATERMARK` or `STATUS`.
+        payload: the time in milliseconds as a big-endian integer of 64 bits, or one byte that is 1
+            if the channel is idle.
+    """
+
+    kind: int
+    payload: bytes
+
+
+#: A part of a log: the payload of one batch, a marker, or frames of a segment.
+LogPart = bytes | Marker | Range
 
 
 def frame(kind: int, payload: bytes | memoryview) -> bytes:
@@ -95,13 +113,19 @@ def frames(data: bytes | memoryview, path: object = None) -> Iterator[tuple[int,
         if begin > len(view):
             raise _damaged(f"it ends within the header of the frame at byte {at}", path)
         length, kind = FRAME_HEADER.unpack_from(view, at)
-        if kind not in (BATCH, BARRIER, END):
+        if kind not in (BATCH, BARRIER, END, WATERMARK, STATUS):
             raise _damaged(f"the frame at byte {at} is of kind {kind}, which there is not", path)
         if begin + length > len(view):
             problem = f"the frame at byte {at} has {length} bytes, and only {len(view) - begin}"
             raise _damaged(f"{problem} are there", path)
         yield kind, view[begin : begin + length]
         at = begin + length
+
+
+def _frame_of(part: bytes | Marker) -> bytes:
+    if isinstance(part, Marker):
+        return frame(part.kind, part.payload)
+    return frame(BATCH, part)
 
 
 def _damaged(problem: str, path: object) -> StoreError:
@@ -152,13 +176,12 @@ def write_log(
         StoreError: if a file of the log cannot be written or linked.
     """
     size = sum(
-        part.end - part.start if isinstance(part, Range) else FRAME_HEADER.size + len(part)
-        for part in parts
+        part.end - part.start if isinstance(part, Range) else len(_frame_of(part)) for part in parts
     )
     handle = partial(LogHandle, producer, input, source, partitioning, records, size)
     batches = [part for part in parts if not isinstance(part, Range)]
     if len(batches) == len(parts) and size <= inline_threshold:
-        inline = b"".join(frame(BATCH, batch) for batch in batches)
+        inline = b"".join(map(_frame_of, batches))
         return handle(inline=inline), SnapshotBytes(new=size)
     writer = _Writer(folder, FileSystem() if files is None else files)
     yield partial(writer.write, parts)
@@ -194,7 +217,7 @@ class _Writer:
                     size = 0
                     self._link(part)
                     continue
-                waiting.append(frame(BATCH, part))
+                waiting.append(_frame_of(part))
                 size += len(waiting[-1])
                 if size >= SEGMENT_BYTES:
                     self._flush(waiting)
@@ -264,11 +287,29 @@ def read_log(
     Raises:
         StoreError: if a file is missing, cannot be read, or is damaged. The error names the file.
     """
+    for kind, payload in read_elements(handle, snapshot, files):
+        if kind == BATCH:
+            yield payload
+
+
+def read_elements(
+    handle: LogHandle, snapshot: Path, files: FileSystem | None = None
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield the kinds and payloads of a log's batches and markers, in order.
+
+    Arguments:
+        handle: the handle of the log.
+        snapshot: the snapshot's folder; see `read_log`.
+        files: the file system; the local disk by default.
+
+    Raises:
+        StoreError: if a file is missing, cannot be read, or is damaged. The error names the file.
+    """
     for data, path in _pieces(handle, snapshot, FileSystem() if files is None else files):
         for kind, payload in frames(data, path):
             # The segments of a spilled queue also contain barriers. They are skipped.
-            if kind == BATCH:
-                yield payload
+            if kind in (BATCH, WATERMARK, STATUS):
+                yield kind, payload
 
 
 def _pieces(

@@ -117,8 +117,8 @@ def test_frames_that_are_cut_off_anywhere_are_found() -> None:
 
 
 def test_a_frame_of_a_kind_that_there_is_not_is_found() -> None:
-    with pytest.raises(StoreError, match="the frame at byte 5 is of kind 3"):
-        list(frames(frame(END, b"") + frame(3, b"x"), "f"))
+    with pytest.raises(StoreError, match="the frame at byte 5 is of kind 9"):
+        list(frames(frame(END, b"") + frame(9, b"x"), "f"))
 
 
 # ---- writing and reading
@@ -344,7 +344,7 @@ def shares(
             selector=lambda record: record % 50,
             partition=lambda key, count: key // 7 % count,
         )
-        found.append([record for batch in batches_of(records, size) for record in take(batch)])
+        found.append([batch[i] for batch in batches_of(records, size) for i in take(batch)])
     return found
 
 
@@ -371,7 +371,8 @@ def test_the_shares_of_all_subtasks_are_the_log_and_each_keeps_its_order(
     found: list[list[tuple[int, int]]] = [[] for _ in take]
     for start in range(0, len(places), size):
         for share, function in zip(found, take, strict=True):
-            share += function(places[start : start + size])
+            batch = places[start : start + size]
+            share += [batch[i] for i in function(batch)]
     assert Counter(pair for share in found for pair in share) == Counter(places)
     assert all(share == sorted(share) for share in found)
 
@@ -398,7 +399,7 @@ def test_a_partitioner_that_names_no_subtask_is_an_error_and_no_loss() -> None:
         selector=lambda record: record,
         partition=lambda key, count: key,
     )
-    assert take([0, 1, 0]) == [0, 0]
+    assert take([0, 1, 0]) == [0, 2]
     with pytest.raises(JobError, match=r"returned 5; .*from 0 to 1(?s:.)*record:   5"):
         take([5])
 

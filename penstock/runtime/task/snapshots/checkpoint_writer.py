@@ -192,5 +192,6 @@ class CheckpointWriter:
             self._responder.decline(snapshot.number, snapshot.problem)
         elif not snapshot.aborted:
             snapshot.add_end_of_input(self._subtask)
+            snapshot.add_event_times(self._subtask)
             staged = tuple(c for c in self._uncommitted if c.snapshot <= snapshot.number)
             self._responder.acknowledge(snapshot.acknowledgement(staged, log_bytes))

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from penstock.runtime.network.channel_log import BatchLog, EdgeIdentity, Encode, InFlightLog
-from penstock.runtime.network.elements import Barrier
+from penstock.runtime.network.elements import Barrier, TimeElement
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.output_channel import OutputChannel
 from penstock.runtime.network.recorded_channel import RecordedChannel
@@ -89,7 +89,7 @@ class InFlightRecorder:
         return logs
 
     def in_hand(
-        self, batches: Iterable[tuple[InputChannel | None, RecordBatch]]
+        self, batches: Iterable[tuple[InputChannel | None, RecordBatch | TimeElement]]
     ) -> list[InFlightLog]:
         """Return logs of the batches that the task has taken but not processed.
 
@@ -99,7 +99,7 @@ class InFlightRecorder:
         """
         logs: list[InFlightLog] = []
         for channel, group in groupby(batches, key=itemgetter(0)):
-            records = [batch for _, batch in group if batch]
+            records = [batch for _, batch in group if not isinstance(batch, RecordBatch) or batch]
             if channel is None:
                 logs.append(self._log(self._own_edge, self._subtask, self._subtask, records))
             else:
@@ -109,6 +109,10 @@ class InFlightRecorder:
         return [log for log in logs if log.records]
 
     def _log(
-        self, edge: EdgeIdentity, source: int, target: int, batches: Sequence[RecordBatch]
+        self,
+        edge: EdgeIdentity,
+        source: int,
+        target: int,
+        batches: Sequence[RecordBatch | TimeElement],
     ) -> BatchLog:
         return BatchLog(edge, source, target, batches, self._encode, self._keep)

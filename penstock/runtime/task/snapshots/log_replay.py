@@ -17,13 +17,15 @@ from penstock.dataflow.functions import method_of
 from penstock.dataflow.graph.execution_graph import ExecutionGraph, Link
 from penstock.dataflow.graph.job_graph import Partitioning
 from penstock.runtime.control.job_code import JobCode
+from penstock.runtime.network.elements import TimeElement
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.time_elements import to_time_element
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.serialization.record_batch import RecordBatch
 from penstock.snapshot.coordination.log_redistribution import redistribute_log
 from penstock.snapshot.metadata.handles import OWN_INPUT, LogHandle
-from penstock.snapshot.storage.in_flight_log import read_log
+from penstock.snapshot.storage.in_flight_log import BATCH, read_elements
 
 __all__ = ["LogReplayer", "RestoredLog"]
 
@@ -58,8 +60,11 @@ class LogReplayer:
 
     def replay(
         self, chain: int, gate: InputGate, logs: list[RestoredLog]
-    ) -> Iterator[tuple[InputChannel | None, RecordBatch]]:
+    ) -> Iterator[tuple[InputChannel | None, RecordBatch | TimeElement]]:
         """Yield the batches of the logs, each with the channel on which it was in flight.
+
+        Watermarks between the batches are also yielded, unless the task was rescaled: the channel
+        would then get the watermarks of several old channels.
 
         The channel is None for records that the task's own source had read.
 
@@ -78,7 +83,11 @@ class LogReplayer:
                 continue  # The edge no longer exists. This was checked when the job was resumed.
             elif restored.rescaled:
                 take = self._round_robin_share(chain)
-            for payload in read_log(restored.log, restored.folder):
+            for kind, payload in read_elements(restored.log, restored.folder):
+                if kind != BATCH:
+                    if not restored.rescaled:
+                        yield channel, to_time_element(kind, payload)
+                    continue
                 batch = self._codec.decode_record_batch(payload)
                 if take is not None:
                     batch = batch.select(take(batch.rows()))

@@ -12,6 +12,7 @@ from penstock.runtime.task.end_of_input import EndOfInputTracker
 from penstock.runtime.task.slice_runner import SliceRunner
 from penstock.runtime.task.snapshots.in_flight_data import InFlightRecorder
 from penstock.runtime.task.snapshots.task_snapshot import TaskSnapshot
+from penstock.runtime.task.watermark_tracker import WatermarkTracker
 from penstock.runtime.user_code.current_operator import operator_at_work
 from penstock.runtime.user_code.errors import to_job_error
 from penstock.snapshot.protocols.events import SnapshotKind
@@ -33,6 +34,7 @@ class StateCapture:
         source_input: the source's splits; None if the chain begins with no source.
         end_of_input: the tracker that counts the rounds of end-of-input hooks.
         slices: the slice runner, which has the current batch.
+        event_time: the tracker of the task's watermark.
         in_flight: the recorder that logs the current batch; None if no barrier overtakes records.
         keep_state: whether snapshots contain state. If not, they only commit output.
         wall_ms: a function that returns the current time, in milliseconds since the epoch.
@@ -46,6 +48,7 @@ class StateCapture:
         source_input: SourceInput | None,
         end_of_input: EndOfInputTracker,
         slices: SliceRunner,
+        event_time: WatermarkTracker,
         in_flight: InFlightRecorder | None,
         keep_state: bool,
         wall_ms: Callable[[], int],
@@ -56,6 +59,7 @@ class StateCapture:
         self._source_input = source_input
         self._end_of_input = end_of_input
         self._slices = slices
+        self._event_time = event_time
         self._in_flight = in_flight
         self.keep_state = keep_state
         self._wall_ms = wall_ms
@@ -93,6 +97,7 @@ class StateCapture:
             )
             if self._source_input is not None:
                 snapshot.small[uid] = self._source_input.snapshot()
+            snapshot.event_times.update(self._event_time.capture())
         for operator in self._chain.operators:
             if isinstance(operator, SinkOperator):
                 operator_at_work.set(operator.context)
@@ -102,7 +107,8 @@ class StateCapture:
         operator_at_work.set(None)
         if self._in_flight is not None:
             # The barrier may have arrived in the middle of a batch, or of a replay.
-            in_hand = [*self._slices.unprocessed(), *self._gate.rest_of_replay()]
+            read = [(None, element) for element in self._event_time.in_hand()]
+            in_hand = [*self._slices.unprocessed(), *read, *self._gate.rest_of_replay()]
             snapshot.logs.extend(self._in_flight.in_hand(in_hand))
         return snapshot
 

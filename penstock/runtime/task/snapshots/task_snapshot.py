@@ -9,7 +9,12 @@ from typing import Any, Protocol
 from penstock.dataflow.sink import Committable
 from penstock.runtime.network.channel_log import InFlightLog
 from penstock.snapshot.coordination.loop_termination import LoopStatus
-from penstock.snapshot.metadata.handles import LogHandle, OperatorHandle, SnapshotBytes
+from penstock.snapshot.metadata.handles import (
+    EventTimeState,
+    LogHandle,
+    OperatorHandle,
+    SnapshotBytes,
+)
 from penstock.snapshot.protocols.events import SnapshotKind
 from penstock.snapshot.state import StateSnapshot
 from penstock.snapshot.state.operator_state import OperatorStateSnapshot
@@ -76,6 +81,8 @@ class TaskSnapshot:
         captures: the captured keyed state, keyed by the uid of the operator.
         operator_states: the captured operator state, keyed by the uid of the operator.
         small: the other state, which is small, keyed by the uid of the operator.
+        event_times: the watermarks and the states of watermark generators, keyed by the uid of the
+            operator.
         staged: for each uid of a sink, a function that makes its staged output durable.
         aligned_seconds: the time from the first barrier to the capture, in seconds.
         blocked_seconds: for each input channel, the seconds for which it was blocked.
@@ -100,6 +107,7 @@ class TaskSnapshot:
     captures: dict[str, StateSnapshot] = field(default_factory=dict)
     operator_states: dict[str, OperatorStateSnapshot] = field(default_factory=dict)
     small: dict[str, Any] = field(default_factory=dict)
+    event_times: dict[str, EventTimeState] = field(default_factory=dict)
     staged: dict[str, Callable[[], list[Any]]] = field(default_factory=dict)
     aligned_seconds: float = 0.0
     blocked_seconds: list[float] = field(default_factory=list)
@@ -163,6 +171,12 @@ class TaskSnapshot:
             for uid in (self.root, *self.hooked):
                 handle = self.handle(uid, subtask)
                 self.add_handle(replace(handle, ended=self.ended, emitted=self.emitted))
+
+    def add_event_times(self, subtask: int) -> None:
+        """Add the watermarks to the handles of the operators."""
+        for uid, state in self.event_times.items():
+            handle = self.handles.get((uid, subtask)) or OperatorHandle(uid, subtask)
+            self.add_handle(replace(handle, event_time=state))
 
     def add_write_seconds(self, seconds: float) -> None:
         """Add `seconds` to the time for writing the snapshot."""

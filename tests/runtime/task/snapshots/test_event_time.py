@@ -1,0 +1,130 @@
+"""Watermarks in snapshots: in order with the records of logs, and as part of the state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.dataflow.time.watermark import MAX_WATERMARK, Watermark
+from penstock.runtime.network.elements import Barrier, Element, EndOfInput, WatermarkStatus
+from penstock.runtime.network.time_elements import to_time_element
+from penstock.runtime.serialization.record_batch import RecordBatch
+from penstock.snapshot.metadata.handles import EventTimeState, OperatorHandle
+from penstock.snapshot.storage.in_flight_log import BATCH, read_elements
+from tests.runtime.task.snapshots.test_in_flight_data import CODEC, Stage
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def put(stage: Stage, channel: int, *elements: Element) -> None:
+    for element in elements:
+        stage.inputs[channel].put(element)
+
+
+def timed(*times: int) -> RecordBatch:
+    return RecordBatch([f"r{time}" for time in times], None, list(times))
+
+
+def logged(stage: Stage) -> dict[tuple[str, int], list[Any]]:
+    """The batches and watermarks of each log of the last snapshot, by producer and source."""
+    stage.write()
+    found: dict[tuple[str, int], list[Any]] = {}
+    for handle in stage.acknowledged[-1].handles:
+        for log in handle.logs:
+            parts = found.setdefault((log.producer, log.source), [])
+            for kind, payload in read_elements(log, stage.tmp_path):
+                if kind != BATCH:
+                    parts.append(to_time_element(kind, payload))
+                    continue
+                batch = CODEC.decode_record_batch(payload)
+                parts.append(batch.times())
+    return found
+
+
+def state(stage: Stage) -> EventTimeState | None:
+    stage.write()
+    handles = [OperatorHandle.from_wire(h.to_wire()) for h in stage.acknowledged[-1].handles]
+    return next((h.event_time for h in handles if h.uid == "here"), None)
+
+
+def test_a_task_sends_the_lowest_watermark_of_its_channels_behind_its_records(
+    stage: Stage,
+) -> None:
+    put(stage, 0, timed(1, 2), Watermark(2), timed(5))
+    put(stage, 1, timed(3), Watermark(1), Watermark(4))
+    sent = stage.drain()
+    assert sent[-1] != Watermark(4)
+    assert Watermark(2) in sent
+    before = [r for element in sent[: sent.index(Watermark(2))] for r in element]
+    assert {"r1", "r2", "r3"} <= set(before)
+
+
+def test_watermarks_are_logged_in_order_with_the_records(stage: Stage) -> None:
+    put(stage, 0, timed(1), Watermark(1), timed(2), WatermarkStatus(True))
+    put(stage, 1, Watermark(7), Barrier(1))
+    stage.task.step()
+    put(stage, 0, WatermarkStatus(False), Watermark(9), timed(10), Barrier(1), timed(11))
+    stage.drain()
+    assert logged(stage)["up", 0] == [
+        *([[1]] if [1] in logged(stage)["up", 0] else []),
+        Watermark(1),
+        [2],
+        WatermarkStatus(True),
+        WatermarkStatus(False),
+        Watermark(9),
+        [10],
+    ]
+
+
+def test_a_barrier_that_overtakes_an_output_logs_its_watermarks(stage: Stage) -> None:
+    stage.fill()
+    put(stage, 0, Watermark(3))
+    put(stage, 1, timed(3), Watermark(3), timed(4))
+    for _ in range(12):
+        stage.task.step()
+    put(stage, 0, Barrier(1))
+    put(stage, 1, Barrier(1))
+    stage.drain()
+    found = logged(stage)
+    assert found["here", 0][:2] == [[3], Watermark(3)]
+    assert state(stage) == EventTimeState(3)
+
+
+def test_a_restored_task_begins_with_the_lowest_watermark_of_its_old_subtasks(
+    stage: Stage,
+) -> None:
+    stage.task.event_time.restore({"here": [EventTimeState(8), EventTimeState(5)]})
+    put(stage, 0, Watermark(4))
+    put(stage, 1, Watermark(9))
+    assert stage.drain() == [Watermark(5)]
+    put(stage, 0, Watermark(6))
+    assert stage.drain() == [Watermark(6)]
+
+
+def test_a_task_of_which_a_subtask_had_no_watermark_begins_without_one(stage: Stage) -> None:
+    stage.task.event_time.restore({"here": [EventTimeState(8), EventTimeState()]})
+    assert stage.drain() == []
+
+
+def test_the_last_watermark_is_not_kept_so_that_a_job_may_go_on_with_new_input(
+    stage: Stage,
+) -> None:
+    put(stage, 0, Watermark(MAX_WATERMARK), EndOfInput(), Barrier(1))
+    put(stage, 1, Watermark(MAX_WATERMARK), EndOfInput(), Barrier(1))
+    sent = stage.drain()
+    assert sent.count(Watermark(MAX_WATERMARK)) == 1
+    assert sent.index(Watermark(MAX_WATERMARK)) < sent.index("end")
+    assert state(stage) is None
+
+
+def test_logs_with_watermarks_are_replayed_on_their_channels(stage: Stage) -> None:
+    first, second = stage.inputs
+    stage.task.gate.replay(
+        iter([(first, timed(1)), (first, Watermark(1)), (second, timed(2)), (second, Watermark(3))])
+    )
+    assert stage.drain() == [["r1", "r2"], Watermark(1)]
