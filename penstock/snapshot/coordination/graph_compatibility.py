@@ -105,6 +105,7 @@ def _compare_logs(
     after: dict[str, OperatorEntry],
     edges: Sequence[EdgeEntry],
 ) -> Iterator[Difference]:
+    present = set(edges)
     partitionings = {edge[:3]: edge[3] for edge in edges}
     in_flight: Counter[tuple[str, str, int, str]] = Counter()
     for handle in manifest.handles:
@@ -114,7 +115,10 @@ def _compare_logs(
         if not records:
             continue
         old, was = before[consumer], Partitioning(name)
-        now = partitionings.get((producer, consumer, input))
+        # The main output of an operator and its side outputs may lead to the same input, with
+        # different partitionings.
+        same = (producer, consumer, input, was) in present
+        now = was if same else partitionings.get((producer, consumer, input))
         what = f"{records} records from {producer!r} to its input {input} were in flight"
         if now is None:
             reason = f"{what}, and the program has no such edge: they would be lost"

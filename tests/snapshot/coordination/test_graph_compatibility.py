@@ -139,6 +139,12 @@ def test_a_loop_that_is_as_it_was_differs_in_nothing() -> None:
         assert compare_graph(before, [SOURCE, SPLIT, SCORE], back(partitioning)) == []
 
 
+def test_a_main_and_a_side_output_may_lead_to_one_input_with_different_partitionings() -> None:
+    edges = [*back(Partitioning.FORWARD), *back(Partitioning.HASH), *back(Partitioning.BROADCAST)]
+    for partitioning in Partitioning.FORWARD, Partitioning.HASH, Partitioning.BROADCAST:
+        assert compare_graph(looping(3, partitioning), [SOURCE, SPLIT, SCORE], edges) == []
+
+
 def test_records_in_flight_whose_edge_is_gone_would_be_lost() -> None:
     open_graph = [edge for edge in back(Partitioning.HASH) if edge[0] != "score"]
     for operators, edges in (

@@ -256,3 +256,4 @@ def test_queues_behave_like_a_naive_queue(make, seed):
     assert not pair.naive.rows
     assert all(queue.next_time() is None or queue.next_time() > 0 for queue in pair.queues)
     assert pair.inside["fired"] > 50
+    assert pair.inside["restored"]
