@@ -73,7 +73,7 @@ class Tables:
 
     def named(self, name: str) -> KeyedTable:
         """Return the table `name`, which must exist."""
-        return next(table for table in self if table.name == name)
+        return self[self.names.index(name)]
 
     def attach(self, reader: ColdReader) -> None:
         """Set the reader that all tables use for entries that are in RocksDB only."""

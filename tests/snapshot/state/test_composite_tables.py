@@ -6,6 +6,7 @@ import pytest
 
 from penstock.dataflow.errors import GraphError, ProtocolError
 from penstock.snapshot.state import MISSING, StateKind
+from penstock.snapshot.state.layout.dense_layout import DenseLayout
 from tests.snapshot.state.backends import as_rows, contents, drive
 
 KEYS = ["a", "b", 1, None, ("t", 2)]
@@ -163,6 +164,29 @@ def test_entries_are_those_of_a_dict_whatever_happens(make, seed):
         drive(backend.capture(number + 1).write(make.root / "last"))
         indexed = {entry for entries in table._index.values() for entry in entries}
         assert indexed <= table.dirty.keys() | table.clean.keys()
+
+
+def test_a_dense_table_may_be_composite(make):
+    backend = make(inline_threshold=0)
+    table = backend.composite_table("m")
+    table.declare_immutable()
+    model = {}
+    for number in range(1, 9):
+        for key in KEYS:
+            for part in range(20 + number):
+                table.dirty[key, part] = model[key, part] = number * part
+        snapshot = backend.capture(number)
+        assert entries_of(table, "b") == {e: v for e, v in model.items() if e[0] == "b"}
+        handle = drive(snapshot.write(make.root / f"{number}"))[0]
+        assert contents(make.restored(handle), "m") == model
+    assert any(isinstance(layout, DenseLayout) for layout in backend.tables.layouts)
+    for number in range(9, 12):
+        table.allow_mutable()
+        table.delete(("a", number))
+        del model["a", number]
+        handle = drive(backend.capture(number).write(make.root / f"{number}"))[0]
+        assert entries_of(table, "a") == {e: v for e, v in model.items() if e[0] == "a"}
+        assert contents(make.restored(handle), "m") == model
 
 
 def test_entries_that_are_put_after_others_were_flushed_are_listed(make):

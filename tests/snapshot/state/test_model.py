@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgpack
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -28,9 +27,11 @@ from penstock.snapshot.metadata.handles import KeyedHandle
 from penstock.snapshot.state import MISSING, KeyedBackend, StateSnapshot
 from penstock.snapshot.state.settings import StateSettings
 from tests.sizes import sized
+from tests.snapshot.state.backends import PlainCodec
 
 GROUPS = 8
-STATES = ("first", "second")
+#: The keys of the last state are composite.
+STATES = ("first", "second", "pairs")
 
 keys = st.one_of(st.integers(0, 20), st.sampled_from(["a", "b", b"a", True]))
 numbers = st.integers(-1000, 1000)
@@ -40,29 +41,9 @@ values = st.one_of(
     st.lists(numbers, max_size=3),
     st.dictionaries(st.text(max_size=2), numbers, max_size=2),
 )
-states = st.sampled_from(STATES)
-
-
-class PlainCodec:
-    """msgpack as it is."""
-
-    def encode_value(self, value: Any) -> bytes:
-        return msgpack.packb(value)
-
-    def encode_values(self, values: list[Any]) -> list[bytes]:
-        return [msgpack.packb(value) for value in values]
-
-    def decode_value(self, data: bytes) -> Any:
-        return msgpack.unpackb(data)
-
-    def encode_batch(self, records: list[Any]) -> bytes:
-        return self.encode_value(records)
-
-    def decode_batch(self, data: bytes) -> list[Any]:
-        return self.decode_value(data)
-
-    def is_immutable(self, value: Any) -> bool:
-        return not isinstance(value, list | dict)
+states = st.sampled_from(STATES[:2])
+parts = st.one_of(st.integers(0, 5), st.sampled_from(["p", None]))
+few_keys = st.sampled_from([0, 7, "a", b"a"])
 
 
 class Driver:
@@ -100,7 +81,9 @@ class KeyedStateMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="penstock-"))
         self.counter: Iterator[int] = itertools.count(1)
         self.budget = self.budgets[0]
-        self.begin({state: {} for state in STATES}, self.make())
+        backend = self.make()
+        backend.composite_table("pairs")
+        self.begin({state: {} for state in STATES}, backend)
         self.completed: list[tuple[KeyedHandle, dict[str, dict[Any, Any]]]] = []
 
     def make(self, groups: range = range(GROUPS)) -> KeyedBackend:
@@ -185,6 +168,37 @@ class KeyedStateMachine(RuleBasedStateMachine):
                 each.append(extra)
             elif isinstance(each, dict):
                 each["extra"] = extra
+
+    # --- entries of composite keys ---
+
+    @rule(key=few_keys, part=parts, value=values)
+    def put_entry(self, key, part, value):
+        self.backend.composite_table("pairs").put((key, part), value)
+        self.model["pairs"][key, part] = copy.deepcopy(value)
+
+    @rule(key=few_keys, part=parts)
+    def delete_entry(self, key, part):
+        self.backend.composite_table("pairs").delete((key, part))
+        self.model["pairs"].pop((key, part), None)
+
+    @rule(key=few_keys)
+    def clear_entries(self, key):
+        self.backend.composite_table("pairs").clear(key)
+        for entry in [entry for entry in self.model["pairs"] if entry[0] == key]:
+            del self.model["pairs"][entry]
+
+    @rule(key=few_keys, extra=numbers)
+    def list_entries(self, key, extra):
+        table = self.backend.composite_table("pairs")
+        ours = {entry: value for entry, value in self.model["pairs"].items() if entry[0] == key}
+        assert table.has_entries(key) == bool(ours)
+        found = list(table.entries_of(key))
+        assert len(found) == len(ours)
+        assert dict(found) == ours
+        for entry, value in found:
+            if isinstance(value, list):
+                value.append(extra)
+                ours[entry].append(extra)
 
     # --- snapshots ---
 
@@ -336,8 +350,8 @@ class KeyedStateMachine(RuleBasedStateMachine):
         backend = self.make()
         Driver(backend.restore([(self.root, handle)])).finish()
         assert {state: dict(backend.scan(state)) for state in STATES} == expected
-        for state in STATES:
-            table = backend.table(state)
+        for state in filter(expected.get, STATES):
+            table = backend.tables.named(state)
             assert all(table.get(key) == value for key, value in expected[state].items())
         backend.close()
 
