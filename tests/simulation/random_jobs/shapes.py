@@ -14,6 +14,7 @@ from typing import Any
 from penstock.dataflow.environment import StreamExecutionEnvironment
 from penstock.dataflow.streams import DataStream
 from penstock.dataflow.time import WatermarkStrategy
+from tests.simulation.random_jobs import windows
 from tests.simulation.random_jobs.functions import (
     LARGE,
     Count,
@@ -336,6 +337,36 @@ def _visited_twice(inputs: Sequence[int], choices: Choices, parallelism: int) ->
     return expected + Counter({("second", *record): n for record, n in second.items()})
 
 
+def _tumbling(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return windows.tumbling_members(stream, choices.keys, 100 if choices.mutable else 0)
+
+
+def _sessions(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return windows.session_members(stream, choices.keys, 100 if choices.hook else 0)
+
+
+def _sliding(env: StreamExecutionEnvironment, stream: DataStream, choices: Choices) -> DataStream:
+    return windows.sliding_contents(stream, choices.keys, choices.mutable)
+
+
+def _count_windows(
+    env: StreamExecutionEnvironment, stream: DataStream, choices: Choices
+) -> DataStream:
+    return windows.count_windows(stream, choices.keys)
+
+
+def _members(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return Counter(("member", i) for i in inputs)
+
+
+def _in_windows(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return windows.expected_contents(inputs)
+
+
+def _full_windows(inputs: Sequence[int], choices: Choices, parallelism: int) -> Counter[Any]:
+    return windows.expected_count_windows(inputs, choices.keys)
+
+
 SHAPES = {
     "count": Shape(_count, _counts),
     "reduce": Shape(_reduce, _counts),
@@ -356,4 +387,8 @@ SHAPES = {
     "wide loop": Shape(_wide_loop, _all_visited, weight=4),
     "two loops": Shape(_two_loops, _visited_twice),
     "shared loop": Shape(_shared_loop, _all_visited, weight=3),
+    "tumbling": Shape(_tumbling, _members),
+    "sessions": Shape(_sessions, _members),
+    "sliding": Shape(_sliding, _in_windows),
+    "count windows": Shape(_count_windows, _full_windows, weight=1),
 }

@@ -1,0 +1,36 @@
+"""The programs of the page on windows print what the page says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "windows.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_each_program_of_the_page_is_followed_by_its_output():
+    assert len(PROGRAMS) == PAGE.count("```python")
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_a_program_prints_what_the_page_says(tmp_path: Path, number: int):
+    program, expected = PROGRAMS[number]
+    (tmp_path / "job.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_IN_PROCESS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = sorted(line for line in done.stdout.splitlines() if line)
+    assert lines == sorted(expected.splitlines())
