@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.event_lines import EventLines
-from penstock.cli.text_format import loop_text, size_text
+from penstock.cli.text_format import duration_text, loop_text, size_text, watermark_text
+from penstock.dataflow.time.watermark import MAX_WATERMARK
 from penstock.runtime.control.failures import sentence_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class LiveView:
         resuming: whether the user gave `--resume`.
         console: the console on which to draw. With None, standard error is used.
         clock: returns the current time, in seconds.
+        wall_clock: returns the time of day, in seconds since the epoch.
     """
 
     def __init__(
@@ -33,12 +35,13 @@ class LiveView:
         resuming: bool = False,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._console = console or Console(stderr=True, highlight=False)
-        self._clock = clock
+        self._clock, self._wall_clock = clock, wall_clock
         self._lines = EventLines(self._print, resuming, snapshots=False)
         self._status: tuple[float, list[dict[str, Any]]] | None = None
         self._before: tuple[float, list[dict[str, Any]]] | None = None
@@ -83,10 +86,13 @@ class LiveView:
 
         table = Table(box=None, pad_edge=False)
         table.add_column("operator", overflow="ellipsis", no_wrap=True)
-        for heading in ("in", "out", "records/s", "busy", "idle", "blocked"):
+        timed = self._has_watermarks()
+        headings = ["in", "out", "records/s", "busy", "idle", "blocked"]
+        for heading in [*headings, "watermark", "lag"] if timed else headings:
             table.add_column(heading, justify="right", no_wrap=True)
-        for cells in self._rows():
-            table.add_row(*(Text(cell) for cell in cells))
+        for cells, row in zip(self._rows(), self._status[1] if self._status else (), strict=True):
+            times = self._event_time(row) if timed else []
+            table.add_row(*(Text(cell) for cell in [*cells, *times]))
         lines = [Text(loop_text(loop)) for loop in self._loops]
         lines.append(Text(self._snapshot_text()))
         if self._restarts:
@@ -116,6 +122,22 @@ class LiveView:
             blocked = min(1.0 - busy, blocked)
             shares = [f"{share:.0%}" for share in (busy, 1 - busy - blocked, blocked)]
             yield [*cells, f"{rate:,.0f}", *shares]
+
+    def _has_watermarks(self) -> bool:
+        """Return whether an operator has a watermark, so that the columns for it are shown."""
+        return self._status is not None and any(
+            row.get("watermark") is not None for row in self._status[1]
+        )
+
+    def _event_time(self, row: dict[str, Any]) -> list[str]:
+        """Return an operator's watermark, and how far it lies behind the time of day."""
+        watermark = row.get("watermark")
+        if watermark is None:
+            return ["", ""]
+        if watermark == MAX_WATERMARK:
+            return ["end", ""]
+        lag = self._wall_clock() - watermark / 1000
+        return [watermark_text(watermark), duration_text(max(0.0, lag))]
 
     def _snapshot_text(self) -> str:
         if self._snapshot is None:

@@ -256,7 +256,8 @@ class Metrics:
     """Reports the metrics of a worker.
 
     Arguments:
-        operators: [uid, subtask, records in, records out] of each operator.
+        operators: [uid, subtask, records in, records out, watermark] of each operator. The
+            watermark is in milliseconds since the epoch, or None before the first one.
         tasks: [chain, subtask, busy seconds, blocked seconds, queued elements, captured] of each
             task. `captured` is the number of the last snapshot for which the task has captured
             its state.
@@ -271,6 +272,30 @@ class Metrics:
     back_edges: list[list[Any]]
     rss: int
     peak: int
+
+
+@dataclass(frozen=True)
+class SourceWatermark:
+    """Reports the watermark of a source task whose watermark group is aligned.
+
+    It is in milliseconds since the epoch; `MAX_WATERMARK` if nobody waits for the task.
+    """
+
+    chain: int
+    subtask: int
+    watermark: int
+
+
+@dataclass(frozen=True)
+class WatermarkLimit:
+    """Orders a source task to read no split whose watermark is higher than the limit.
+
+    The limit is in milliseconds since the epoch.
+    """
+
+    chain: int
+    subtask: int
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -308,6 +333,8 @@ Message = (
     | Metrics
     | Heartbeat
     | Shutdown
+    | SourceWatermark
+    | WatermarkLimit
 )
 _KINDS: tuple[type, ...] = Message.__args__
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}

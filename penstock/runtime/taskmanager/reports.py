@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
 
+from penstock.dataflow.time.watermark import MIN_WATERMARK
 from penstock.runtime.control import messages as m
 from penstock.runtime.serialization.codec import Codec
 from penstock.runtime.task.snapshots.task_snapshot import Acknowledgement, CheckpointResponder
@@ -102,7 +103,9 @@ def metrics_report(worker: int, runners: Iterable[TaskRunner]) -> m.Metrics:
     for runner in runners:
         task = runner.task
         for operator in task.operators:
-            counts = [operator.records_in, operator.records_out]
+            watermark = operator.context.watermark
+            known = watermark if watermark > MIN_WATERMARK else None
+            counts = [operator.records_in, operator.records_out, known]
             operators.append([operator.context.uid, task.id[1], *counts])
         queued = sum(len(channel) for channel in task.gate.channels.values())
         figures = [

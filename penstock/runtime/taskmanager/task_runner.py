@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from penstock.dataflow.time.watermark import MAX_WATERMARK, MIN_WATERMARK
 from penstock.runtime.system.system import System
 from penstock.runtime.task.snapshots.barrier_priority import BarrierPriority
 from penstock.runtime.task.task import Task
@@ -59,6 +60,30 @@ class TaskRunner:
     def wake_source(self) -> None:
         """Wake the task's loop and the reader of its source."""
         self._signals.wake_source()
+
+    def set_watermark_limit(self, limit: int) -> None:
+        """Set the watermark up to which the task's source is read; see `WatermarkAlignment`."""
+        source = self.task.source_input
+        if source is not None and source.watermarks is not None:
+            source.watermarks.set_limit(limit)
+            self.wake_source()
+
+    def aligned_watermark(self) -> int | None:
+        """Return the watermark that other sources must wait for; None before the first one."""
+        source = self.task.source_input
+        assert source is not None and source.watermarks is not None
+        watermarks = source.watermarks
+        if self.task.ended or watermarks.idle:
+            return MAX_WATERMARK
+        return watermarks.watermark if watermarks.watermark > MIN_WATERMARK else None
+
+    @property
+    def alignment_seconds(self) -> float | None:
+        """The period in which the watermark is reported, in seconds; None for never."""
+        source = self.task.source_input
+        if source is None or source.watermarks is None or source.watermarks.alignment is None:
+            return None
+        return source.watermarks.alignment.update_interval_ms / 1000
 
     def prepare(self, number: int, seconds: float) -> None:
         """Announce a snapshot to the checkpoint writer of the task.

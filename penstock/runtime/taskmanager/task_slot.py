@@ -55,6 +55,8 @@ class TaskSlot:
             case m.NoMoreSplits(chain, _):
                 self._tasks[chain].task.no_more_splits()
                 self._tasks[chain].wake_source()
+            case m.WatermarkLimit(chain, _, limit):
+                self._tasks[chain].set_watermark_limit(limit)
             case m.Prepare(number, seconds):
                 self.priority.announce(number, seconds)
                 for runner in self:

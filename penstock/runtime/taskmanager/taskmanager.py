@@ -190,6 +190,8 @@ class TaskManager:
     def _launch(self, runner: TaskRunner, nursery: trio.Nursery) -> None:
         nursery.start_soon(self._guard, partial(self._process, runner), runner.task)
         nursery.start_soon(self._guard, runner.write_snapshots, runner.task)
+        if runner.alignment_seconds is not None:
+            nursery.start_soon(self._report_watermark, runner, runner.alignment_seconds)
         if runner.reads_in_threads:
             nursery.start_soon(self._guard, runner.read_source, runner.task)
 
@@ -256,6 +258,14 @@ class TaskManager:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         self.send(failure_message(chain, subtask, error))
+
+    async def _report_watermark(self, runner: TaskRunner, seconds: float) -> None:
+        """Report the watermark of a source whose watermark group is aligned, until cancelled."""
+        while True:
+            watermark = runner.aligned_watermark()
+            if watermark is not None:
+                self.send(m.SourceWatermark(*runner.task.id, watermark))
+            await trio.sleep(seconds)
 
     async def _report_metrics(self) -> None:
         while True:

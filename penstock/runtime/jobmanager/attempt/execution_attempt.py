@@ -19,6 +19,7 @@ from penstock.runtime.jobmanager.attempt.checkpoint_driver import CheckpointDriv
 from penstock.runtime.jobmanager.attempt.deployment import Deployment
 from penstock.runtime.jobmanager.attempt.split_assigner import SplitAssigner
 from penstock.runtime.jobmanager.attempt.split_server import SplitServer
+from penstock.runtime.jobmanager.attempt.watermark_alignment import AlignmentCoordinator
 from penstock.runtime.jobmanager.attempt.worker_pool import WorkerPool
 from penstock.runtime.jobmanager.reporting.job_events import (
     AttemptRunning,
@@ -60,6 +61,7 @@ class ExecutionAttempt:
         self._loop = AttemptLoop()
         self._workers = WorkerPool(deployment, system, self._loop, self._handle)
         self._assigner = SplitAssigner(deployment.code, deployment.plan)
+        self._alignment = AlignmentCoordinator.of(deployment.code, deployment.plan)
         self._splits = SplitServer(self._assigner, system.offload, self._workers, self._loop)
         self._checkpoints = CheckpointDriver(
             deployment,
@@ -151,6 +153,9 @@ class ExecutionAttempt:
                 self._checkpoints.outside_ended((chain, subtask))
             case m.Failed():
                 self._loop.fail(failure_of(message))
+            case m.SourceWatermark(chain, subtask, watermark):
+                for member, index, limit in self._alignment.report(chain, subtask, watermark):
+                    self._workers.send(index, m.WatermarkLimit(member, index, limit))
             case m.Metrics():
                 self._workers.reported(slot)
                 with malformed("metrics"):

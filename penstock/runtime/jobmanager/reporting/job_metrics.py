@@ -22,6 +22,8 @@ class JobMetrics:
         #: The number of records in and out of each operator in this attempt, keyed by uid and
         #: subtask.
         self._operators: dict[tuple[str, int], tuple[int, int]] = {}
+        #: The watermark of each subtask of each operator; None before the first one.
+        self._watermarks: dict[str, dict[int, int | None]] = {}
         #: The number of records in and out of each operator in all earlier attempts, keyed by uid.
         self._before: dict[str, tuple[int, int]] = {}
         self._tasks: dict[tuple[int, int], tuple[float, float, int]] = {}
@@ -42,8 +44,10 @@ class JobMetrics:
         if attempt != self._attempt:
             self._before, self._operators = self._totals(), {}
             self._attempt, self._tasks, self._back_edges = attempt, {}, {}
-        for uid, subtask, records_in, records_out in metrics.operators:
+            self._watermarks = {}
+        for uid, subtask, records_in, records_out, watermark in metrics.operators:
             self._operators[uid, subtask] = (records_in, records_out)
+            self._watermarks.setdefault(uid, {})[subtask] = watermark
         for chain, subtask, busy, blocked, queued, captured in metrics.tasks:
             self._tasks[chain, subtask] = (busy, blocked, queued)
             self.captured[chain, subtask] = captured
@@ -63,11 +67,18 @@ class JobMetrics:
             totals[uid] = (before_in + records_in, before_out + records_out)
         return totals
 
+    def _watermark(self, uid: str) -> int | None:
+        """Return the lowest watermark of an operator's subtasks; None if one of them has none."""
+        found = self._watermarks.get(uid, {}).values()
+        known = [watermark for watermark in found if watermark is not None]
+        return min(known) if known and len(known) == len(found) else None
+
     def operators(self) -> list[dict[str, Any]]:
         """Return the figures of each operator, as one map each.
 
         The numbers of records are sums over all attempts. Records that are replayed after a restart
-        count again. The other figures are of the current attempt.
+        count again. The other figures are of the current attempt. `watermark` is in milliseconds
+        since the epoch; None if the operator has none.
         """
         totals = self._totals()
         chain_of = {
@@ -88,6 +99,7 @@ class JobMetrics:
                     "busy_seconds": round(sum(t[0] for t in tasks), 3),
                     "blocked_seconds": round(sum(t[1] for t in tasks), 3),
                     "queued": sum(t[2] for t in tasks),
+                    "watermark": self._watermark(info.uid),
                 }
             )
         return rows
