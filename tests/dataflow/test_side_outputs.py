@@ -177,3 +177,11 @@ def test_a_loop_can_be_closed_with_a_side_output():
     body = loop.process(Halve())
     loop.close_with(body.get_side_output(LARGE))
     assert _collect(body) == [1, 1, 1]
+
+
+def test_a_plan_shows_the_tags_of_links():
+    main, _, large = _split(_env())
+    large.key_by(len).count()
+    env = main.get_execution_environment()
+    assert "side output 'large': hash → [1]" in env.get_execution_plan()
+    assert '-->|"large: hash"| c1' in env.get_execution_plan("mermaid")

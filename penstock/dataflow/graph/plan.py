@@ -53,5 +53,9 @@ def _mermaid(graph: ExecutionGraph) -> str:
         lines.append("  end")
     for link in graph.links:
         arrow = "-.->" if link.is_back_edge else "-->"
-        lines.append(f"  c{link.source} {arrow}|{link.partitioning.value}| c{link.target}")
+        label = link.partitioning.value
+        if link.tag is not None:
+            tag = link.tag.replace('"', "#quot;")
+            label = f'"{tag}: {label}"'
+        lines.append(f"  c{link.source} {arrow}|{label}| c{link.target}")
     return "\n".join(lines)
