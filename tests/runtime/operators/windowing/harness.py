@@ -45,6 +45,7 @@ class Windows:
     parallelism: int = 1
     tags: tuple[str, ...] = ()
     now: int = 0
+    codec: Codec = field(default_factory=lambda: CODEC)
     subtasks: list[BaseWindowOperator] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     side: list[tuple[str, Any]] = field(default_factory=list)
@@ -61,7 +62,7 @@ class Windows:
         for subtask in range(self.parallelism):
             backend = KeyedBackend(
                 folder=self.folder / f"work-{self.attempts}-{subtask}",
-                codec=CODEC,
+                codec=self.codec,
                 canonical=canonical,
                 max_parallelism=GROUPS,
                 groups=key_group_range(subtask, GROUPS, self.parallelism),
@@ -76,7 +77,7 @@ class Windows:
                 self.parallelism,
                 GROUPS,
                 0,
-                CODEC,
+                self.codec,
                 backend,
                 self.tags,
                 now_ms=lambda: self.now,

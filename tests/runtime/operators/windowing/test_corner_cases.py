@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -39,10 +39,14 @@ from penstock.dataflow.windows import (
     TriggerResult,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
+    Window,
+    WindowAssigner,
     WindowFunction,
     WindowOperation,
 )
 from penstock.runtime.operators.windowing.general.window_operator import WindowOperator
+from penstock.runtime.serialization.codec import Codec
+from penstock.runtime.serialization.type_registry import TypeRegistry
 from tests.runtime.operators.windowing.harness import Windows
 
 LATE = OutputTag("late")
@@ -178,6 +182,63 @@ def test_a_late_record_that_a_session_takes_is_not_late(run, general):
     windows.add(a(4, 1))
     assert windows.side == [("late", ("a", 4))]
     assert results(windows.advance(29)) == [("a", (12, 30), [3])]
+
+
+def test_an_inverse_takes_records_that_a_lower_watermark_lets_in(run):
+    emitted = []
+    for inverse in (None, lambda total, leaving: (total[0], total[1] - leaving[1])):
+        windows = run(
+            SlidingEventTimeWindows.of(20, 5),
+            aggregator=lambda one, two: (one[0], one[1] + two[1]),
+            inverse=inverse,
+        )
+        windows.add(a(1, 1), a(2, 8), a(4, 13), a(8, 22))
+        windows.advance(19)
+        windows.watermark = 11  # the least watermark of several subtasks
+        windows.restart(2)
+        windows.add(a(16, 12), a(32, 24))
+        emitted.append(results(windows.advance(MAX_WATERMARK)))
+    assert emitted[0] == emitted[1]
+    assert [total for *_, [total] in emitted[0]] == [62, 60, 40, 40]
+
+
+class _Items(NamedTuple):
+    name: str
+    end: int
+
+
+class Shift(_Items, Window):
+    """A window of a class of its own."""
+
+    def max_timestamp(self):
+        return self.end - 1
+
+
+class Shifts(WindowAssigner):
+    """Assigns two windows of ten milliseconds, one after the other."""
+
+    def assign_windows(self, element, timestamp, context):
+        number = timestamp // 10
+        return [Shift("early" if number % 2 == 0 else "late", number * 10 + 10)]
+
+    def get_default_trigger(self, env=None):
+        return EventTimeTrigger.create()
+
+    def is_event_time(self):
+        return True
+
+
+def test_windows_of_a_class_of_the_program(tmp_path):
+    operation = WindowOperation(Shifts(), EventTimeTrigger.create(), window_function=Listing())
+    windows = Windows(operation, tmp_path, codec=Codec(TypeRegistry([Shift])))
+    windows.add(a(1, 3), a(2, 12), a(3, 4))
+    windows.restart(2)
+    assert results(windows.advance(MAX_WATERMARK)) == [
+        ("a", ("early", 10), [1, 3]),
+        ("a", ("late", 20), [2]),
+    ]
+    assert windows.size() == 0
+    windows.close()
 
 
 # ---- sessions

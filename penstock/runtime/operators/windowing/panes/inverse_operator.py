@@ -30,6 +30,19 @@ class InversePaneOperator(PaneOperator):
         self._probe: Any = self.context.mutability_probe()
         self._combine = method_of(self.operation.aggregator, "reduce")
         self._inverse = method_of(self.operation.inverse, "reduce")
+        self._forget_future_windows()
+
+    def _forget_future_windows(self) -> None:
+        """Remove restored values of windows that the restored watermark has not passed.
+
+        The watermark of a task is lower than before if the parallelism has changed. Records could
+        then come for panes that such a value contains. Without a value, the next window of the key
+        combines all its panes.
+        """
+        end, watermark = self.panes.size - 1, self.context.watermark
+        states = self.backend.scan(self.RUNNING)
+        for key in [key for key, running in states if running[0] + end > watermark]:
+            remove_entry(self._running, key)
 
     def on_timer(self, time: int, namespace: Any, *, is_event: bool) -> None:
         """Fire the window of the current key that ends at a time, or remove a pane."""
