@@ -175,7 +175,8 @@ class LoopTimeModel:
         self.first = [t for t in self.tasks if not self.regular[t]]
         self.waves = round_length([ch for _, ch in inside], self.first, len(self.tasks))
         self._protocols = [
-            self.protocol(self.regular[t], self.back[t], self.waves) for t in self.tasks
+            self.protocol(self.regular[t], self.back[t], self.waves, only_first=self.first == [t])
+            for t in self.tasks
         ]
         for t in self.tasks:
             if t not in self.entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from penstock.dataflow.time.watermark import MIN_WATERMARK
 from penstock.runtime.task.loops.loop_probe import NOTHING, LoopProbe, ProbeRequest
@@ -10,6 +11,7 @@ from penstock.runtime.task.loops.loop_watermarks import (
     AdvanceInside,
     LoopTimeCommand,
     LoopWatermarks,
+    SendProbe,
     SendRequest,
 )
 
@@ -38,11 +40,13 @@ class ForgetsRecordsOfTheFiring(LoopWatermarks):
 
 
 class ReleasesBehindWithInside(LoopWatermarks):
-    """Lets a watermark leave the loop before the tasks have fired at it."""
+    """Lets a watermark leave the loop with the records that the firing has emitted."""
 
-    def _own(self) -> LoopProbe:
-        own = super()._own()
-        return replace(own, inside=max(own.inside, min(own.outside, self._outside[0])))
+    def fired(self) -> list[LoopTimeCommand]:
+        return [
+            SendProbe(replace(c.probe, behind=self.inside)) if isinstance(c, SendProbe) else c
+            for c in super().fired()
+        ]
 
 
 class OnlyFirstTasksHaveAnOutside(LoopWatermarks):
@@ -89,8 +93,8 @@ class DoesNotWaitForBackEdges(LoopWatermarks):
 class RoundsOfOneWave(LoopWatermarks):
     """Judges a round before the minima of far tasks have come."""
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments[:2], 1)  # type: ignore[arg-type]
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments[:2], 1, **more)
 
 
 class DoesNotFireAgain(LoopWatermarks):
@@ -140,11 +144,12 @@ class PassesOneRequestPerWave(LoopWatermarks):
         return [SendRequest(request)]
 
 
-class JoinsNoWave(LoopWatermarks):
-    """Begins a wave only for a reason of its own."""
+class KeepsItsWaves(LoopWatermarks):
+    """Begins waves without telling the other first tasks."""
 
-    def _wanted(self) -> bool:
-        return self.requested >= max(0, self.wave - self.waves + 1)
+    def _request(self, after: int) -> list[LoopTimeCommand]:
+        commands = super()._request(after)
+        return [c for c in commands if not (self.first and isinstance(c, SendRequest))]
 
 
 class NeverRests(LoopWatermarks):

@@ -27,8 +27,8 @@ bring the watermark *behind* to the other tasks. At each cut, a task whose water
 ahead of *behind* fires the timers that records have set since the last cut.
 
 Rounds follow one another until *behind* has reached *outside*. Then the loop is at rest. When a
-watermark from outside advances, its task requests a wave; the request goes to the first tasks.
-A first task also begins a wave when it receives one from another first task.
+watermark from outside advances, its task requests a wave. The request goes to all first tasks,
+because a task behind two of them waits for the probes of both.
 
 A restored task begins at wave 0. Probes are not part of snapshots, because a new wave tells the
 same. Nothing here does I/O: events are calls, and each call returns commands.
@@ -104,6 +104,7 @@ class LoopWatermarks:
         back_edges: the input channels that are back-edges.
         waves: the number of waves in a round.
         own_time: whether the event time of the task comes from an assigner inside of the loop.
+        only_first: whether the task is the only first task of its loop.
     """
 
     def __init__(
@@ -112,11 +113,12 @@ class LoopWatermarks:
         back_edges: Iterable[Hashable],
         waves: int,
         own_time: bool = False,
+        only_first: bool = False,
     ) -> None:
         self.regular = {channel: deque[LoopProbe]() for channel in regular}
         self.back_edges = {channel: deque[LoopProbe]() for channel in back_edges}
         self.waves = waves
-        self.own_time = own_time
+        self.own_time, self.only_first = own_time, only_first
         #: The number of the last wave in which the task has taken part.
         self.wave = 0
         #: The watermark of the task, in milliseconds since the epoch.
@@ -234,7 +236,8 @@ class LoopWatermarks:
         if after <= self.requested:
             return []
         self.requested = after
-        return self._proceed() if self.first else [SendRequest(ProbeRequest(after))]
+        forward = [] if self.only_first else [SendRequest(ProbeRequest(after))]
+        return [*forward, *self._proceed()]
 
     def _proceed(self) -> list[LoopTimeCommand]:
         """Begin the next cut, if all that it waits for is there."""
@@ -260,11 +263,7 @@ class LoopWatermarks:
 
     def _wanted(self) -> bool:
         """Return whether a first task at rest must begin a round."""
-        begun = self.wave - self.waves + 1
-        if self.wave == 0:
-            return self.requested >= 0 or any(self.back_edges.values())
-        joins = any(len(queue) > 1 for queue in self.back_edges.values())
-        return joins or self.requested >= begun
+        return self.requested >= max(0, self.wave - self.waves + 1)
 
     def _judge(self) -> tuple[list[LoopTimeCommand], bool]:
         """Use the minima of a round, and return whether another round must follow."""
